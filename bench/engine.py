@@ -17,11 +17,10 @@ from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
 from linkengine.domain.signatures import Signer
-from linkengine.domain.workers import worker_id_for
+from linkengine.domain.workers import Place, Wanted, assign, worker_id_for
 
 LINK_ID = "bench"
 SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))

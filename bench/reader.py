@@ -17,9 +17,10 @@ from linkengine.batches.view import iter_batches
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.fetch import (
-    API_KEY,
-    BY_ID,
+from linkengine.kafka.protocol import INT32
+from linkengine.kafka.requests import (
+    FETCH_API_KEY,
+    FETCH_BY_ID,
     NEW_SESSION,
     FetchedPartition,
     FetchLimits,
@@ -29,7 +30,6 @@ from linkengine.kafka.fetch import (
     decode_fetch,
     encode_fetch,
 )
-from linkengine.kafka.wire import INT32
 
 WAIT_MS = 50
 LIMITS = FetchLimits(max_bytes=8 << 20, max_wait_ms=WAIT_MS)
@@ -68,7 +68,7 @@ class SessionReader:
         self._changed = list(self._epochs)
         self._connection: Connection = self._session.open(next(iter(view.partitions.values())).broker)
         self._connection.sock.settimeout(TIMEOUT_S)
-        self._version = self._connection.version_for(API_KEY, highest=BY_ID, lowest=BY_ID)
+        self._version = self._connection.version_for(FETCH_API_KEY, highest=FETCH_BY_ID, lowest=FETCH_BY_ID)
         self._step = NEW_SESSION
         self._correlation = 0
 

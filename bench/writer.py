@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.readahead import ReadAhead
 from devcluster.kafka import KafkaCluster
-from linkengine.batches.exact import Record
 from linkengine.batches.patch import next_sequence, patch_for_append
-from linkengine.batches.records import encode_records
+from linkengine.batches.records import Record, encode_records
 from linkengine.batches.view import HEADER, iter_batches
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.produce import API_KEY, BY_ID, decode_produce, encode_produce
+from linkengine.kafka.protocol import INT32
+from linkengine.kafka.requests import PRODUCE_API_KEY, PRODUCE_BY_ID, decode_produce, encode_produce
 from linkengine.kafka.single_reads import read_batches
-from linkengine.kafka.wire import INT32
 
 IN_FLIGHT = 5
 TIMEOUT_MS = 30_000
@@ -38,7 +37,7 @@ class BareWriter:
         self._topic, self._topic_id = topic, view.topic_id
         self._epochs = {number: partition.epoch for number, partition in view.partitions.items()}
         self._connection = self._session.open(leader.broker)
-        self._version = self._connection.version_for(API_KEY, highest=BY_ID, lowest=BY_ID)
+        self._version = self._connection.version_for(PRODUCE_API_KEY, highest=PRODUCE_BY_ID, lowest=PRODUCE_BY_ID)
 
     def close(self) -> None:
         """Close the connections."""

@@ -27,9 +27,7 @@ from chaos.reading import Ends
 from chaos.schedule import Fault, Strike
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.plans import (
     CopyPlan,
@@ -41,7 +39,7 @@ from linkengine.domain.plans import (
 )
 from linkengine.domain.signatures import Signer
 from linkengine.domain.states import StopReason
-from linkengine.domain.workers import worker_id_for
+from linkengine.domain.workers import CoordinationUnavailableError, Place, Wanted, assign, worker_id_for
 
 LINK = "chaos"
 SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))

@@ -10,9 +10,9 @@ from linkengine.copyjob import partition_state
 from linkengine.copyjob.destination import maintenance, producer, writer
 from linkengine.copyjob.destination.producer import topic_of
 from linkengine.copyjob.resume.log_end import LogEndQuery, read_log_ends
-from linkengine.domain.leases import generation_of
+from linkengine.domain.workers import generation_of
 from linkengine.jobs import stopping
-from linkengine.kafka import fetch, produce
+from linkengine.kafka import requests
 from linkengine.kafka.cluster import Cluster
 
 
@@ -34,7 +34,7 @@ def _no_sequences() -> None:
 
 def _no_offset_check() -> None:
     """The base offsets of acknowledgements are not checked, and neither are the log ends of idle mirrors."""
-    answered, decode = producer.BrokerProducer._answered, produce.decode_produce
+    answered, decode = producer.BrokerProducer._answered, requests.decode_produce
     expected: dict[tuple[bytes, int], int] = {}
 
     def decode_as_expected(body: memoryview, *, version: int) -> Any:
@@ -48,7 +48,7 @@ def _no_offset_check() -> None:
         expected.update({(topic_of(e, request.version), e.assignment.partition): step.start for e, _, step in entries})
         answered(self, request, body)
 
-    produce.decode_produce = decode_as_expected
+    requests.decode_produce = decode_as_expected
     producer.BrokerProducer._answered = answered_as_expected  # type: ignore[method-assign]
     _no_looks()
 
@@ -87,14 +87,14 @@ def _no_raise() -> None:
 
 def _no_commits() -> None:
     """Records are read before their transaction ends: the source's high watermark is used as its last stable offset."""
-    partition_of = fetch._partition
+    partition_of = requests._fetched_partition
 
     def up_to_the_high_watermark(reader: Any, topic: bytes) -> Any:
         response = partition_of(reader, topic)
         return response._replace(last_stable_offset=response.high_watermark)
 
-    fetch.READ_COMMITTED = 0
-    fetch._partition = up_to_the_high_watermark
+    requests.READ_COMMITTED = 0
+    requests._fetched_partition = up_to_the_high_watermark
 
 
 MUTATIONS: dict[str, Callable[[], None]] = {

@@ -41,8 +41,7 @@ from devcluster.processes import Process
 from devcluster.spark import SparkConnectServer
 from devcluster.standalone import StandaloneCluster
 from linkengine import jobs
-from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.workers import worker_id_for
+from linkengine.domain.workers import CoordinationUnavailableError, worker_id_for
 
 LINK = "chaos"
 POOL = 2  # copy workers

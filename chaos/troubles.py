@@ -15,7 +15,7 @@ _CONTINUES = ("During handling of the above exception", "The above exception was
 _EXPLAINED = (
     "redis.exceptions.", "kombu.exceptions.OperationalError", "celery.beat.SchedulingError", "amqp.exceptions.",
     "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError",
-    "linkengine.domain.leases.CoordinationUnavailableError", "linkengine.sparkclient.SparkUnavailableError",
+    "linkengine.domain.workers.CoordinationUnavailableError", "linkengine.sparkclient.SparkUnavailableError",
     "grpc._channel.",
 )  # fmt: skip
 _FRAME = re.compile(r"^(\s|$)")

@@ -30,7 +30,7 @@ from console.models import BulkOperation, BulkOperationTopic, ClusterLink, Mirro
 from console.models.links import show_change
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.startspec import CONFIG as START_SPEC
+from linkengine.domain.linkrules import CONFIG as START_SPEC
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
 Status = BulkOperationTopic.Status

@@ -20,7 +20,7 @@ from console.models.links import LinkMode
 from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.linkaddresses import redirected_by
+from linkengine.domain.linkrules import redirected_by
 
 LINKS_SHOWN = 5  # in a message that lists links
 PROBE_TIMEOUT_S = 15.0  # one cluster, for which the engine's own timeout is 8 s

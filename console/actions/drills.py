@@ -18,9 +18,9 @@ from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic
 from console.models.links import show_change
 from console.queue import dispatch
-from linkengine.domain.drills import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.startspec import LATEST, start_problem
+from linkengine.domain.failover import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
+from linkengine.domain.linkrules import LATEST, start_problem
 from linkengine.domain.states import LinkState, MirrorState
 
 Status = Drill.Status

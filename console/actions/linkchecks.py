@@ -19,11 +19,10 @@ from console.models.fields import seal
 from console.models.links import ConnectionMode, LinkMode
 from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set
 from linkengine.domain.linkrules import LinkConfigError, check_configs, with_canonical_names
-from linkengine.domain.plans import GapFiller
+from linkengine.domain.plans import BrokerDistance, GapFiller
 from linkengine.domain.states import LinkState
 
 CHECK_TIMEOUT_S = 20.0  # two clusters, for each of which the engine's own timeout is 8 s

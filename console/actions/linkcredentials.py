@@ -1,7 +1,7 @@
 """Decides whose credentials a link uses, and refuses changes that would send stored secrets to another server.
 
 A link signs in at its source either with its own security properties or with those of the registered cluster. The latter needs
-the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkaddresses``; this module adds the
+the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkrules``; this module adds the
 actor's roles.
 """
 
@@ -17,7 +17,7 @@ from console.models import Cluster, ClusterLink
 from console.models.links import LinkMode
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.linkaddresses import (
+from linkengine.domain.linkrules import (
     LOCAL,
     differs_in_recipient,
     inbound_properties,

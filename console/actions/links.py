@@ -21,7 +21,7 @@ from console.links import pairs
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.naming import check_link_name
+from linkengine.domain.names import check_link_name
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 __all__ = ["ConfigChange", "alter_configs", "create_link", "delete_link", "remove_link"]

@@ -26,9 +26,9 @@ from console.models.links import LinkMode, show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.rings import Place, find_ring, ring_words
-from linkengine.domain.startspec import CONFIG as START_SPEC
-from linkengine.domain.startspec import EARLIEST, start_problem
+from linkengine.domain.linkrules import CONFIG as START_SPEC
+from linkengine.domain.linkrules import EARLIEST, start_problem
+from linkengine.domain.mirrorability import Place, find_ring, ring_words
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 CHECK_TIMEOUT_S = 20.0  # as linkchecks.CHECK_TIMEOUT_S

@@ -18,8 +18,7 @@ from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import Cluster, ClusterLink, Namespace
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.namespaces import contains, overlap
-from linkengine.domain.naming import check_topic_name
+from linkengine.domain.names import check_topic_name, contains, overlap
 
 LONGEST_PREFIX = 200
 

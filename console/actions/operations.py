@@ -23,7 +23,7 @@ from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.restoring import RestorePoint
+from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 _E = MirrorEvent

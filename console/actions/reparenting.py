@@ -29,8 +29,8 @@ from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.queue import dispatch
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import ReparentPoint, obstacles, reparent_points
 from linkengine.domain.plans import LogRange
-from linkengine.domain.reparenting import ReparentPoint, obstacles, reparent_points
 from linkengine.domain.states import MirrorState
 
 MEASURE_TIMEOUT_S = 30.0  # the copy worker may take six to release its leases, then two clusters are read

@@ -20,7 +20,7 @@ from console.links import pairs
 from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.restoring import RestorePoint
+from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 COUNT_TIMEOUT_S = 20.0

@@ -22,9 +22,9 @@ from console.models import (
     StopReport,
 )
 from console.models.mirrors import AHEAD, shows_source_end
+from linkengine.domain.failover import PartitionAtStop, cost_of_stop
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
-from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
 
 # A partition without any observation.
 _UNOBSERVED = PartitionAtStop(

@@ -15,8 +15,7 @@ from typing import Any
 
 from console.models import LinkDraft
 from console.models.fields import readable
-from linkengine.domain.linkaddresses import SECRETS, secrets_to_repeat
-from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS, SECRETS, secrets_to_repeat
 
 REGISTERED, OTHER = "registered", "other"
 OWN_SIDE, OTHER_SIDE = "own", "other"

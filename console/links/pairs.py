@@ -16,9 +16,9 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.linkaddresses import inbound_properties, own_properties, registered_properties
+from linkengine.domain.linkrules import inbound_properties, own_properties, registered_properties
+from linkengine.domain.mirrorjobs import CommonPart
 from linkengine.domain.plans import GapFiller
-from linkengine.domain.restoring import CommonPart
 from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
 
 _OTHER_MODE = {

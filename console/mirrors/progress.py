@@ -26,9 +26,9 @@ from console.config import signing_keys
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, engine_name_of, is_fresh
 from linkengine.coordination.progress import Readings, read_readings
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, MirrorState, StopReason
+from linkengine.domain.workers import CoordinationUnavailableError
 
 SILENT = timedelta(seconds=5)  # the rate of a partition without a report for longer is unknown
 SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more

@@ -8,10 +8,10 @@ from console.access import Permission
 from console.links import pairs
 from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic, StopReport
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
-from linkengine.domain.filters import chooses, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
+from linkengine.domain.names import chooses, known_filters
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
     CLOSED_FIRST,

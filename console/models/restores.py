@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 
 from console.models.mirrors import MirrorTopic
-from linkengine.domain.restoring import CommonPart, RestorePoint
+from linkengine.domain.mirrorjobs import CommonPart, RestorePoint
 
 
 class RestoreRun(models.Model):

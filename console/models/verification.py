@@ -43,7 +43,7 @@ class VerifyRun(models.Model):
 class VerifiedRange(models.Model):
     """Offsets ``[start, end)`` that were compared; equal neighbours are merged into a single row. Outlives the mirroring.
 
-    ``hash`` and ``records`` are of what the mirror had then (``linkengine.domain.coverage``); unknown if a later comparison
+    ``hash`` and ``records`` are of what the mirror had then (``linkengine.domain.ranges``); unknown if a later comparison
     replaced a part of the range.
     """
 

@@ -20,7 +20,7 @@ from console.presenters.health import link_health_view
 from console.presenters.readiness import readiness_view
 from console.queries import links as link_queries
 from console.queries.readiness import readiness_with_health
-from linkengine.domain.startspec import EARLIEST, LATEST
+from linkengine.domain.linkrules import EARLIEST, LATEST
 
 PER_PAGE = 10  # reports are long, and the page is polled every second
 _STARTS = (LATEST, EARLIEST)

@@ -37,8 +37,8 @@ from console.queries import mirrors as mirror_queries
 from console.queries.mirrors import MirrorSummary
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.linkaddresses import own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.linkrules import own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.states import COPYING, MirrorState
 
 PAUSED = "cluster.link.paused"

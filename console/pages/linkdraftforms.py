@@ -16,20 +16,20 @@ from console.models import Cluster
 from console.pages.forms import FIELD_OF, ConnectionForm, ConsoleForm, address_of, field_of
 from console.presenters.directions import DIRECTIONS, RECEIVE, Direction
 from console.presenters.presets import PRESETS
-from linkengine.domain.aclfilters import AclFilter, parse_acl_filters
+from linkengine.domain.acls import AclFilter, parse_acl_filters
 from linkengine.domain.addresses import ClusterAddress, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.filters import (
+from linkengine.domain.linkrules import PREFIX_PATTERN, SECRETS
+from linkengine.domain.names import (
+    MAX_LINK_LENGTH,
     WILDCARD,
     FilterType,
     NameFilter,
     PatternType,
+    check_link_name,
     filters_to_json,
     known_filters,
 )
-from linkengine.domain.linkaddresses import SECRETS
-from linkengine.domain.linkrules import PREFIX_PATTERN
-from linkengine.domain.naming import MAX_LINK_LENGTH, check_link_name
 
 EMPTY_ROWS = 3  # for new filters, also without JavaScript
 LONGEST_PREFIX = 12

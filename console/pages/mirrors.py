@@ -29,8 +29,8 @@ from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import topics as topic_queries
 from console.queries.history import mirror_history
-from linkengine.domain.startspec import CONFIG as START_SPEC
-from linkengine.domain.startspec import start_problem
+from linkengine.domain.linkrules import CONFIG as START_SPEC
+from linkengine.domain.linkrules import start_problem
 
 MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
 

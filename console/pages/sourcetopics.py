@@ -23,9 +23,9 @@ from console.presenters import numbers
 from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, is_mirrorable, source_topic_row
 from console.queries import links as link_queries
 from console.queries.mirrorability import filters_of, judge_source, judge_topic
-from linkengine.domain.filters import FilterType, NameFilter, PatternType, filters_to_json
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
+from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
 
 EMPTY_ROWS = 3  # for new filters, also without JavaScript
 NAMES_SHOWN = 20

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from console.presenters import numbers
-from linkengine.domain.distances import BrokerDistance
+from linkengine.domain.plans import BrokerDistance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from console.presenters import numbers
 from console.presenters.badges import Badge, Family
 from console.presenters.numbers import Moment, moment
-from linkengine.domain.drills import BATCH, DrillRow
-from linkengine.domain.startspec import EARLIEST, LATEST
+from linkengine.domain.failover import BATCH, DrillRow
+from linkengine.domain.linkrules import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from console.models import Drill

@@ -17,8 +17,8 @@ from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import GAP_LOOKS, PHASE_LABELS
 from console.presenters.states import mirror_look
 from linkengine.domain.health import Verdict
+from linkengine.domain.linkrules import EARLIEST, LATEST, start_time_ms
 from linkengine.domain.moments import utc_words
-from linkengine.domain.startspec import EARLIEST, LATEST, start_time_ms
 from linkengine.domain.states import GapReason, MirrorState
 
 if TYPE_CHECKING:

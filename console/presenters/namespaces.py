@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 
 from console.presenters.badges import Badge, Family
-from linkengine.domain.namespaces import ReplicationState
+from linkengine.domain.names import ReplicationState
 
 if TYPE_CHECKING:
     from console.models import ClusterLink, Namespace

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from console.presenters.badges import Badge, Family
-from linkengine.domain.readiness import Readiness, ReadyFact, ReadyState
+from linkengine.domain.failover import Readiness, ReadyFact, ReadyState
 
 READY_LOOKS: Mapping[ReadyState, Badge] = MappingProxyType(
     {

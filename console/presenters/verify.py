@@ -12,7 +12,7 @@ from console.presenters import numbers
 from console.presenters.badges import Badge
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import VERIFY_LOOKS
-from linkengine.domain.coverage import missing_words
+from linkengine.domain.ranges import missing_words
 
 if TYPE_CHECKING:
     from console.models import VerifyRun, VerifyWatch

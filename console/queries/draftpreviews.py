@@ -1,6 +1,6 @@
 """What the filters of a link that is being created match, in the lists of its source.
 
-Topics are judged by the same checks as those of a stored link (``linkengine.domain.mirrorchecks``), so a topic counts only if
+Topics are judged by the same checks as those of a stored link (``linkengine.domain.mirrorability``), so a topic counts only if
 its mirror would be created. An unknown list has no counts.
 """
 
@@ -14,12 +14,10 @@ from console.actors import Actor
 from console.links.drafts import DraftValues
 from console.models import Cluster
 from console.queries.mirrorability import surroundings_of_new
-from linkengine.domain.aclfilters import parse_acl_filters
-from linkengine.domain.acls import is_guard
+from linkengine.domain.acls import is_guard, parse_acl_filters
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.filters import FilterType, NameFilter, chooses, known_filters
-from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
-from linkengine.domain.mirrorchecks import judge_all
+from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict, judge_all
+from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
 from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing
 
 NAMES_SHOWN = 20

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from console.models import MirrorPartition
 from console.models.mirrors import AHEAD, UNSEEN
-from linkengine.domain.stopreports import estimated_bytes
+from linkengine.domain.failover import estimated_bytes
 
 _COUNTS = (
     "partitions",

@@ -1,4 +1,4 @@
-"""Load the facts with which ``linkengine.domain.mirrorchecks`` decides why a source topic is mirrored or not."""
+"""Load the facts with which ``linkengine.domain.mirrorability`` decides why a source topic is mirrored or not."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from django.db.models import prefetch_related_objects
 from console.access import link_words, whole_cluster_names
 from console.actors import Actor
 from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
-from linkengine.domain.filters import NameFilter, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
-from linkengine.domain.mirrorability import KnownMirror, Surroundings, Topic, Verdict
-from linkengine.domain.mirrorchecks import judge, judge_all
-from linkengine.domain.rings import Place
+from linkengine.domain.mirrorability import KnownMirror, Place, Surroundings, Topic, Verdict, judge, judge_all
+from linkengine.domain.names import NameFilter, known_filters
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
 _TROUBLES = {

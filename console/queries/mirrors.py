@@ -16,8 +16,8 @@ from console.mirrors import progress
 from console.mirrors.loss import sum_if_known
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import UNSEEN, MirrorTopicQuerySet, is_fresh
+from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.states import MirrorState
-from linkengine.domain.stopreports import estimated_bytes
 
 FRESH = timedelta(seconds=5)  # a copy worker reports twice a second; an older report does not show the present state
 # Worst first: the list starts with what needs a person.

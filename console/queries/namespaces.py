@@ -13,7 +13,7 @@ from console.errors import NotFoundError
 from console.mirrors import progress
 from console.models import Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrors import summarize
-from linkengine.domain.namespaces import Follower, ReplicationState, contains, replication_state
+from linkengine.domain.names import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
 LISTED = timedelta(minutes=5)  # the source's topics are listed twice a minute; an older list may lack newer topics

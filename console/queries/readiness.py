@@ -13,10 +13,10 @@ from console.models.mirrors import RECORDS_DIFFER
 from console.queries.figures import Figures, figures_of
 from console.queries.health import LinkHealth, health_of_link
 from linkengine.domain.errors import ErrorCode
+from linkengine.domain.failover import Readiness, StoredFacts, readiness
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import TASKS, TaskName
-from linkengine.domain.readiness import Readiness, StoredFacts, readiness
 
 _OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
 _RIGHTS = ErrorCode.AUTHORIZATION_ERROR

@@ -25,7 +25,7 @@ from console.models import (
     VerifyRun,
     VerifyWatch,
 )
-from linkengine.domain import coverage as ranges
+from linkengine.domain import ranges
 from linkengine.domain.configs import follows_start
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.ranges import OffsetRange

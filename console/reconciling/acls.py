@@ -11,8 +11,7 @@ from django.db.models import Q
 
 from console.models import ClusterLink, MirrorTopic, Namespace, SyncedAcl
 from console.models.links import show_change
-from linkengine.domain.aclfilters import Acl, parse_acl_filters
-from linkengine.domain.acls import AclFacts, AclPlan, AclRow, AclStatus, namespace_guard, topic_guard
+from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclRow, AclStatus, namespace_guard, parse_acl_filters, topic_guard
 from linkengine.domain.errors import LinkEngineError
 
 KEY = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")

@@ -32,10 +32,9 @@ from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import transition_errors
 from console.reconciling.plans import mirror_key
 from console.redis import locks
-from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
-from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference, combine
 
 KNOWN_LOSS_MS = 3_600_000  # longer than any report is kept
 _log = structlog.get_logger(__name__)

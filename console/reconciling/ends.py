@@ -19,8 +19,8 @@ from console.links import pairs
 from console.mirrors import progress
 from console.models import LineageRange, MirrorPartition, MirrorTopic
 from console.models.bulk_update import update_each
-from linkengine.domain.leases import Grant
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
+from linkengine.domain.workers import Grant
 
 Ends = tuple[tuple[int, int], ...]  # (partition, offset)
 

@@ -16,10 +16,21 @@ from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic,
 from console.models.fields import key_of
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
-from linkengine.domain import groupplans
-from linkengine.domain.filters import parse_filters
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, KnownOffset, MirroredTopic, PartitionOutcome
-from linkengine.domain.groups import SETTLED, Group, GroupStatus, Memory, Remembered
+from linkengine.domain import groups
+from linkengine.domain.groups import (
+    SETTLED,
+    Group,
+    GroupOutcome,
+    GroupReport,
+    GroupStatus,
+    GroupSync,
+    KnownOffset,
+    Memory,
+    MirroredTopic,
+    PartitionOutcome,
+    Remembered,
+)
+from linkengine.domain.names import parse_filters
 from linkengine.domain.states import MirrorState, StopReason
 
 RENEW_AFTER = timedelta(hours=1)  # Kafka forgets offsets of a group without members after offsets.retention.minutes
@@ -98,7 +109,7 @@ def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
     )
 
 
-def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groupplans.ClampedOffset], now: datetime) -> None:
+def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groups.ClampedOffset], now: datetime) -> None:
     """Store which groups a stop has reset. A repeated attempt does not overwrite it."""
     rows = [
         ClampedOffset(

@@ -15,7 +15,7 @@ import structlog
 from django.db import InterfaceError, OperationalError, connection
 
 from console.models import MirrorPartition, MirrorTopic
-from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.workers import CoordinationUnavailableError
 
 IN_FULL = 3  # tracebacks of mirrors per pass; a bug may fail for a thousand mirrors, each second
 _GLOBAL = (redis.RedisError, CoordinationUnavailableError)

@@ -1,4 +1,4 @@
-"""Which partitions are copied, and by which copy worker: rows in, decision of ``linkengine.domain.assignment``, rows out.
+"""Which partitions are copied, and by which copy worker: rows in, decision of ``linkengine.domain.workers``, rows out.
 
 Placements are stored in the database, so a loss of Redis's data moves nothing. Two processes may decide at the same time: each
 move is a compare-and-swap, and assignments are written from the rows again and again.
@@ -15,10 +15,10 @@ from django.db.models.functions import Coalesce
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling.plans import mirror_key, partition_keys
-from linkengine.domain.assignment import EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
+from linkengine.domain.workers import EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing
 
 
 def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:

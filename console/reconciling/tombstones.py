@@ -36,7 +36,7 @@ from console.models.mirrors import AHEAD, TOMBSTONES_MISSED
 from console.reconciling import coverage, transition_errors
 from console.reconciling.lateness import LEAST, Lateness, lateness_kept, lateness_of
 from console.reconciling.plans import mirror_key
-from linkengine.domain.compaction import Cleaned, cleaned_before, kept_since, tombstones_would_be_kept_ms
+from linkengine.domain.configs import Cleaned, cleaned_before, kept_since, tombstones_would_be_kept_ms
 from linkengine.domain.moments import utc_words
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.states import GapReason

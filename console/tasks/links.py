@@ -29,8 +29,8 @@ from console.tasks.calls import replying
 from console.workflows import links, pool, probes, resting
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.linktasks import TaskName
+from linkengine.domain.workers import CoordinationUnavailableError
 
 ROUNDS = 3  # passes per task, if another pass is requested while one is running
 WAITING_MS = 3_000  # a pass that has not started after this time is sent again

@@ -12,8 +12,7 @@ from console.models import ClusterLink, SyncedAcl
 from console.reconciling import acls, plans
 from console.redis import locks
 from linkengine import jobs
-from linkengine.domain.aclfilters import Acl
-from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, plan_acls
+from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S

@@ -17,7 +17,7 @@ from console.workflows import pool
 from console.workflows.pool import Pool
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.workers import CoordinationUnavailableError
 
 PREFIX = "Copy engine unavailable: "
 _log = structlog.get_logger(__name__)

@@ -22,12 +22,11 @@ from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import parse_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
-from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict
-from linkengine.domain.mirrorchecks import judge_all
+from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict, judge_all
 from linkengine.domain.mirrorjobs import MirrorSetup
+from linkengine.domain.names import parse_filters
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import LinkState
 

@@ -16,8 +16,8 @@ from console.workflows.assigning import write_assignments
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, common_ends, restore_points
 from linkengine.domain.plans import LogRange
-from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, restore_points
 from linkengine.domain.states import MirrorState
 
 RELEASE_S = 6.0  # the lease of a crashed copy worker expires after four

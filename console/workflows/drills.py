@@ -29,8 +29,8 @@ from console.models.mirrors import DELETION_REFUSED, is_fresh
 from console.queries.mirrors import FRESH
 from console.reconciling.groups import known_offsets
 from linkengine import jobs
-from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.failover import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.states import MirrorState
 
 Status = Drill.Status

@@ -48,9 +48,9 @@ from console.workflows.mirrors import REFUSED_DELETION, note_failure
 from console.workflows.preemption import PreemptedError
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import RestorePoint, as_held_now, not_common
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.restoring import RestorePoint, as_held_now, not_common
 
 # How late a requested deletion may take effect: a broker forwards the request to the controller for at most 60 s, which drops
 # it after its timeout of 20 s; what a dead process had not sent is dropped (SO_LINGER 0). The rest is reserve.

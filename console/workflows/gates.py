@@ -22,7 +22,6 @@ from console.workflows.acls import acl_inequalities
 from console.workflows.groups import group_blockers
 from console.workflows.mirrors import follow_source
 from linkengine import jobs
-from linkengine.domain.coverage import missing_words, not_reached
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import (
     CanaryRead,
@@ -36,6 +35,7 @@ from linkengine.domain.gates import (
     fail_all,
 )
 from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
+from linkengine.domain.ranges import missing_words, not_reached
 from linkengine.domain.states import GapReason
 
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}

@@ -14,8 +14,7 @@ from console.models import ClusterLink, MirrorTopic, SyncedGroup
 from console.reconciling import groups, plans
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.groupplans import GroupReport
-from linkengine.domain.groups import GroupStatus, Memory, shown
+from linkengine.domain.groups import GroupReport, GroupStatus, Memory, shown
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 
 _CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}

@@ -20,7 +20,7 @@ from console.models import MirrorTopic
 from console.reconciling import plans
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import FIRST_GENERATION, CoordinationUnavailableError, Grant
+from linkengine.domain.workers import FIRST_GENERATION, CoordinationUnavailableError, Grant
 
 POLL_S = 0.05
 RENEWALS_PER_TTL = 4

@@ -28,9 +28,9 @@ from console.workflows import acls, autocreate, groups, observing, resting, topi
 from console.workflows.assigning import assign_link
 from console.workflows.observing import Rows
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
 from linkengine.domain.states import WRITABLE
+from linkengine.domain.workers import CoordinationUnavailableError
 
 CLAIM_MS = 2_000  # how often a due task is sent, at most
 Sync = Callable[[ClusterLink], TaskOutcome]

@@ -39,11 +39,17 @@ from console.redis import locks, spark_health
 from console.redis.client import redis_client
 from console.workflows.probes import probe_spark
 from linkengine import jobs
-from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.moments import is_due
-from linkengine.domain.workers import DEAD_MS, Heartbeat, crowded_worker, number_of, worker_id_for
+from linkengine.domain.workers import (
+    DEAD_MS,
+    CoordinationUnavailableError,
+    Heartbeat,
+    Place,
+    crowded_worker,
+    number_of,
+    worker_id_for,
+)
 from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)

@@ -39,9 +39,8 @@ from console.workflows.reversing import SETTLE_S, keep_compression, note_mirrori
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.mirrorjobs import MirrorCreated, RestorePoint, open_transactions
 from linkengine.domain.plans import LogRange
-from linkengine.domain.restoring import RestorePoint, open_transactions
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 

@@ -48,10 +48,10 @@ from console.workflows.preemption import PreemptedError, check_wanted, preemptin
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
-from linkengine.domain.leases import Grant
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller, PartitionPhase
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, StopReason
+from linkengine.domain.workers import Grant
 
 DRAIN_S = 3.0  # how long a task repeats the check; later checks are further apart and in tasks of their own
 PROMOTE_RELEASE_S = 10.0  # a copy worker releases within a second; that of a crashed worker expires after four

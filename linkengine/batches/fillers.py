@@ -11,8 +11,8 @@ from functools import cache, lru_cache
 import cramjam
 
 from linkengine.batches.compression import ZSTD
-from linkengine.batches.exact import varint
 from linkengine.batches.patch import seal
+from linkengine.batches.records import varint
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT
 
 FILLER_MAX = 1_000_000

@@ -1,13 +1,4 @@
-"""Read and rewrite batches whose decompressed records exceed the memory limit. Must not know the callers.
-
-An ordinary batch is decompressed as a whole and decoded by the compiled codec (``records``). A batch whose records exceed
-``records.MOST_INFLATED`` is read here: its bytes come in pieces of at most a few megabytes, and only the leading numbers of
-each record are decoded. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory does not
-depend on the size of a batch or record (ADR 0031). It is slower, about 200,000 records per second.
-
-Record: length varint, attributes int8, timestamp delta varint, offset delta varint, *rest*. Rewriting changes the three numbers
-and the length; the rest is copied.
-"""
+"""Batches that are large once decompressed: estimate their memory, read and rewrite them in pieces."""
 
 from __future__ import annotations
 
@@ -15,13 +6,23 @@ import hashlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from linkengine.batches.compression import DecompressedTooLargeError, deflater, inflate
-from linkengine.batches.decoding import decode_batch
-from linkengine.batches.exact import varint
+from linkengine.batches.compression import DecompressedTooLargeError, deflater, inflate, size_limit
 from linkengine.batches.patch import seal
-from linkengine.batches.records import RecordLike
+from linkengine.batches.records import RecordLike, compressed_part, decode_batch, varint
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, BatchView, CorruptBatchError, check_crc
+
+# ----------------------------------------------------------------------------------------------------
+# Read and rewrite batches whose decompressed records exceed the memory limit. Must not know the callers.
+#
+# An ordinary batch is decompressed as a whole and decoded by the compiled codec (``records``). A batch whose records exceed
+# ``records.MOST_INFLATED`` is read here: its bytes come in pieces of at most a few megabytes, and only the leading numbers of
+# each record are decoded. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory does not
+# depend on the size of a batch or record (ADR 0031). It is slower, about 200,000 records per second.
+#
+# Record: length varint, attributes int8, timestamp delta varint, offset delta varint, *rest*. Rewriting changes the three
+# numbers and the length; the rest is copied.
+
 
 RUN_BYTES = 16 << 20  # decompressed bytes per rewritten batch; a larger record gets a batch of its own
 DIGEST_BYTES = 16
@@ -271,4 +272,99 @@ def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str,
     return hasher.digest()
 
 
-__all__ = ["LargeRecord", "hash_fields", "hash_large", "read_any", "read_large", "rewrite_large"]
+# ----------------------------------------------------------------------------------------------------
+# Estimate the memory that a consumer needs to decompress a batch. Pure; decompresses as little as possible.
+#
+# Two kinds of consumers:
+#
+# * Kafka's own (Java) decompresses a batch of magic 2 record by record. It allocates an array per record and a list of the
+#   records that it returns at once, so the largest record counts (``heaviest_record``). In a batch that is small as a whole the
+#   average counts: a list of many records is then at most two such batches larger than the average says.
+# * librdkafka decompresses a batch as a whole, so its decompressed size counts (``decompressed_size``, ``decompressed_limit``).
+#
+# Frames limit the decompressed size of most batches, so ordinary ones are not decompressed. Larger ones are decompressed in
+# pieces: the length in front of each record is read, the rest is skipped.
+
+
+SMALL = 32 << 10  # bytes; smaller records need no exact size
+MEASURED = 2 << 20  # decompressed bytes; in a larger batch the largest record counts, not the average
+ENDLESS = 4 << 30  # decompressed bytes of a batch after which reading stops
+
+
+def heaviest_record(view: BatchView, batch: memoryview) -> int:
+    """Return the approximate bytes of the largest record of a batch; exact if it is larger than MEASURED.
+
+    Messages of magic 0 and 1 count as a whole, as consumers hold all that one message wraps. Raises CorruptBatchError if the
+    batch is damaged.
+    """
+    if view.magic != CURRENT_MAGIC:
+        return decompressed_size(view, batch, most=ENDLESS)
+    count, records = max(1, view.record_count), compressed_part(view, batch)
+    limit = size_limit(view.codec, records)
+    if limit is not None and limit <= MEASURED and (limit // count <= SMALL or not view.codec):
+        return limit // count
+    check_crc(view, batch)
+    try:
+        return _largest(view, inflate(view.codec, records), count)
+    except DecompressedTooLargeError:  # as in ``decompressed_size``
+        return ENDLESS if limit is None else limit
+
+
+def decompressed_limit(view: BatchView, batch: memoryview, *, most: int) -> int:
+    """Return an upper bound of a batch's decompressed bytes; more than ``most`` only if it has more. Often need not decompress.
+
+    Raises CorruptBatchError if the batch is damaged.
+    """
+    limit = size_limit(view.codec, compressed_part(view, batch))
+    return decompressed_size(view, batch, most=most) if limit is None or limit > most else limit
+
+
+def decompressed_size(view: BatchView, batch: memoryview, *, most: int) -> int:
+    """Return a batch's decompressed bytes; any number above ``most`` if it has more.
+
+    Raises CorruptBatchError if the batch is damaged.
+    """
+    data, size = compressed_part(view, batch), 0
+    if not view.codec:
+        return len(data)
+    try:
+        for piece in inflate(view.codec, data):
+            size += len(piece)
+            if size > most:
+                break
+    except DecompressedTooLargeError:  # a zstd window beyond the decoder's limit
+        limit = size_limit(view.codec, data)
+        return ENDLESS if limit is None else limit
+    return size
+
+
+def _largest(view: BatchView, pieces: Iterator[bytes], count: int) -> int:
+    """Return the size of the largest record, or the average size if all ``count`` records have at most MEASURED bytes."""
+    largest = total = at = 0  # at: where the next record begins, counted from the current piece
+    rest = b""  # the beginning of a length that continues in the next piece
+    for piece in pieces:
+        data, rest = rest + piece, b""
+        end = len(data)
+        total += len(piece)
+        if total > ENDLESS:
+            return ENDLESS
+        while at < end:
+            byte, position = data[at], at + 1
+            value, shift = byte & 0x7F, 7
+            while byte >= 0x80 and position < end and shift < 7 * _VARINT_MAX_BYTES:
+                byte = data[position]
+                value |= (byte & 0x7F) << shift
+                position += 1
+                shift += 7
+            if byte >= 0x80 and shift < 7 * _VARINT_MAX_BYTES:
+                rest = data[at:]
+                break
+            if byte >= 0x80 or value & 1:  # zigzag: odd numbers are negative
+                raise CorruptBatchError(f"A record of the batch at offset {view.base_offset} has no valid length.")
+            size = value >> 1
+            largest = max(largest, size)
+            at = position + size
+        at = 0 if rest else at - end
+    if at or rest:
+        raise CorruptBatchError(f"The last record of the batch at offset {view.base_offset} ends too early.")
+    return largest if total > MEASURED else total // count

@@ -25,15 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce, plain_appends
+from linkengine.batches.coalesce import LEAST_ROW, RawRun, RecordRun, Row, Run, coalesce, merge_row, plain_appends
 from linkengine.batches.compression import DecompressedTooLargeError
-from linkengine.batches.control import ControlType, control_type
-from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
 from linkengine.batches.offset_order import NOT_SEEN, OrderCheck, UnconfirmedBatchError
 from linkengine.batches.patch import restamp
-from linkengine.batches.records import RecordLike
-from linkengine.batches.single_record_rows import LEAST_ROW, Row, merge_row
+from linkengine.batches.records import ControlType, RecordLike, control_type, decode_batch
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.batches.view import (
     CONTROL_BIT,

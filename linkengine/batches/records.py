@@ -1,29 +1,23 @@
-"""Decode and encode the records of batches of magic 2. Must not know which records are wanted, nor their destination.
-
-Record (KIP-82, KIP-98), every number a zigzag varint except the attributes: length of the rest, attributes int8 (unused),
-timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per header
-key length, key, value length (-1: null), value.
-
-aiokafka's compiled codec does the work, on records that are decompressed before, since it would decompress without a limit. It
-cannot hold header keys that are not UTF-8 and takes a first timestamp of -1 as "not set yet"; such batches use the slower codec
-of ``linkengine.batches.exact``.
-"""
+"""Decode and encode records: magic 2, by the compiled codec or in plain Python; older formats; control batches."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from linkengine.batches import exact
 from linkengine.batches.compression import compress, decompress
 from linkengine.batches.patch import seal
 from linkengine.batches.view import (
     CURRENT_MAGIC,
     HEADER,
+    LEGACY_HEADER,
+    LEGACY_TIMESTAMP,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -31,7 +25,136 @@ from linkengine.batches.view import (
     BatchView,
     CorruptBatchError,
     check_crc,
+    iter_batches,
 )
+
+# ----------------------------------------------------------------------------------------------------
+# The record codec in plain Python: slower than the compiled codec, without its limits. Must not know compression.
+#
+# Layout as in ``linkengine.batches.records``. Header keys that are not UTF-8 keep their bytes through surrogate escapes.
+
+
+_VARINT_MAX_BYTES = 10
+_NULL = b"\x01"  # length -1
+
+
+class Record(NamedTuple):
+    """A record with its absolute offset and timestamp in Unix milliseconds (-1: none)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def varint(value: int) -> bytes:
+    """Return a signed number as zigzag varint: seven bits per byte, lowest first."""
+    rest = value << 1 ^ value >> 63
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+class _Reader:
+    """A position in uncompressed records that never passes their end."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def varint(self) -> int:
+        value = shift = 0
+        for byte in self._data[self._position : self._position + _VARINT_MAX_BYTES]:
+            self._position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value >> 1 ^ -(value & 1)
+            shift += 7
+        raise CorruptBatchError(f"The records end inside a number at byte {self._position}.")
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self._position + size > len(self._data):
+            raise CorruptBatchError(f"The records end before the {size} bytes promised at byte {self._position}.")
+        start = self._position
+        self._position += size
+        return bytes(self._data[start : self._position])
+
+    def nullable(self) -> bytes | None:
+        size = self.varint()
+        return None if size == -1 else self.take(size)
+
+
+def decode(view: BatchView, body: bytes | memoryview) -> Iterator[Record]:
+    """Yield the records of ``body``, the uncompressed records of the batch with header ``view``."""
+    reader = _Reader(body)
+    for _ in range(view.record_count):
+        length = reader.varint()
+        end = reader.position + length
+        yield _record(view, reader)
+        if reader.position != end:
+            raise CorruptBatchError(f"A record at offset {view.base_offset} or later does not have the length it claims.")
+    if reader.position != len(body):
+        raise CorruptBatchError(f"{len(body) - reader.position} bytes follow the last record at offset {view.base_offset}.")
+
+
+def _record(view: BatchView, reader: _Reader) -> Record:
+    reader.take(1)  # attributes, unused
+    timestamp = view.base_timestamp + reader.varint()
+    offset = view.base_offset + reader.varint()
+    key = reader.nullable()
+    value = reader.nullable()
+    count = reader.varint()
+    headers = [(reader.take(reader.varint()).decode("utf-8", "surrogateescape"), reader.nullable()) for _ in range(count)]
+    return Record(offset, view.max_timestamp if view.log_append_time else timestamp, key, value, headers)
+
+
+def encode(records: Sequence[RecordLike]) -> bytearray:
+    """Return space for a batch header, followed by the uncompressed records with deltas relative to the first record."""
+    out = bytearray(RECORDS_AT)
+    base_timestamp = records[0].timestamp
+    for delta, record in enumerate(records):
+        parts = [
+            b"\0",
+            varint(record.timestamp - base_timestamp),
+            varint(delta),
+            _nullable(record.key),
+            _nullable(record.value),
+        ]
+        parts.append(varint(len(record.headers)))
+        for key, value in record.headers:
+            raw = key.encode("utf-8", "surrogateescape")
+            parts += (varint(len(raw)), raw, _nullable(value))
+        body = b"".join(parts)
+        out += varint(len(body))
+        out += body
+    return out
+
+
+def _nullable(data: bytes | None) -> bytes:
+    return _NULL if data is None else varint(len(data)) + data
+
+
+# ----------------------------------------------------------------------------------------------------
+# Decode and encode the records of batches of magic 2. Must not know which records are wanted, nor their destination.
+#
+# Record (KIP-82, KIP-98), every number a zigzag varint except the attributes: length of the rest, attributes int8 (unused),
+# timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per header
+# key length, key, value length (-1: null), value.
+#
+# aiokafka's compiled codec does the work, on records that are decompressed before, since it would decompress without a limit.
+# It cannot hold header keys that are not UTF-8 and takes a first timestamp of -1 as "not set yet"; such batches use the
+# slower codec of ``linkengine.batches.records``.
+
 
 MOST_INFLATED = 16 << 20  # memory limit for the records of a batch; ``large`` reads batches with more
 _AT_ONCE = 256 << 10  # up to this size all records are decoded at once, which is faster
@@ -99,7 +222,7 @@ def decode_plain(view: BatchView, plain: memoryview | bytearray) -> Iterator[Rec
             yield record
             made += 1
     except UnicodeDecodeError:
-        yield from islice(exact.decode(view, memoryview(plain)[RECORDS_AT:]), made, None)
+        yield from islice(decode(view, memoryview(plain)[RECORDS_AT:]), made, None)
     except (CorruptRecordException, ValueError) as error:
         raise CorruptBatchError(f"The records at offset {view.base_offset} cannot be read: {error}.") from error
 
@@ -108,7 +231,7 @@ def encode_records(records: Sequence[RecordLike], *, codec: int) -> bytearray:
     """Return records with consecutive offsets (at least one) as a sealed batch with the base offset of the first."""
     body = _compiled_body([records])
     if body is None:
-        body = exact.encode(records)
+        body = encode(records)
     return _finish(
         body,
         codec=codec,
@@ -175,3 +298,141 @@ def _finish(body: bytearray, *, codec: int, base_offset: int, base_timestamp: in
     HEADER.pack_into(body, 0, *header)
     seal(body)
     return body
+
+
+# ----------------------------------------------------------------------------------------------------
+# Decode whole batches of any format: magic 2, and the formats before Kafka 0.11 that logs may still hold.
+#
+# Magic 0 and 1 (KIP-31, KIP-32) are never written. A message of theirs, big endian: offset int64, size int32, CRC-32 uint32,
+# magic int8, attributes int8, timestamp int64 (magic 1), key and value, each an int32 length (-1: null) and bytes. A
+# compressed message wraps a whole message set in its value: inside, magic 0 has absolute offsets, magic 1 offsets relative to
+# the first, and the wrapper carries the absolute offset of the last.
+
+
+MOST_WRAPPED = 64 << 20  # bytes inside a wrapper; they cannot be read in pieces, since the last offset shifts all others
+_LENGTH = struct.Struct(">i")
+
+
+def decode_batch(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
+    """Return all records of a whole batch, in offset order; raise CorruptBatchError for a damaged batch.
+
+    A compressed message of magic 0 or 1 carries the offset of its last record; only its records show where it begins. Raises
+    DecompressedTooLargeError, a CorruptBatchError, if the records are larger than the memory limit; ``large`` reads such
+    batches of magic 2. Both are raised at the call, unless only a later record is damaged.
+    """
+    return decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
+
+
+def decode_legacy(view: BatchView, message: memoryview) -> Iterator[Record]:
+    """Return the records of a whole message of magic 0 or 1, also a wrapper, with absolute ascending offsets.
+
+    Magic 0 has no timestamps: they are -1, as when brokers convert it. Raises CorruptBatchError for damaged messages,
+    DecompressedTooLargeError if the wrapped messages are larger than MOST_INFLATED.
+    """
+    check_crc(view, message)
+    if not view.codec:
+        return iter([_old_record(view, message)])
+    inner = _unwrap(view, message)
+    newest = before = -1
+    for _, inner_view in _messages(view, inner):
+        newest = inner_view.base_offset
+        if newest <= before:
+            raise CorruptBatchError(f"The messages compressed at offset {view.base_offset} are not in order.")
+        before = newest
+    if newest < 0:
+        raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds no message.")
+    return _wrapped(view, inner, shift=view.base_offset - newest if view.magic else 0)
+
+
+def compressed_part(view: BatchView, batch: memoryview) -> memoryview:
+    """Return what the codec of a whole batch applies to: the records, or what a message of magic 0 or 1 wraps.
+
+    A message that wraps nothing is returned as it is.
+    """
+    if view.magic == CURRENT_MAGIC:
+        return batch[RECORDS_AT:]
+    return memoryview(_old_record(view, batch).value or b"") if view.codec else batch
+
+
+def _wrapped(view: BatchView, inner: memoryview, *, shift: int) -> Iterator[Record]:
+    for start, inner_view in _messages(view, inner):
+        record = _old_record(inner_view, inner[start : start + inner_view.size])
+        timestamp = view.max_timestamp if view.log_append_time else record.timestamp
+        yield record._replace(offset=record.offset + shift, timestamp=timestamp)
+
+
+def _unwrap(view: BatchView, message: memoryview) -> memoryview:
+    return memoryview(decompress(view.codec, _old_record(view, message).value or b"", most=MOST_WRAPPED))
+
+
+def _messages(view: BatchView, inner: memoryview) -> Iterator[tuple[int, BatchView]]:
+    for start, inner_view in iter_batches(inner):
+        if inner_view.magic != view.magic or inner_view.codec:
+            raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds messages of another format.")
+        yield start, inner_view
+
+
+def _old_record(view: BatchView, message: memoryview) -> Record:
+    position = LEGACY_HEADER.size + (LEGACY_TIMESTAMP.size if view.magic else 0)
+    key, position = _old_bytes(message, position)
+    value, position = _old_bytes(message, position)
+    if position != view.length + LOG_OVERHEAD:
+        raise CorruptBatchError(f"The message at offset {view.base_offset} does not have the size it claims.")
+    return Record(view.base_offset, view.max_timestamp, key, value, [])
+
+
+def _old_bytes(message: memoryview, position: int) -> tuple[bytes | None, int]:
+    if position + _LENGTH.size > len(message):
+        raise CorruptBatchError("A message ends before its key or value.")
+    (size,) = _LENGTH.unpack_from(message, position)
+    position += _LENGTH.size
+    if size < 0:
+        return None, position
+    if position + size > len(message):
+        raise CorruptBatchError(f"A message ends before the {size} bytes its key or value claims.")
+    return bytes(message[position : position + size]), position + size
+
+
+# ----------------------------------------------------------------------------------------------------
+# Read control batches: the markers that brokers write between records. Must not know how the copy handles them.
+#
+# A control batch holds a single record whose key is version int16, type int16 (KIP-98; the other types belong to KRaft's own
+# log). For a mirror every control batch is an offset without a record; the type matters only for the end of an aborted
+# transaction.
+
+
+_LARGEST = 1 << 10  # bytes of a marker's record; brokers do not compress it
+_KEY = struct.Struct(">hh")  # version, type
+
+
+class ControlType(IntEnum):
+    """The type of a control record; data topics hold only the first two."""
+
+    UNKNOWN = -1  # from a newer broker, or the log cleaner has emptied the batch
+    ABORT = 0  # ends a transaction: its records must not be read
+    COMMIT = 1
+    LEADER_CHANGE = 2  # KRaft metadata log, as are the following
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+def is_commit(view: BatchView, batch: memoryview) -> bool:
+    """Return whether a whole batch is a COMMIT marker."""
+    return view.is_control and control_type(view, batch) is ControlType.COMMIT
+
+
+def control_type(view: BatchView, batch: memoryview) -> ControlType:
+    """Return the marker type of a whole control batch."""
+    if view.record_count == 0:
+        return ControlType.UNKNOWN
+    record = next(decode_records(view, batch, most=_LARGEST), None)
+    key = record.key if record is not None else None
+    if key is None or len(key) < _KEY.size:
+        raise CorruptBatchError(f"The control batch at offset {view.base_offset} has no type in its key.")
+    _, number = _KEY.unpack_from(key)
+    try:
+        return ControlType(number)
+    except ValueError:
+        return ControlType.UNKNOWN

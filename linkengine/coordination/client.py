@@ -1,4 +1,4 @@
-"""Redis connections with short timeouts, and a common exception for all kinds of outages."""
+"""Redis connections with short timeouts, a common exception for outages, and the bandwidth limit that copy workers share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.workers import CoordinationUnavailableError
 from linkengine.redisaddress import connect
+
+# ----------------------------------------------------------------------------------------------------
+# Redis connections with short timeouts, and a common exception for all kinds of outages.
+
 
 SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the retry the slowest call blocks for 2 s, half a lease
 RETRIES = 1  # a pooled connection that broke when the server restarted fails once; the retry connects again
@@ -72,3 +77,43 @@ def redis_answers(what: str) -> Iterator[None]:
         if not isinstance(error, _REFUSALS) and not _REFUSING.search(str(error)):
             raise
         raise CoordinationUnavailableError(f"Redis did not {what}: {error}") from error
+
+
+# ----------------------------------------------------------------------------------------------------
+# The bandwidth limit of a link, shared by all copy workers: after each fetch a worker gets the time to pause.
+#
+# One key per link and limit holds the time (microseconds of Redis' clock) up to which the limit is used up. Each fetch moves
+# it forward by the cost of its bytes, and the worker pauses until then. Concurrent workers queue up behind each other, so
+# their sum keeps to the limit whatever their shares. After data loss the time starts from now. A new limit has a new key and
+# also starts from now; bytes fetched under the previous limit do not count.
+
+
+LONGEST_S = 600  # longer debts are the effect of a clock that jumped
+
+_SPEND = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local used = tonumber(redis.call('GET', KEYS[1]) or '0')
+if used < now or used > now + tonumber(ARGV[2]) then used = now end
+used = used + tonumber(ARGV[1])
+redis.call('SET', KEYS[1], string.format('%.0f', used), 'PX', math.ceil((used - now) / 1000) + 1000)
+return string.format('%.0f', used - now)
+"""
+
+
+class RedisAllowances:
+    """The remaining bandwidth of links."""
+
+    def __init__(self, url: str) -> None:
+        """Prepare the connection; nothing is counted yet."""
+        self._redis = client_for(url)
+
+    def spend(self, link_id: str, size: int, *, bytes_per_s: int) -> float:
+        """Count bytes and return the pause in seconds; raise CoordinationUnavailableError in an outage.
+
+        The limit is above 0.
+        """
+        cost_us = size * 1_000_000 // bytes_per_s
+        with redis_answers("count bandwidth"):
+            reply: Any = self._redis.eval(_SPEND, 1, f"allowance:{link_id}:{bytes_per_s}", cost_us, LONGEST_S * 1_000_000)
+        return int(reply) / 1e6

@@ -62,7 +62,7 @@ from threading import Lock
 from typing import Any
 
 from linkengine.coordination.client import NOW_MS, client_for, redis_answers
-from linkengine.domain.leases import Grant
+from linkengine.domain.workers import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between checking the deadline and sending
 LATE_MS = 24 * 3_600_000  # how late a copy worker may still ask for the lease: Spark may start its task with a delay

@@ -32,8 +32,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from linkengine.coordination.client import NOW_MS, client_for, redis_answers
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import CopyPlan
-from linkengine.domain.plantexts import plan_digest, read_plan, write_plan
+from linkengine.domain.plans import CopyPlan, plan_digest, read_plan, write_plan
 from linkengine.domain.signatures import Signer, derive
 from linkengine.domain.workers import Heartbeat, WorkerSetup, read_heartbeat, write_heartbeat
 

@@ -33,9 +33,8 @@ import structlog
 
 from linkengine.copyjob.event_loop import Background
 from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink, WorkerAssignments
-from linkengine.domain.leases import CoordinationUnavailableError, Grant
 from linkengine.domain.plans import PartitionProgress
-from linkengine.domain.workers import Heartbeat, WorkerSetup
+from linkengine.domain.workers import CoordinationUnavailableError, Grant, Heartbeat, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from linkengine.batches.steps import Append
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka import produce
-from linkengine.kafka.codes import BATCH_ERRORS, TOO_LARGE, BrokerError
+from linkengine.kafka import requests
+from linkengine.kafka.protocol import BATCH_ERRORS, TOO_LARGE, BrokerError
 
 SUSPICIOUS_BYTES = 1 << 20  # smaller batches fit the request limit of every broker
 SUSPICIOUS_LOSSES = 3  # consecutive lost connections with the same batch in flight
@@ -20,7 +20,7 @@ class SingleTooLargeError(BrokerError):
     """A single record is larger than the mirror topic allows, so merging fewer batches does not help."""
 
 
-def refusal(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError:
+def refusal(partition: MirrorPartition, step: Append, answer: requests.ProducedPartition) -> LinkEngineError:
     """Return the error of a batch that the destination refuses."""
     where = f"Mirror {_mirror(partition)} does not accept "
     where += _described(step) if answer.error in BATCH_ERRORS else "a batch"
@@ -36,7 +36,7 @@ def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
     )
 
 
-def replaced_times(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError | None:
+def replaced_times(partition: MirrorPartition, step: Append, answer: requests.ProducedPartition) -> LinkEngineError | None:
     """Return the error of a batch whose timestamps the broker replaced (LogAppendTime).
 
     None if the response has the batch's own maximum timestamp, as the response to a duplicate has.

@@ -40,8 +40,8 @@ from linkengine.copyjob.resume.release_rules import is_settled
 from linkengine.copyjob.source.side import SourceSide
 from linkengine.copyjob.values import Chunk, Stage
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
+from linkengine.domain.workers import Grant
 
 _log = structlog.get_logger(__name__)
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from linkengine.domain.distances import LONG_MS
-from linkengine.domain.plans import CopyTuning
+from linkengine.domain.plans import LONG_MS, CopyTuning
 
 GATHER_S = 0.0001  # pause per partition after a request, so that records of several partitions share the next request
 GATHER_MOST_S = 0.0125

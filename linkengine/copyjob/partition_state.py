@@ -37,9 +37,9 @@ from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged
 from linkengine.copyjob.source.epoch_history import ReadPosition
 from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken, SourceOrigin, Stage, Trouble
 from linkengine.domain.errors import LinkEngineError, TruncationError
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase
 from linkengine.domain.states import GapReason
+from linkengine.domain.workers import Grant
 from linkengine.kafka.transactions import TransactionalProducer
 
 LEAST_SHARE = 1e-6  # at this share of ``coalesce_bytes`` batches are no longer merged

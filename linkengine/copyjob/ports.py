@@ -10,10 +10,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.workers import Heartbeat
+from linkengine.domain.workers import Grant, Heartbeat
 
 
 class Lease(Protocol):

@@ -3,7 +3,7 @@
 The driver part (``submit_worker``) passes the executor part (``run_in_executor``) to ``mapInArrow``. Kafka records never pass
 through the JVM; the only row of the result says that the worker has ended. The executor part is pickled by reference, so
 executors need this package installed or on their path. Its version may differ from the driver's
-(``linkengine.domain.plantexts``).
+(``linkengine.domain.plans``).
 
 The setup contains the worker's key. It is text inside the pickled function, which Spark neither prints nor logs. Names of
 columns, tags and descriptions, which Spark does print, contain only ids.
@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from linkengine.coordination.allowance import RedisAllowances
+from linkengine.coordination.client import RedisAllowances
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
-from linkengine.domain.plantexts import other_version
+from linkengine.domain.plans import other_version
 from linkengine.domain.workers import Executor, WorkerSetup, read_setup, write_setup
 from linkengine.sparkclient import SparkUnavailableError, session, spark_answers, tagged
 

@@ -27,9 +27,8 @@ from linkengine.copyjob.coordination_thread import CoordinationEvents, Coordinat
 from linkengine.copyjob.event_loop import Background, Event, Poller
 from linkengine.copyjob.link_copy import LinkCopy, Shared
 from linkengine.copyjob.ports import Clock, SystemClock, WorkerAssignments
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import HEARTBEAT_MS, Executor, Heartbeat, LinkShare, WorkerSetup
+from linkengine.domain.workers import HEARTBEAT_MS, Executor, Grant, Heartbeat, LinkShare, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")

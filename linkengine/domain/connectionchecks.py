@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import BrokerDistance
 
 NAMES_SHOWN = 5
 OLDEST = "3.1"

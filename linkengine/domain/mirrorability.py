@@ -1,19 +1,70 @@
-"""Values of the mirrorability checks: whether a link mirrors a source topic, and why not.
-
-``linkengine.domain.mirrorchecks`` makes the checks. A failed check that ``blocks`` prevents auto-creation. A failed check that
-is a ``problem`` is reported as an error of the auto-create task; the others are the result of settings.
-"""
+"""Whether a link auto-creates a mirror of a source topic, and if not, why: values, checks, rings of links. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from linkengine.domain.filters import NameFilter
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linktasks import TaskError
-from linkengine.domain.rings import Place
+from linkengine.domain.names import FilterType, NameFilter, PatternType, contains, is_internal, mirror_name
 from linkengine.domain.states import MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# Rings of mirrors: chains of links through which records would return to the cluster they come from.
+#
+# Each mirror has one source, so the graph is a forest of pointers. It may include mirrors of links that the caller must not
+# see; therefore it is traversed node by node through a function.
+
+
+class Place(NamedTuple):
+    """A topic on a cluster."""
+
+    cluster: str
+    topic: str
+
+
+SourceOf = Callable[[Place], Place | None]  # returns the topic that a topic mirrors, None for an ordinary topic
+
+
+def find_ring(source_of: SourceOf, *, source: Place, mirror: Place) -> tuple[Place, ...]:
+    """Return the path of the records if ``mirror`` of ``source`` would feed its own cluster, in order of flow; () if not.
+
+    The last place is the new mirror; the first place is on the same cluster. The search ends at a ring that exists already.
+    """
+    path, place, seen = [mirror, source], source, {source}
+    while place.cluster != mirror.cluster:
+        above = source_of(place)
+        if above is None or above in seen:
+            return ()
+        path.append(above)
+        seen.add(above)
+        place = above
+    return tuple(reversed(path))
+
+
+def ring_words(ring: Sequence[Place], *, names: Mapping[str, str]) -> str:
+    """Return a ring as text for a user; ``names`` are the names of the clusters that the user may see, by id.
+
+    The last two places, the source and the new mirror, are part of the user's own request and always named. Other places on
+    clusters that the user may not see appear without a name.
+    """
+    above, requested = ring[:-2], ring[-2:]
+    words = [_words(place, names) if place.cluster in names else "a topic that you may not see" for place in above]
+    return " → ".join([*words, *(_words(place, names) for place in requested)])
+
+
+def _words(place: Place, names: Mapping[str, str]) -> str:
+    return f"{names.get(place.cluster, place.cluster)}:{place.topic}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# Values of the mirrorability checks: whether a link mirrors a source topic, and why not.
+#
+# ``linkengine.domain.mirrorability`` makes the checks. A failed check that ``blocks`` prevents auto-creation. A failed check
+# that is a ``problem`` is reported as an error of the auto-create task; the others are the result of settings.
 
 
 class CheckCode(StrEnum):
@@ -125,3 +176,242 @@ class Verdict:
         if _UNWANTED & {check.code for check in self.failed}:
             return ()
         return tuple(check for check in self.failed if check.problem)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The checks that decide whether a link auto-creates a mirror of a source topic; pages show them as the explanation.
+#
+# They cover the conditions of Confluent's cluster linking documentation, and conditions of the destination and of other links.
+
+
+def judge(topic: Topic, around: Surroundings) -> Verdict:
+    """Return the state of a topic with all checks."""
+    name = _mirror_name(topic, around)
+    known = around.mirrors.get(name)
+    if known is not None and known.own and known.state is not MirrorState.STOPPED:
+        return Verdict(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=known.state)
+    checks = tuple(rule(topic, around) for rule in _RULES)
+    blocked = any(check.blocks and not check.passed for check in checks)
+    standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING
+    return Verdict(topic=topic.name, mirror=name, standing=standing, checks=checks)
+
+
+def judge_all(topics: Iterable[Topic], around: Surroundings) -> Iterator[Verdict]:
+    """Check many topics of a link."""
+    return (judge(topic, around) for topic in topics)
+
+
+def _mirror_name(topic: Topic, around: Surroundings) -> str:
+    try:
+        return mirror_name(topic.name, prefix=around.prefix)
+    except LinkEngineError:
+        return ""
+
+
+def _source_topic(topic: Topic, _around: Surroundings) -> Check:
+    code = CheckCode.SOURCE_TOPIC
+    if topic.exists:
+        return Check(code=code, passed=True, finding="The source has the topic, and the link's user may describe it.")
+    return Check(
+        code=code,
+        passed=False,
+        finding="The source had no such topic when it was last listed, or the link's user has no DESCRIBE permission.",
+        next_step="Check the name, or grant the link's user DESCRIBE and READ on the topic.",
+    )
+
+
+def _internal(topic: Topic, _around: Surroundings) -> Check:
+    code = CheckCode.INTERNAL_TOPIC
+    if not (topic.internal or is_internal(topic.name)):
+        return Check(code=code, passed=True, finding="It is not an internal topic.")
+    return Check(
+        code=code,
+        passed=False,
+        finding="Internal Kafka topic. Internal topics are not mirrored.",
+        next_step="Nothing to do. Consumer offset sync and ACL sync copy consumer offsets and ACLs.",
+    )
+
+
+def _auto_create(_topic: Topic, around: Surroundings) -> Check:
+    code = CheckCode.AUTO_CREATE
+    if around.auto_create:
+        return Check(code=code, passed=True, finding="The link auto-creates mirror topics.")
+    return Check(
+        code=code,
+        passed=False,
+        finding="The link does not auto-create mirror topics: auto.create.mirror.topics.enable is false.",
+        next_step="Create the mirror topic manually, or enable auto-create with filters.",
+    )
+
+
+def _included(topic: Topic, around: Surroundings) -> Check:
+    code = CheckCode.INCLUDED
+    found = _matching(topic, around, FilterType.INCLUDE)
+    if found:
+        return Check(code=code, passed=True, finding=f"An INCLUDE filter matches: {filter_words(found)}.")
+    return Check(
+        code=code,
+        passed=False,
+        finding="No INCLUDE filter matches its name.",
+        next_step="Add an INCLUDE filter for it, or create the mirror topic manually.",
+    )
+
+
+def _not_excluded(topic: Topic, around: Surroundings) -> Check:
+    code = CheckCode.NOT_EXCLUDED
+    found = _matching(topic, around, FilterType.EXCLUDE)
+    if found is None:
+        return Check(code=code, passed=True, finding="No EXCLUDE filter matches.")
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"An EXCLUDE filter matches: {filter_words(found)}. It takes precedence over every INCLUDE filter.",
+        next_step="Remove or narrow that filter, or create the mirror topic manually.",
+    )
+
+
+def _name(topic: Topic, around: Surroundings) -> Check:
+    code = CheckCode.MIRROR_NAME
+    try:
+        name = mirror_name(topic.name, prefix=around.prefix)
+    except LinkEngineError as error:
+        return Check(
+            code=code,
+            passed=False,
+            finding=f"With the link's prefix {around.prefix!r} its name is not valid: {error.message}",
+            next_step="Mirror it over a link with a shorter prefix, or without a prefix.",
+            problem=True,
+        )
+    return Check(code=code, passed=True, finding=f"Its mirror is named {name}.")
+
+
+def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
+    code, known = CheckCode.STOPPED_MIRROR, around.mirrors.get(_mirror_name(topic, around))
+    if known is None or not known.own:
+        return Check(code=code, passed=True, finding="The link has no stopped mirror of it.")
+    return Check(
+        code=code,
+        passed=False,
+        finding="It was mirrored and then stopped. The topic on the destination is an ordinary topic now.",
+        next_step="A stopped mirror is not created again automatically. Delete the stopped mirror topic to start again.",
+    )
+
+
+def _ring(topic: Topic, around: Surroundings) -> Check:
+    name = _mirror_name(topic, around) or topic.name
+    source, mirror = Place(around.source, topic.name), Place(around.destination, name)
+    ring = find_ring(around.sources.get, source=source, mirror=mirror)
+    if not ring:
+        return Check(code=CheckCode.RING, passed=True, finding="Its records do not come from the destination.")
+    return Check(
+        code=CheckCode.RING,
+        passed=False,
+        finding=f"Its records come from the destination: {ring_words(ring, names=around.cluster_names)}.",
+        next_step="Nothing to do. The destination has the original.",
+    )
+
+
+def _chain(topic: Topic, around: Surroundings) -> Check:
+    code, is_mirror = CheckCode.CHAIN, topic.is_mirror or Place(around.source, topic.name) in around.sources
+    if not (around.prefix and is_mirror):
+        return Check(code=code, passed=True, finding="It is not a mirror topic itself, or the link has no prefix.")
+    return Check(
+        code=code,
+        passed=False,
+        finding="It is a mirror topic at the source, and a link with a prefix does not auto-create mirrors of mirrors.",
+        next_step="Create the mirror topic manually, or use a link without a prefix.",
+    )
+
+
+def _namespace(topic: Topic, around: Surroundings) -> Check:
+    code, name = CheckCode.NAMESPACE, _mirror_name(topic, around)
+    prefix = next((reserved for reserved in around.reserved if name and contains(reserved, name)), None)
+    if prefix is None:
+        return Check(code=code, passed=True, finding="No reserved namespace of the destination contains its name.")
+    follows = around.reserved[prefix]
+    owner, step = (follows, "Nothing to do if that link mirrors it. Otherwise let") if follows else ("no link", "Let")
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"Its name is in the reserved namespace {prefix}* of the destination, in which {owner} may create topics.",
+        next_step=f"{step} the namespace follow this link, or use a link with another prefix.",
+    )
+
+
+def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
+    code, name = CheckCode.MIRRORED_ELSEWHERE, _mirror_name(topic, around)
+    known = around.mirrors.get(name)
+    if known is None or known.own:
+        return Check(code=code, passed=True, finding="No other link has a mirror topic of this name.")
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"The destination's topic {name} is a mirror topic of {known.link}. It is not changed.",
+        next_step="Exclude this topic from the filters if that is the copy you want. Otherwise use a link with a prefix.",
+        problem=True,
+    )
+
+
+def _name_free(topic: Topic, around: Surroundings) -> Check:
+    code, name = CheckCode.NAME_FREE, _mirror_name(topic, around)
+    if around.mirrors.get(name) is not None or name not in around.taken:
+        return Check(code=code, passed=True, finding="No ordinary topic of the destination has this name.")
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"The destination already has an ordinary topic {name}. It is not changed.",
+        next_step="Delete or rename that topic, exclude this one from the filters, or use a link with a prefix.",
+        problem=True,
+    )
+
+
+def _link_state(_topic: Topic, around: Surroundings) -> Check:
+    if not around.link_trouble:
+        return Check(code=CheckCode.LINK_STATE, passed=True, finding="The link is active.")
+    return Check(
+        code=CheckCode.LINK_STATE,
+        passed=False,
+        finding=around.link_trouble,
+        next_step="Repair or resume the link. Its mirror topics are then created automatically.",
+    )
+
+
+def _last_try(topic: Topic, around: Surroundings) -> Check:
+    failure = around.failures.get(topic.name)
+    if failure is None:
+        return Check(code=CheckCode.LAST_TRY, passed=True, finding="No attempt to create its mirror has failed.", blocks=False)
+    return Check(
+        code=CheckCode.LAST_TRY,
+        passed=False,
+        finding=f"The last attempt failed with {failure.code}: {failure.message}",
+        next_step="Fix the cause. The next run tries again.",
+        blocks=False,
+    )
+
+
+def filter_words(name_filter: NameFilter) -> str:
+    """Return a filter as a word for a sentence."""
+    return f"{name_filter.name}*" if name_filter.pattern_type is PatternType.PREFIXED else name_filter.name
+
+
+def _matching(topic: Topic, around: Surroundings, kind: FilterType) -> NameFilter | None:
+    matching = (rule for rule in around.filters if rule.filter_type is kind and rule.matches(topic.name))
+    return next(matching, None)
+
+
+_RULES: tuple[Callable[[Topic, Surroundings], Check], ...] = (
+    _source_topic,
+    _internal,
+    _auto_create,
+    _included,
+    _not_excluded,
+    _name,
+    _stopped_mirror,
+    _ring,
+    _chain,
+    _namespace,
+    _mirrored_elsewhere,
+    _name_free,
+    _link_state,
+    _last_try,
+)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.groups import KINDS, Group
 from linkengine.domain.mirrorability import Topic
 

@@ -5,9 +5,7 @@ functions use neither database, Celery nor pages, and callers need no other pack
 ``linkengine.domain``.
 """
 
-from linkengine.jobs.acls import change_acls, read_acls, read_acls_of_every_broker
-from linkengine.jobs.canary import read_canary, try_writing
-from linkengine.jobs.comparing_records import RecordSide, compare_record
+from linkengine.jobs.comparing_records import RecordSide, compare_record, read_canary, try_writing
 from linkengine.jobs.connectiontests import check_connection, list_source
 from linkengine.jobs.copying import (
     clear_link,
@@ -27,23 +25,22 @@ from linkengine.jobs.copying import (
     setup_worker,
     write_assignments,
 )
-from linkengine.jobs.deleting import delete_diverged, delete_mirror, deletes_topics
-from linkengine.jobs.exporting import export_records
+from linkengine.jobs.exporting import export_records, replay_records
 from linkengine.jobs.fences import lost_fences
-from linkengine.jobs.grouping import group_blockers, sync_groups
+from linkengine.jobs.mirror_topics import check_mirror, delete_diverged, delete_mirror, deletes_topics, setup_mirror
 from linkengine.jobs.probes import (
     check_link,
+    failed_tail_checks,
     find_gap_filler,
     find_mirror,
     find_topic,
     list_topics,
     probe_cluster,
+    promotion_blockers,
     topic_ends,
     transactional_writers,
     unclean_elections,
 )
-from linkengine.jobs.promoting import promotion_blockers
-from linkengine.jobs.replaying import replay_records
 from linkengine.jobs.reversing import (
     claimed_before,
     close_topic,
@@ -53,11 +50,17 @@ from linkengine.jobs.reversing import (
     open_topic,
     take_over_mirror,
 )
-from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
 from linkengine.jobs.stopping_many import stop_many
-from linkengine.jobs.syncing import sync_mirror, sync_mirrors
-from linkengine.jobs.tail_check import failed_tail_checks
+from linkengine.jobs.syncing import (
+    change_acls,
+    group_blockers,
+    read_acls,
+    read_acls_of_every_broker,
+    sync_groups,
+    sync_mirror,
+    sync_mirrors,
+)
 from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [

@@ -27,7 +27,7 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, shown
 from linkengine.domain.plans import TopicDescription
-from linkengine.kafka import timelookup, view_acls, view_brokers, view_groups, view_topics
+from linkengine.kafka import admin_acls, admin_topics, brokers, single_reads, view_groups
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError
 from linkengine.kafka.admin_session import AdminSession
@@ -51,33 +51,33 @@ def topic_rights(address: ClusterAddress, topic: str) -> list[str]:
 
 def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]:
     """Return the partitions of a topic with their replicas."""
-    return view_topics.partitions(AdminSession(address), topic)
+    return admin_topics.partitions(AdminSession(address), topic)
 
 
 def topic_configs(address: ClusterAddress, topic: str) -> list[ConfigView]:
     """Return all configs of a topic."""
-    return view_topics.configs(AdminSession(address), topic)
+    return admin_topics.configs(AdminSession(address), topic)
 
 
 def list_brokers(address: ClusterAddress) -> list[BrokerView]:
     """Return the brokers that are running."""
-    return view_brokers.brokers(AdminSession(address))
+    return brokers.brokers(AdminSession(address))
 
 
 def broker_configs(address: ClusterAddress, broker: int | None = None) -> list[ConfigView]:
     """Return all configs of a broker; without a broker, the cluster-wide dynamic configs."""
     session = AdminSession(address)
-    return view_brokers.common_configs(session) if broker is None else view_brokers.configs(session, broker)
+    return brokers.common_configs(session) if broker is None else brokers.configs(session, broker)
 
 
 def broker_replicas(address: ClusterAddress, broker: int) -> list[HeldReplica]:
     """Return the replicas that a broker holds."""
-    return view_brokers.replicas(AdminSession(address), broker)
+    return brokers.replicas(AdminSession(address), broker)
 
 
 def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentView]:
     """Return the partitions that are being reassigned, of a topic or of all topics."""
-    return view_brokers.reassignments(address, topic)
+    return brokers.reassignments(address, topic)
 
 
 def create_topic(
@@ -90,7 +90,7 @@ def create_topic(
     validate_only: bool = False,
 ) -> TopicDescription | None:
     """Create a topic and describe it; return None for ``validate_only``. None stands for the cluster's default."""
-    view_topics.create(
+    admin_topics.create_or_validate(
         AdminSession(address),
         topic,
         partitions=partitions,
@@ -125,21 +125,21 @@ def alter_topic_configs(
     admin.describe(topic)  # brokers return a less clear error for the configs of an unknown topic
     change = ConfigChange(values=dict(values), deletions=tuple(deletions))
     if validate_only:
-        view_topics.check_configs(AdminSession(address), topic, change)
+        admin_topics.check_configs(AdminSession(address), topic, change)
     else:
         admin.change_configs(topic, change)
 
 
 def list_acls(address: ClusterAddress, wanted: AclRule) -> list[AclRule]:
     """Return the ACLs that a filter matches."""
-    return view_acls.matching(AdminSession(address), wanted)
+    return admin_acls.matching(AdminSession(address), wanted)
 
 
 def create_acls(address: ClusterAddress, rules: Sequence[AclRule]) -> None:
     """Create ACLs and wait until the brokers show them; those that exist stay."""
     session = AdminSession(address)
-    view_acls.create(session, rules)
-    _wait_until(lambda: all(view_acls.matching(session, rule) for rule in rules), what="the new ACLs are not visible")
+    admin_acls.create_rules(session, rules)
+    _wait_until(lambda: all(admin_acls.matching(session, rule) for rule in rules), what="the new ACLs are not visible")
 
 
 def delete_acls(address: ClusterAddress, wanted: AclRule, *, guarded: Collection[str]) -> list[AclRule]:
@@ -149,15 +149,15 @@ def delete_acls(address: ClusterAddress, wanted: AclRule, *, guarded: Collection
     """
     session = AdminSession(address)
     topics = frozenset(guarded)
-    for rule in view_acls.matching(session, wanted) if topics else ():
+    for rule in admin_acls.matching(session, wanted) if topics else ():
         if _is_guard(rule) and rule.resource_name in topics:
             raise LinkEngineError(
                 ErrorCode.ILLEGAL_STATE,
                 f"DENY {rule.operation} for {rule.principal} keeps mirror topic {rule.resource_name!r} read-only. Narrow the "
                 "filter, or stop the mirror with promote or failover, which removes the ACL.",
             )
-    deleted = view_acls.delete(session, wanted)
-    _wait_until(lambda: not view_acls.matching(session, wanted), what="the deleted ACLs are still visible")
+    deleted = admin_acls.delete_rules(session, wanted)
+    _wait_until(lambda: not admin_acls.matching(session, wanted), what="the deleted ACLs are still visible")
     return deleted
 
 
@@ -196,7 +196,7 @@ def offsets_for_time(
 
     ``positions`` (partition, offset) say where to continue a search that exceeded its budget.
     """
-    return timelookup.offsets_for_time(address, topic, timestamp_ms, positions=dict(positions), budget_s=LOOKUP_S)
+    return single_reads.offsets_for_time(address, topic, timestamp_ms, positions=dict(positions), budget_s=LOOKUP_S)
 
 
 def reset_group(

@@ -20,14 +20,14 @@ from linkengine.domain.connectionchecks import (
     rights_checks,
     unreadable_cluster,
 )
-from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorability import Topic
+from linkengine.domain.plans import BrokerDistance
 from linkengine.domain.sourcelistings import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
+from linkengine.jobs.syncing import list_acls
 from linkengine.kafka import connectiontest
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.distances import measure_distances
-from linkengine.sync.acls import read_acls
+from linkengine.kafka.brokers import measure_distances
 
 _Row = TypeVar("_Row")
 
@@ -81,7 +81,7 @@ def list_source(address: ClusterAddress) -> SourceListing:
     errors: dict[str, str] = {}
     topics = _tried(TOPICS, admin.topics, errors)
     found = _tried(GROUPS, admin.groups, errors)
-    acls = _tried(ACLS, lambda: read_acls(admin), errors)
+    acls = _tried(ACLS, lambda: list_acls(admin), errors)
     if found is not None and found[1]:
         errors[GROUPS] = found[1]
     names = None

@@ -1,15 +1,10 @@
-"""Export records of a topic: ranges of offsets as JSON lines, as read-committed consumers see them.
-
-One JSON object per record: ``partition``, ``offset``, ``timestamp`` (Unix ms), ``key`` and ``value`` (base64, or null), and
-``headers`` (pairs of name and base64, or null; names that are not UTF-8 have surrogate escapes). Markers and aborted records
-are left out. One response at a time is in memory; of a record larger than the decompression limit, only a piece.
-"""
+"""Export records of a topic as JSON lines, and write exported records back to a topic."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -18,13 +13,24 @@ from linkengine.batches.planning import AbortedTransaction, AbortedTransactions,
 from linkengine.batches.records import RecordLike
 from linkengine.batches.view import check_crc, iter_batches
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import OffsetRange
+from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.protocol import BrokerError
+from linkengine.kafka.record_writer import PlainRecord, write_records
 from linkengine.kafka.single_reads import read_committed
 from linkengine.kafka.topicviews import locate
+
+# ----------------------------------------------------------------------------------------------------
+# Export records of a topic: ranges of offsets as JSON lines, as read-committed consumers see them.
+#
+# One JSON object per record: ``partition``, ``offset``, ``timestamp`` (Unix ms), ``key`` and ``value`` (base64, or null), and
+# ``headers`` (pairs of name and base64, or null; names that are not UTF-8 have surrogate escapes). Markers and aborted records
+# are left out. One response at a time is in memory; of a record larger than the decompression limit, only a piece.
+
 
 log = structlog.get_logger(__name__)
 Sink = Callable[[bytes], object]
@@ -139,3 +145,55 @@ def _large_text(record: LargeRecord) -> Iterator[bytes]:
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
+
+
+# ----------------------------------------------------------------------------------------------------
+# Write the records that a restore has exported (``exporting``) back to a topic.
+
+
+def replay_records(address: ClusterAddress, topic: str, read: Callable[[], Iterable[bytes]]) -> int:
+    """Append exported records to the same partitions, with their timestamps and headers; return how many.
+
+    They get new offsets. A topic with too few partitions and a mirror are refused before anything is written. ``read`` is
+    called twice, first to validate all lines, so that nothing is written from a damaged file.
+    """
+    admin = ClusterAdmin(address)
+    found = admin.find(topic)
+    if found is None:
+        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"There is no topic {topic!r}. Create it first.")
+    if looks_like_mirror(found.configs) or (admin.has_authorizer() and admin.denies_writes(topic)):
+        raise LinkEngineError(
+            ErrorCode.ILLEGAL_STATE, f"Topic {topic!r} is closed to producers and may be a mirror. Use an ordinary topic."
+        )
+    for record in _exported_records(read()):
+        if record.partition >= found.partitions:
+            raise LinkEngineError(
+                ErrorCode.INVALID_REQUEST_ERROR,
+                f"Topic {topic!r} has {found.partitions} partitions, too few for records of partition {record.partition}. Add "
+                "partitions first.",
+            )
+    return write_records(address, topic, _exported_records(read()))
+
+
+def _exported_records(lines: Iterable[bytes]) -> Iterator[PlainRecord]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            fields = json.loads(line)
+            yield PlainRecord(
+                partition=fields["partition"],
+                timestamp_ms=fields["timestamp"],
+                key=_bytes(fields["key"]),
+                value=_bytes(fields["value"]),
+                headers=tuple((_name(name), _bytes(value)) for name, value in fields["headers"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"Line {number} cannot be replayed: {error!r}.") from error
+
+
+def _name(name: str) -> str:
+    name.encode("utf-8", "surrogateescape")  # as exported if it is not UTF-8; UnicodeEncodeError is a ValueError
+    return name
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)

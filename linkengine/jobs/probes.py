@@ -1,20 +1,29 @@
-"""Read-only requests to clusters: probe, list topics, check a link, read the end of a topic."""
+"""Read-only requests: probe clusters and links, read ends, check what a promotion waits for, check the tail of a mirror."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TransactionalWriters
+from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import ClusterProbe, GapFiller, TopicDescription
-from linkengine.kafka import topicwriters
-from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.distances import measure_distances
-from linkengine.kafka.gapfillers import choose_gap_filler
-from linkengine.kafka.newest_offsets import newest_ends
+from linkengine.kafka import producers
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin_offsets import TopicEnds, newest_ends, newest_view
+from linkengine.kafka.brokers import measure_distances
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.transactions import choose_gap_filler
 from linkengine.sync import topics as mirror_topics
+from linkengine.sync.configs import pending_change, read_source_configs
+from linkengine.sync.topics import missing_mirror
+
+# ----------------------------------------------------------------------------------------------------
+# Read-only requests to clusters: probe, list topics, check a link, read the end of a topic.
+
 
 _UNREACHABLE = frozenset(
     {ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.TIMEOUT_ERROR}
@@ -45,7 +54,7 @@ def unclean_elections(address: ClusterAddress, topics: Sequence[str]) -> dict[st
 def transactional_writers(address: ClusterAddress, topics: Sequence[str]) -> dict[str, TransactionalWriters]:
     """Return transactional producers by topic, without topics that cannot be read; empty if the cluster refuses."""
     try:
-        return topicwriters.transactional_writers(address, topics)
+        return producers.transactional_writers(address, topics)
     except LinkEngineError:
         return {}
 
@@ -113,3 +122,116 @@ def _probe_destination(destination: ClusterAddress) -> ClusterProbe:
     except LinkEngineError as error:
         code = ErrorCode.DESTINATION_UNAVAILABLE if error.code in _UNREACHABLE else error.code
         raise LinkEngineError(code, f"The destination cluster refuses the connection. {error.message}") from error
+
+
+# ----------------------------------------------------------------------------------------------------
+# What a promotion still waits for: a promoted mirror equals its source in records, partitions and configs.
+
+
+Blocker = tuple[ErrorCode, str]
+_NAMED_AT_MOST = 3  # lagging partitions listed in a message
+
+
+def promotion_blockers(
+    *,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_topic: str,
+    mirror_topic: str,
+    sync_include: tuple[str, ...] | None = None,
+    refused: Collection[str] = (),
+) -> list[Blocker]:
+    """Return (code, message) of everything the promotion waits for; empty if it may continue. Changes nothing.
+
+    Configs that the destination has just ``refused`` are not waited for, unless the topic needs them: the stop tries them once
+    more and reports them.
+
+    Producers must have stopped writing to the source, or the result is outdated at once. Run ``sync_mirror`` first, so that
+    configs and partitions need not wait for its next run.
+    """
+    there, here = ClusterAdmin(source), ClusterAdmin(destination)
+    try:
+        ends, mirror = newest_ends(source, source_topic), here.find(mirror_topic)
+        if mirror is None:
+            raise missing_mirror(mirror_topic)
+        if len(ends.ends) != mirror.partitions:
+            return [_partitions(ends, mirror)]
+        values = read_source_configs(there, source_topic, include=sync_include)
+        change = pending_change(here, mirror_topic, source_configs=values, include=sync_include)
+        pending = [name for name in change.names if name not in refused or name in NEEDED]
+        configs = [_configs(pending)] if pending else []
+        return [*_lags(ends, here.offsets(mirror_topic, OffsetKind.END, partitions=mirror.partitions)), *configs]
+    except LinkEngineError as error:
+        return [(error.code, error.message)]
+
+
+def _lags(source: TopicEnds, mirrored: Mapping[int, int]) -> Iterator[Blocker]:
+    stable, ends = source.stable, source.ends
+    behind = {partition: stable[partition] - end for partition, end in mirrored.items() if stable[partition] > end}
+    if behind:
+        yield ErrorCode.WAITING_FOR_LAG, _lag_message(behind)
+    ahead = [partition for partition, end in mirrored.items() if end > ends[partition]]
+    if ahead:
+        yield ErrorCode.UNEXPECTED_TRUNCATION, _ahead_message(ahead[0])
+    pending = [partition for partition in stable if stable[partition] < ends[partition]]
+    if pending and not behind:
+        yield ErrorCode.WAITING_FOR_LAG, _open_transaction_message(pending[0])
+
+
+def _lag_message(behind: dict[int, int]) -> str:
+    worst = sorted(behind, key=lambda partition: -behind[partition])[:_NAMED_AT_MOST]
+    named = ", ".join(f"partition {partition}: {behind[partition]}" for partition in worst)
+    return f"{sum(behind.values())} offsets are still to be copied from the source ({named}). Mirroring continues until then."
+
+
+def _ahead_message(partition: int) -> str:
+    return (
+        f"The mirror is ahead of its source in partition {partition}: the source has lost acknowledged records (an unclean "
+        "leader election?), or another producer wrote to the mirror. Fail over to keep the mirror as it is."
+    )
+
+
+def _open_transaction_message(partition: int) -> str:
+    return (
+        f"A transaction is still open on the source in partition {partition}; its records are copied when it ends. Wait for "
+        "its producer or for the transaction timeout."
+    )
+
+
+def _partitions(source: TopicEnds, mirror: TopicDescription) -> Blocker:
+    return ErrorCode.WAITING_FOR_PARTITIONS, (
+        f"The source topic has {len(source.ends)} partitions, the mirror {mirror.partitions}. The next run adds them."
+    )
+
+
+def _configs(names: Sequence[str]) -> Blocker:
+    return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not equal the source's yet: {', '.join(names)}."
+
+
+# ----------------------------------------------------------------------------------------------------
+# Tail check from recorded ends: whether a mirror still ends with what its last copy worker wrote.
+#
+# Equal ends of both sides do not show whose records they are. A copy worker that ends in an orderly way leaves, in its lease,
+# the mirror's end and the leader epoch of the source under which it had read everything below
+# (``copyjob.source.epoch_history``). A foreign write to a mirror that is not being copied to, or records that the source lost
+# and replaced, can make the ends equal as well; then either of the two numbers differs.
+
+
+Left = Mapping[int, tuple[int, int] | None]  # by partition: the source's leader epoch and the mirror's end; None: unknown
+
+
+def failed_tail_checks(
+    *, source: ClusterAddress, destination: ClusterAddress, source_topic: str, mirror_topic: str, left: Left
+) -> list[int]:
+    """Return the partitions that fail the check: the mirror's end has moved since, or the source's leader has changed.
+
+    Only for a time at which no copy worker is running. Raises if a leader does not respond.
+    """
+    with closing(Cluster(source)) as cluster:
+        leaders = newest_view(cluster, source_topic).partitions
+    ends = ClusterAdmin(destination).offsets(mirror_topic, OffsetKind.END, partitions=len(left))
+    return [
+        partition
+        for partition, recorded in sorted(left.items())
+        if partition not in leaders or recorded != (leaders[partition].epoch, ends[partition])
+    ]

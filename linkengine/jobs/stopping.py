@@ -23,10 +23,10 @@ from dataclasses import replace
 import structlog
 
 from linkengine.copyjob.stop.fence import fence_partitions
-from linkengine.copyjob.stop.mirrored_end import foreign_starts
+from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.configs import ConfigChange, configs_at_stop, lacking, looks_like_mirror, mirror_configs, still_due
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groupplans import ClampedOffset
+from linkengine.domain.groups import ClampedOffset
 from linkengine.domain.mirrorjobs import FILLERS, MirrorStop, MirrorStopped, RefusedStep
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
@@ -34,8 +34,7 @@ from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.configs import read_source_configs, restore_configs
 from linkengine.sync.offset_clamping import clamp_groups, unread_groups
-from linkengine.sync.stopped import was_stopped
-from linkengine.sync.topics import find_mirror, missing_mirror
+from linkengine.sync.topics import find_mirror, missing_mirror, was_stopped
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR})
 log = structlog.get_logger(__name__)

@@ -19,7 +19,7 @@ from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.configs import restore_configs
 from linkengine.sync.offset_clamping import clamp_groups, unread_groups
-from linkengine.sync.stopped import was_stopped
+from linkengine.sync.topics import was_stopped
 
 log = structlog.get_logger(__name__)
 Stopped = dict[str, MirrorStopped]  # by mirror topic

@@ -1,23 +1,39 @@
-"""Topic config sync: apply the source's partition counts and configs to mirrors."""
+"""Sync of topic configs, consumer offsets and ACLs from a source to a destination."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
+from linkengine.domain.acls import Acl
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange, source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, GroupSync, shown
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.newest_offsets import count_partitions
+from linkengine.kafka.admin_offsets import count_partitions
+from linkengine.sync import groups
 from linkengine.sync.configs import plan_configs, restore_configs
-from linkengine.sync.progress import holds_all
-from linkengine.sync.stopped import stopped_error, was_stopped
-from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
+from linkengine.sync.groups import Following, Recall
+from linkengine.sync.topics import (
+    find_mirror,
+    grow_mirror,
+    holds_all,
+    missing_mirror,
+    observe_sources,
+    stopped_error,
+    was_stopped,
+)
+
+# ----------------------------------------------------------------------------------------------------
+# Topic config sync: apply the source's partition counts and configs to mirrors.
+
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 Outcome = MirrorSynced | LinkEngineError
@@ -170,3 +186,126 @@ def _unreadable(plan: MirrorSync) -> LinkEngineError:
         f"User {plan.source.sasl_username!r} may not read the configs of source topic {plan.source_topic!r}. Grant it "
         "DESCRIBE_CONFIGS on the topic.",
     )
+
+
+# ----------------------------------------------------------------------------------------------------
+# Consumer offset sync, and which groups a promotion still waits for.
+
+
+_NAMED_AT_MOST = 5  # groups listed in a message
+
+
+def sync_groups(
+    *, source: ClusterAddress, destination: ClusterAddress, sync: GroupSync, recall: Recall, following: Following
+) -> GroupReport:
+    """Sync a batch of groups; ``recall`` returns what earlier runs did with the groups of the batch. Safe to repeat.
+
+    ``following`` returns which mirrors' groups are synced at that time: a mirror that is stopped during the run is left as it
+    is. Raises only errors that concern a whole cluster; a group that fails has an outcome of its own.
+    """
+    return groups.sync_groups(ClusterAdmin(source), ClusterAdmin(destination), sync, recall=recall, following=following)
+
+
+def group_blockers(report: GroupReport) -> list[tuple[ErrorCode, str]]:
+    """Return, once per code, why the destination's groups do not equal the source's after a run over all groups."""
+    found: dict[ErrorCode, str] = {}
+    for code, message in _blockers(report):
+        found[code] = f"{found[code]} {message}" if code in found else message
+    return list(found.items())
+
+
+def _blockers(report: GroupReport) -> Iterator[tuple[ErrorCode, str]]:
+    unread = [group for group in report.groups if group.status is GroupStatus.FAILED and not group.partitions]
+    unlike = [group for group in report.groups if group.status is GroupStatus.FAILED or not _is_settled(group)]
+    yield from _unequal([group for group in unlike if group not in unread])
+    if unread:
+        message = f"{_named(unread)} cannot be compared with the source. {unread[0].message}"
+        yield ErrorCode.WAITING_FOR_GROUPS, message
+    if report.incomplete:
+        message = f"Some consumer groups of the source may be missing here. {report.incomplete}"
+        yield ErrorCode.WAITING_FOR_GROUPS, message
+
+
+def _is_settled(group: GroupOutcome) -> bool:
+    return all(partition.is_settled for partition in group.partitions)
+
+
+def _unequal(unequal: Iterable[GroupOutcome]) -> Iterator[tuple[ErrorCode, str]]:
+    in_use = [group for group in unequal if group.status is GroupStatus.IN_USE]
+    others = [group for group in unequal if group.status is not GroupStatus.IN_USE]
+    if in_use:
+        yield (
+            ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
+            (
+                f"{_named(in_use)} {_have(in_use)} active members on the destination and other offsets than on the source. "
+                "Stop these consumers, or exclude the groups in consumer.offset.group.filters if they have moved permanently."
+            ),
+        )
+    if others:
+        reason = next((group.message for group in others if group.message), "")
+        yield (
+            ErrorCode.WAITING_FOR_GROUPS,
+            (
+                f"{_named(others)} {_have(others)} other offsets than on the source. {reason} Set them to the "
+                "source's offsets, or exclude the groups in consumer.offset.group.filters."
+            ),
+        )
+
+
+def _named(groups_: list[GroupOutcome]) -> str:
+    more = f" and {len(groups_) - _NAMED_AT_MOST} more" if len(groups_) > _NAMED_AT_MOST else ""
+    names = ", ".join(shown(group.destination_name) for group in groups_[:_NAMED_AT_MOST])
+    return f"Consumer group{'s' if len(groups_) > 1 else ''} {names}{more}"
+
+
+def _have(groups_: list[GroupOutcome]) -> str:
+    return "have" if len(groups_) > 1 else "has"
+
+
+# ----------------------------------------------------------------------------------------------------
+# ACL sync: read the ACLs of a cluster and change those of the destination. ``linkengine.domain.acls`` decides what changes.
+
+
+def list_acls(admin: ClusterAdmin) -> set[Acl]:
+    """Return every ACL. Raise SECURITY_DISABLED_ERROR without an authorizer: an unknown list is not an empty list."""
+    if not admin.has_authorizer():
+        raise LinkEngineError(
+            ErrorCode.SECURITY_DISABLED_ERROR,
+            f"The cluster at {admin.address.bootstrap_servers} enforces no ACLs, so none can be synced. Set "
+            "authorizer.class.name on its brokers, or set acl.sync.enable to false.",
+        )
+    return admin.acls()
+
+
+def apply_acls(
+    destination: ClusterAdmin, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
+) -> dict[Acl, LinkEngineError]:
+    """Create and delete ACLs; return the refusals. DENY rules are created first and deleted last, so access never widens."""
+    steps = (
+        (destination.create_acls, [acl for acl in create if acl.permission == "DENY"]),
+        (destination.delete_acls, [acl for acl in delete if acl.permission != "DENY"]),
+        (destination.create_acls, [acl for acl in create if acl.permission != "DENY"]),
+        (destination.delete_acls, [acl for acl in delete if acl.permission == "DENY"]),
+    )
+    return dict(chain.from_iterable(change(acls).items() for change, acls in steps))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Read the ACLs of a cluster; change those of a destination.
+
+
+def read_acls(address: ClusterAddress) -> set[Acl]:
+    """Return every ACL of a cluster; needs DESCRIBE on it. Raises SECURITY_DISABLED_ERROR if it has no authorizer."""
+    return list_acls(ClusterAdmin(address))
+
+
+def read_acls_of_every_broker(address: ClusterAddress) -> set[Acl]:
+    """Return every ACL that any broker shows: the others are deleted. Raises TIMEOUT_ERROR if a broker is silent."""
+    return ClusterAdmin(address).acls_of_every_broker()
+
+
+def change_acls(
+    destination: ClusterAddress, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
+) -> dict[Acl, LinkEngineError]:
+    """Create and delete ACLs, and return the refused ones; needs ALTER on the cluster. Safe to repeat."""
+    return apply_acls(ClusterAdmin(destination), create=create, delete=delete)

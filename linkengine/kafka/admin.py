@@ -12,19 +12,19 @@ from contextlib import closing
 
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
 
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs, topicwriters, view_topics
+from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, producers, topic_requests
 from linkengine.kafka.admin_groups import Offsets, StillDue
 from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.deletion import delete_by_id
 from linkengine.kafka.preflight import broker_facts
+from linkengine.kafka.topic_requests import delete_by_id
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
 
@@ -93,7 +93,7 @@ class ClusterAdmin:
         self, topic: str, *, partitions: int, replication_factor: int | None = None, configs: Mapping[str, str]
     ) -> None:
         """Validate a topic creation on the cluster, including its policy, without creating it; raise if it is refused."""
-        view_topics.create(
+        admin_topics.create_or_validate(
             self._session,
             topic,
             partitions=partitions,
@@ -169,7 +169,7 @@ class ClusterAdmin:
         real = {topic: change for topic, change in changes.items() if change}
         with closing(Cluster(self.address)) as cluster:
             what = f"one of {len(real)} topics does not show its new configs"
-            self._wait_until(lambda: not topicconfigs.not_shown(cluster, real), what=what)
+            self._wait_until(lambda: not topic_requests.not_shown(cluster, real), what=what)
 
     # offsets
 
@@ -264,7 +264,7 @@ class ClusterAdmin:
     def denies_writes_nowhere(self, topic: str) -> bool:
         """Return True if ``deny_writes`` is in force on no broker; raise LinkEngineError if a broker is silent or refuses."""
         with closing(Cluster(self.address)) as cluster:
-            return set(topicwriters.brokers_without_deny_write(cluster, topic)) == set(cluster.brokers())
+            return set(producers.brokers_without_deny_write(cluster, topic)) == set(cluster.brokers())
 
     def deny_reads(self, topic: str) -> None:
         """Hide a topic's records while its head is being seeded. Idempotent."""

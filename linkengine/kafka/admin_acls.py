@@ -1,19 +1,12 @@
-"""ACLs of a cluster, and the two that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while its head is seeded.
-
-Both are literal rules for ``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super users, so
-the link's own principal must be a super user. Creating an existing rule and deleting a missing rule both succeed.
-
-librdkafka returns a refused DescribeAcls as an empty list. If that list were taken as true, a source that no longer lets the
-link's principal see its ACLs would appear to have none, and all synced ACLs would be removed from the destination. So an empty
-list counts only after the broker has confirmed it.
-"""
+"""ACLs of a cluster: the two that guard a mirror topic, and all others. Functions over an AdminSession."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,14 +22,25 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 )
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.admin_errors import translated
-from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, translated
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.preflight import first_connection
+
+# ----------------------------------------------------------------------------------------------------
+# ACLs of a cluster, and the two that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while its head is seeded.
+#
+# Both are literal rules for ``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super
+# users, so the link's own principal must be a super user. Creating an existing rule and deleting a missing rule both succeed.
+#
+# librdkafka returns a refused DescribeAcls as an empty list. If that list were taken as true, a source that no longer lets
+# the link's principal see its ACLs would appear to have none, and all synced ACLs would be removed from the destination. So
+# an empty list counts only after the broker has confirmed it.
+
 
 _ANY_USER = "User:*"
 _ANY_HOST = "*"
@@ -266,3 +270,81 @@ def _describe_request(rule: Any, *, version: int) -> DescribeAclsRequest:
         operation=rule.operation.value,
         permission_type=rule.permission_type.value,
     )
+
+
+# ----------------------------------------------------------------------------------------------------
+# List, create and delete ACLs with Kafka's own names; functions over an AdminSession. Mirror guards are in ``admin_acls``.
+
+
+_CLUSTER = "CLUSTER"  # librdkafka calls the same number BROKER
+_ANY = "ANY"
+_Word = TypeVar("_Word", bound=Enum)
+
+
+def matching(session: AdminSession, wanted: AclRule) -> list[AclRule]:
+    """Return the ACLs that a filter matches; raise SECURITY_DISABLED_ERROR or AUTHORIZATION_ERROR if they cannot be read."""
+    return sorted((_rule(binding) for binding in shown(session, _rule_filter(wanted), what="list ACLs")), key=_order)
+
+
+def create_rules(session: AdminSession, rules: Iterable[AclRule]) -> None:
+    """Create ACLs; existing ones stay."""
+    bindings = [_rule_binding(rule) for rule in rules]
+    session.all(lambda client: client.create_acls(bindings, request_timeout=REQUEST_TIMEOUT_S), what="create ACLs")
+
+
+def delete_rules(session: AdminSession, wanted: AclRule) -> list[AclRule]:
+    """Delete the ACLs that a filter matches; return them."""
+    found = session.all(
+        lambda client: client.delete_acls([_rule_filter(wanted)], request_timeout=REQUEST_TIMEOUT_S), what="delete ACLs"
+    )
+    return sorted((_rule(binding) for deleted in found.values() for binding in deleted), key=_order)
+
+
+def _rule_binding(rule: AclRule) -> AclBinding:
+    for word in (rule.resource_type, rule.pattern_type, rule.operation, rule.permission):
+        if word in (_ANY, "MATCH", "UNKNOWN"):
+            raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"{word} is allowed in filters only. Set an exact value.")
+    return AclBinding(*_fields(rule))
+
+
+def _rule_filter(rule: AclRule) -> AclBindingFilter:
+    return AclBindingFilter(*_fields(rule))
+
+
+def _fields(rule: AclRule) -> tuple[Any, ...]:
+    kind = "BROKER" if rule.resource_type == _CLUSTER else rule.resource_type
+    return (
+        _word(ResourceType, kind, shown=rule.resource_type),
+        rule.resource_name,
+        _word(ResourcePatternType, rule.pattern_type),
+        rule.principal,
+        rule.host,
+        _word(AclOperation, rule.operation),
+        _word(AclPermissionType, rule.permission),
+    )
+
+
+def _word(kind: type[_Word], name: str, *, shown: str = "") -> _Word:
+    try:
+        found = kind[name]
+    except KeyError:
+        found = kind["UNKNOWN"]
+    if found.name == "UNKNOWN":
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"{shown or name} is not supported in ACLs.")
+    return found
+
+
+def _rule(found: Any) -> AclRule:
+    return AclRule(
+        resource_type=_CLUSTER if found.restype.name == "BROKER" else found.restype.name,
+        resource_name=found.name,
+        pattern_type=found.resource_pattern_type.name,
+        principal=found.principal,
+        host=found.host,
+        operation=found.operation.name,
+        permission=found.permission_type.name,
+    )
+
+
+def _order(rule: AclRule) -> tuple[str, ...]:
+    return rule.resource_type, rule.resource_name or "", rule.principal or "", rule.operation, rule.permission, rule.host or ""

@@ -24,8 +24,8 @@ from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorRespo
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place, shown
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.protocol import BrokerError, KafkaCode
 
 BATCH = 100  # groups per request
 ATTEMPTS = 6  # while a coordinator is being created or moves: half a second each

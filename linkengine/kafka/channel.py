@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import MAX_SMALL_RESPONSE, Connection
-from linkengine.kafka.wire import INT32, Bytes
+from linkengine.kafka.protocol import INT32, Bytes
 
 SMALL_BUFFER = 64 << 10  # initial size, for responses to Produce and WriteTxnMarkers
 MAX_FRAME = 1 << 30

@@ -1,16 +1,15 @@
-"""Read a topic as an application does, read-committed. Joins no group and commits nothing, so it leaves no trace.
-
-``read_rows`` is used for topics that Spark's own Kafka source cannot read, since a record has a timestamp outside the range of
-Spark's type.
-"""
+"""Read a topic as an application does, read-committed; the canary compares the newest record of a mirror with the source's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
+import structlog
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -18,12 +17,22 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicPartition,
 )
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.settings import make_client
+from linkengine.domain.gates import CanaryRead
+from linkengine.kafka.preflight import check_reachable
+from linkengine.kafka.security import make_client
+
+# ----------------------------------------------------------------------------------------------------
+# Read a topic as an application does, read-committed. Joins no group and commits nothing, so it leaves no trace.
+#
+# ``read_rows`` is used for topics that Spark's own Kafka source cannot read, since a record has a timestamp outside the range
+# of Spark's type.
+
 
 LOOK_BACK = 1  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
 FETCH_BYTES = 1 << 20  # stored bytes of a response, or a larger batch; all of it is decompressed at once
@@ -185,3 +194,110 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
         text = f"The record in {place}, has a header whose name is not UTF-8, besides timestamps that Spark cannot read."
         raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"{text} Compare it with a consumer of your own.")
     return [{"key": name, "value": value} for name, value in found] if found else None
+
+
+# ----------------------------------------------------------------------------------------------------
+# Read the newest record of a mirror partition as an application would (read-committed) and compare it with the source's.
+#
+# Joins no group and commits nothing, so it leaves no trace on either cluster.
+
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTopic:
+    """A topic and the check that precedes each read of it."""
+
+    address: ClusterAddress
+    name: str
+    check: ReadCheck
+
+
+def read_canaries(
+    *, source: CheckedTopic, mirror: CheckedTopic, partitions: Iterable[int], compacted: bool
+) -> list[CanaryRead]:
+    """Read the newest record of each of these partitions of the mirror and compare it with the source's at the same offset.
+
+    ``compacted``: the source or the mirror is compacted, so the source may have removed a tombstone since.
+    """
+    check_reachable(source.address)
+    check_reachable(mirror.address)
+    with committed_consumer(mirror.address) as mirror_consumer, committed_consumer(source.address) as source_consumer:
+        copy = TopicConsumer(mirror_consumer, mirror.name, check=mirror.check)
+        original = TopicConsumer(source_consumer, source.name, check=source.check)
+        return [_compare(copy, original, partition, compacted=compacted) for partition in partitions]
+
+
+def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> list[CanaryRead]:
+    """Write a record to every partition with ``acks=all``, and read it back."""
+    check_reachable(address)
+    mark = f"drill {time.time_ns()}".encode()
+    refused: dict[int, str] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            refused[message.partition() or 0] = f"a record could not be written: {error.str()}"
+
+    producer = make_client(Producer, address, {"acks": "all", "delivery.timeout.ms": int(READ_TIMEOUT_S * 1000)})
+    for partition in range(partitions):
+        producer.produce(topic, key=mark, value=mark, partition=partition, on_delivery=delivered)
+    if producer.flush(2 * READ_TIMEOUT_S):
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Writing to {topic} took longer than {2 * READ_TIMEOUT_S:.0f} s.")
+    with committed_consumer(address) as consumer:
+        reader = TopicConsumer(consumer, topic)
+        return [_read_back(reader, partition, mark, refused.get(partition, "")) for partition in range(partitions)]
+
+
+def _read_back(reader: TopicConsumer, partition: int, mark: bytes, refused: str) -> CanaryRead:
+    if refused:
+        return CanaryRead(partition=partition, offset=None, problem=refused)
+    newest = reader.newest(partition)
+    problem = "" if newest is not None and newest.value() == mark else "the record just written is not the newest one"
+    return CanaryRead(partition=partition, offset=newest.offset() if newest else None, problem=problem)
+
+
+def _compare(mirror: TopicConsumer, source: TopicConsumer, partition: int, *, compacted: bool) -> CanaryRead:
+    try:
+        mirrored = mirror.newest(partition)
+        if mirrored is None:
+            return CanaryRead(partition=partition, offset=None)
+        offset = offset_of(mirrored)
+        original = next(source.read(partition, start=offset, end=offset + 1), None)
+        if original is not None and original.offset() == offset:
+            return CanaryRead(partition=partition, offset=offset, problem=_difference(mirrored, original))
+        gone = _why_gone(mirrored, log_start=source.ends(partition)[0], compacted=compacted)
+    except KafkaException as error:
+        return CanaryRead(partition=partition, offset=None, problem=f"it could not be read: {error.args[0]}")
+    except ReadRefusedError as refused:
+        return CanaryRead(partition=partition, offset=None, problem=str(refused))
+    _log.info("canary.not_at_the_source", topic=mirrored.topic(), partition=partition, offset=offset, rightly=gone or "no")
+    return CanaryRead(partition=partition, offset=offset, gone=gone, problem="" if gone else _missing(offset))
+
+
+def _why_gone(mirrored: Message, *, log_start: int, compacted: bool) -> str:
+    """Return why the source has removed a record that the mirror still holds; "" if it must not have removed it."""
+    if offset_of(mirrored) < log_start:
+        return "deleted at the source since"
+    removed_by_cleaner = mirrored.value() is None or mirrored.key() is None  # other records stay while they are the newest
+    return "compacted at the source since" if compacted and removed_by_cleaner else ""
+
+
+def _missing(offset: int) -> str:
+    return f"the source has no record at offset {offset}"
+
+
+def _difference(mirrored: Message, original: Message) -> str:
+    for name, shown in _SHOWN.items():
+        if shown(mirrored) != shown(original):
+            return f"the record at offset {mirrored.offset()} has another {name} than the source's"
+    return ""
+
+
+# The timestamp type is not compared: a record with LogAppendTime at the source has CreateTime on the mirror.
+_SHOWN: Mapping[str, Callable[[Message], object]] = {
+    "key": Message.key,
+    "value": Message.value,
+    "headers": headers_of,
+    "timestamp": lambda message: message.timestamp()[1],
+}

@@ -19,8 +19,8 @@ from kafka.protocol.consumer import (
 )
 
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.protocol import KafkaCode
 
 TopicPartition = tuple[str, int]
 

@@ -13,16 +13,15 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from linkengine.batches.exact import Record
-from linkengine.batches.records import encode_records
+from linkengine.batches.records import Record, encode_records
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.preflight import check_reachable
-from linkengine.kafka.produce import BY_NAME
-from linkengine.kafka.settings import make_client
+from linkengine.kafka.protocol import BrokerError
+from linkengine.kafka.requests import PRODUCE_BY_NAME
+from linkengine.kafka.security import make_client
 
 DELIVERY_TIMEOUT_S = 120.0
 _QUEUE_FULL_WAIT_S = 0.2
@@ -150,8 +149,8 @@ class OddWriter:
         entry = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=bytes(batch))
         topic = ProduceRequest.TopicProduceData(name=self._topic, partition_data=[entry])
         connection = self._connect(partition)
-        connection.version_for(ProduceRequest.API_KEY, highest=BY_NAME, lowest=BY_NAME)
-        request = ProduceRequest(version=BY_NAME, acks=_ALL_IN_SYNC, timeout_ms=TIMEOUT_MS, topic_data=[topic])
+        connection.version_for(ProduceRequest.API_KEY, highest=PRODUCE_BY_NAME, lowest=PRODUCE_BY_NAME)
+        request = ProduceRequest(version=PRODUCE_BY_NAME, acks=_ALL_IN_SYNC, timeout_ms=TIMEOUT_MS, topic_data=[topic])
         error = connection.request(request, response=ProduceResponse, read=_read_error)
         if error:
             raise BrokerError(error, f"A record cannot be written to {self._topic}-{partition}")

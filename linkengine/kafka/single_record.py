@@ -15,19 +15,17 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from linkengine.batches.compression import NAMES
-from linkengine.batches.control import control_type
-from linkengine.batches.decoding import decode_legacy
 from linkengine.batches.large import DIGEST_BYTES, LargeRecord, read_large
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
-from linkengine.batches.records import RecordLike
+from linkengine.batches.records import RecordLike, control_type, decode_legacy
 from linkengine.batches.view import CURRENT_MAGIC, NO_TIMESTAMP, BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import BatchInfo, FieldView, HeaderView, Presence, RecordContents, SideView
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
+from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.single_reads import FEW_BYTES, read_committed
 from linkengine.kafka.topicviews import Leader, locate
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.codes import TOPIC_GONE, BrokerError, KafkaCode
+from linkengine.kafka.protocol import TOPIC_GONE, BrokerError, KafkaCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,14 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groups import KINDS, Committed, Group, Place, shown
 from linkengine.kafka.admin_groups import at_coordinators, list_groups
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.wire import (
+from linkengine.kafka.protocol import (
     INT16,
     INT32,
     NO_TAGS,
     UNREADABLE,
+    BrokerError,
+    KafkaCode,
     Reader,
     compact_string,
     request_frame,
@@ -195,7 +196,7 @@ class ConsumerGroupDescribeRequest:
         self._names, self._correlation_id = list(names), 0
 
     def with_header(self, *, correlation_id: int, client_id: str) -> None:
-        """Set the correlation id; the client id is that of all requests of ``wire``."""
+        """Set the correlation id; the client id is that of all requests of ``protocol``."""
         assert client_id
         self._correlation_id = correlation_id
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from linkengine.domain.compaction import POLICY, with_compaction_in_time
 from linkengine.domain.configs import (
+    POLICY,
     ConfigChange,
     LocalEdit,
     config_difference,
@@ -21,6 +21,7 @@ from linkengine.domain.configs import (
     mirror_configs,
     released_names,
     source_values,
+    with_compaction_in_time,
 )
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSync, RefusedStep

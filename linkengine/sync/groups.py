@@ -34,16 +34,20 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic, PartitionOutcome
 from linkengine.domain.groups import (
     Committed,
     Decided,
     Group,
+    GroupOutcome,
+    GroupReport,
     GroupStatus,
+    GroupSync,
     Memory,
+    MirroredTopic,
     OffsetDecision,
     OffsetFacts,
     OffsetOutcome,
+    PartitionOutcome,
     Place,
     agreed,
     decide,

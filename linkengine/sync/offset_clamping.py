@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groupplans import ClampedOffset, KnownOffset
-from linkengine.domain.groups import Committed, OffsetDecision, OffsetFacts, Place, settle, shown
+from linkengine.domain.groups import ClampedOffset, Committed, KnownOffset, OffsetDecision, OffsetFacts, Place, settle, shown
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import MetadataLeftOutError
 

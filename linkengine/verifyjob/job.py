@@ -29,30 +29,27 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from linkengine.domain.coverage import RecordDifference
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
-from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.ranges import OffsetRange, RecordDifference
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
-from linkengine.verifyjob.blocks import (
-    Block,
-    Pieces,
-    Place,
-    block_of,
-    block_offsets,
-    checked_ranges,
-    differing_ranges,
-    without_deleted,
-)
 from linkengine.verifyjob.reading import (
     EARLIEST,
     LATEST,
     TOO_FAR,
+    Block,
+    Pieces,
+    Place,
     TopicPart,
     TopicReader,
     TopicWeigher,
+    block_of,
+    block_offsets,
+    checked_ranges,
+    differing_ranges,
     limited_to_memory,
     read_topic,
+    without_deleted,
 )
 from linkengine.verifyjob.report import difference_of, failure_of
 

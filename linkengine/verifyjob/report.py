@@ -10,9 +10,9 @@ import re
 from itertools import count
 from typing import Any
 
-from linkengine.domain.coverage import RecordDifference
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
+from linkengine.domain.ranges import RecordDifference
 from linkengine.verifyjob.reading import TOO_FAR
 
 SHOWN_BYTES = 60  # of a key or value

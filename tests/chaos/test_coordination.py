@@ -19,9 +19,8 @@ from chaos.ground import Ground
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments, key_for, write_assignments
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.leases import CoordinationUnavailableError, Grant
 from linkengine.domain.plans import CopyPlan, PartitionAssignment
-from linkengine.domain.workers import WorkerSetup
+from linkengine.domain.workers import CoordinationUnavailableError, Grant, WorkerSetup
 from tests.signing import SECRETS
 
 KEY = "m/0"

@@ -12,8 +12,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs, replay
-from linkengine.batches.exact import Record
-from linkengine.batches.records import encode_records
+from linkengine.batches.records import Record, encode_records
 from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind

@@ -25,7 +25,7 @@ from console.queries import links
 from console.queries.cautions import REVERSALS, cautions_of_many
 from console.queries.mirrors import lags_of
 from console.queries.previews import Preview, preview
-from linkengine.domain.restoring import RestorePoint
+from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import MirrorEvent
 
 _VALIDATE_ONLY = query_flag("validate_only", "Check the operation on each mirror topic without changing anything.")

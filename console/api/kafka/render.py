@@ -13,7 +13,7 @@ from console.api.kafka.words import CATEGORY, mirror_status, short_id, unix_ms
 from console.api.views import absolute
 from console.models import Cluster, ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
-from linkengine.domain.distances import BrokerDistance
+from linkengine.domain.plans import BrokerDistance
 
 Json = dict[str, Any]
 UNKNOWN_LAG = -1  # not 0, which would mean that the mirror was measured to hold every record

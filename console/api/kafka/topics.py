@@ -21,7 +21,7 @@ from console.models import Cluster
 from console.queries import brokers, clusters
 from console.queries.cautions import mirrored_elsewhere
 from console.queries.mirrors import find_by_topic
-from linkengine.domain.naming import is_internal
+from linkengine.domain.names import is_internal
 from linkengine.domain.states import MirrorState
 
 

@@ -16,8 +16,8 @@ from console.api.views import RestView, actor_of, body, moment
 from console.errors import NotFoundError
 from console.models import ClusterLink, Drill
 from console.queries import links
-from linkengine.domain.drills import BATCH, CLAMPED_LISTED
-from linkengine.domain.startspec import LATEST
+from linkengine.domain.failover import BATCH, CLAMPED_LISTED
+from linkengine.domain.linkrules import LATEST
 
 
 class StartDrillRequest(serializers.Serializer[Any]):

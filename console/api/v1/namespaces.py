@@ -17,7 +17,7 @@ from console.models import Cluster, Namespace
 from console.queries import clusters, links
 from console.queries import namespaces as queries
 from console.queries.namespaces import NamespaceSummary
-from linkengine.domain.namespaces import ReplicationState
+from linkengine.domain.names import ReplicationState
 
 
 class NamespaceData(serializers.Serializer[Any]):

@@ -14,8 +14,8 @@ from linkengine.batches.view import BatchView, check_crc, iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
+from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.single_reads import read_batches
 from linkengine.kafka.topicviews import Leader
 

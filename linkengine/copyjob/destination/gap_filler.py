@@ -40,15 +40,14 @@ from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
 from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.workers import coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
 from linkengine.kafka.offsets import log_ends
+from linkengine.kafka.protocol import BrokerError, KafkaCode, MalformedResponseError
+from linkengine.kafka.requests import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
-from linkengine.kafka.wire import MalformedResponseError
 
 ROUND_MARKERS = 1_000  # per request: takes the broker about 40 ms
 

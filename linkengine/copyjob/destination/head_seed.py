@@ -21,13 +21,13 @@ from linkengine.copyjob.destination.writer import FencedError, Writer
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import is_closed
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka import produce
+from linkengine.domain.workers import is_closed
+from linkengine.kafka import requests
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import delete_records
+from linkengine.kafka.protocol import BrokerError
 
 IN_FLIGHT = 3  # a filler takes a broker about 0.2 s
 TRIM_EVERY = 64  # fillers, about 50 MB, are deleted at a time; a billion offsets would take 0.7 GB
@@ -115,9 +115,9 @@ class _Lifter:
         self._sent = log_end.end
         self._unanswered: deque[int] = deque()  # base offsets
         self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
-        _, highest = channel.connection.versions[produce.API_KEY]
-        by_id = any(log_end.topic_id) and highest >= produce.BY_ID
-        self._version = produce.BY_ID if by_id else produce.BY_NAME
+        _, highest = channel.connection.versions[requests.PRODUCE_API_KEY]
+        by_id = any(log_end.topic_id) and highest >= requests.PRODUCE_BY_ID
+        self._version = requests.PRODUCE_BY_ID if by_id else requests.PRODUCE_BY_NAME
         self._topic = log_end.topic_id if by_id else assignment.mirror_topic.encode()
 
     @property
@@ -139,7 +139,7 @@ class _Lifter:
         batch = dense_filler(count, time.time_ns() // 1_000_000)
         epoch, sequence = self._writer.append(count)
         patch_for_append(batch, producer_id=self._writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
-        frame = produce.encode_produce(
+        frame = requests.encode_produce(
             {self._topic: [(self._assignment.partition, batch)]},
             version=self._version,
             correlation_id=self._channel.next_correlation(),
@@ -159,9 +159,9 @@ class _Lifter:
             )
         self._channel.flush()
         for _, body in self._frames.read():
-            self._check(produce.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
+            self._check(requests.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
 
-    def _check(self, answer: produce.ProducedPartition, base: int) -> None:
+    def _check(self, answer: requests.ProducedPartition, base: int) -> None:
         if answer.error:
             raise BrokerError(
                 answer.error, f"A filler was refused ({answer.message})" if answer.message else "A filler was refused"

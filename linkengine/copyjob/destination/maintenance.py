@@ -19,8 +19,8 @@ from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
+from linkengine.kafka.protocol import KafkaCode
 
 _log = structlog.get_logger(__name__)
 

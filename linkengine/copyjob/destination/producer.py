@@ -37,11 +37,10 @@ from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import Chunk, Overtaken, Stage, Trouble
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka import produce
+from linkengine.kafka import requests
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BATCH_ERRORS
-from linkengine.kafka.wire import Bytes, MalformedResponseError
+from linkengine.kafka.protocol import BATCH_ERRORS, Bytes, MalformedResponseError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
 SILENCE_S = 5.0  # without a response or sent bytes, until an error is shown; the request timeout then closes the connection
@@ -63,7 +62,7 @@ class BrokerProducer:
         self._giants: deque[tuple[int, Buffer]] = deque()  # with the request whose response releases the buffer
         self._too_large = LargestOnItsWay()
         self._frames: SmallFrames | None = None
-        self._version = produce.BY_NAME
+        self._version = requests.PRODUCE_BY_NAME
         self._throttle = Throttle()
         self._sent, self._moved_at = 0, 0.0  # bytes that the socket had accepted at the last check, and when that last grew
         link_events = LinkEvents(
@@ -111,7 +110,7 @@ class BrokerProducer:
             if channel is not None:
                 self._send_burst(channel, now, most=self._services.tuning.produce_in_flight)
         if self._link.channel is not None:
-            self._link.channel.wake_after(produce.low_water_mark(self._due_responses()))
+            self._link.channel.wake_after(requests.low_water_mark(self._due_responses()))
         self._filler.pump(now)
         self._transactions.pump()
 
@@ -231,14 +230,14 @@ class BrokerProducer:
         size = sum(len(step.payload) for _, _, step in entries)
         self._unanswered.append(ProduceInFlight(correlation, version, now, entries, size))
         timeout_ms = int(self._services.tuning.request_timeout_ms * BROKER_SHARE)
-        return produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
+        return requests.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
     def _choose_version(self) -> None:
         """Use topic ids if the broker and all topics have them: the broker then refuses a mirror topic that was recreated."""
         channel = self._link.channel
-        highest = channel.connection.versions[produce.API_KEY][1] if channel is not None else 0
+        highest = channel.connection.versions[requests.PRODUCE_API_KEY][1] if channel is not None else 0
         ids = all(partition.log_end is not None and any(partition.log_end.topic_id) for partition in self.members)
-        self._version = produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
+        self._version = requests.PRODUCE_BY_ID if ids and highest >= requests.PRODUCE_BY_ID else requests.PRODUCE_BY_NAME
 
     def _opened(self, channel: Channel) -> None:
         self._choose_version()
@@ -256,7 +255,7 @@ class BrokerProducer:
                 self._giants.popleft()[1].release()
 
     def _answered(self, request: ProduceInFlight, body: memoryview) -> None:
-        throttle_ms, found = produce.decode_produce(body, version=request.version)
+        throttle_ms, found = requests.decode_produce(body, version=request.version)
         self._throttle_sending(throttle_ms)
         answers = {(part.topic, part.partition): part for part in found}
         for partition, attempt, step in request.entries:
@@ -283,7 +282,7 @@ class BrokerProducer:
     def _malformed(self) -> LinkEngineError:
         return MalformedResponseError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _appended(self, partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
+    def _appended(self, partition: MirrorPartition, step: Append, answer: requests.ProducedPartition) -> None:
         partition.acknowledged(step)
         if answer.log_append_time >= 0 and partition.failure is None and (error := replaced_times(partition, step, answer)):
             self._events.failed(partition, error)
@@ -354,7 +353,7 @@ class ProduceInFlight(NamedTuple):
 
 def topic_of(partition: MirrorPartition, version: int) -> bytes:
     """Return the mirror topic as requests and responses of that version name it: topic id, or name."""
-    if version >= produce.BY_ID:
+    if version >= requests.PRODUCE_BY_ID:
         assert partition.log_end is not None
         return partition.log_end.topic_id
     return partition.assignment.mirror_topic.encode()

@@ -32,8 +32,8 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
 from linkengine.kafka.offsets import TopicPartition
+from linkengine.kafka.protocol import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
 
 WAIT_RETRY_S = 0.5  # while an unacknowledged marker may still be written
 # retries due within this time are read together with the first: each reading needs the metadata of whole topics

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from linkengine.batches.patch import next_sequence
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import FIRST_GENERATION, coordinator_epoch_for, generation_of, is_closed
+from linkengine.domain.workers import FIRST_GENERATION, coordinator_epoch_for, generation_of, is_closed
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1

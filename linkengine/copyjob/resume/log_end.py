@@ -42,13 +42,13 @@ from linkengine.copyjob.resume.tail_check import LogTail, read_log_tail
 from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import is_closed
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.workers import is_closed
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
 from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.topicviews import Leader, Survey, locate
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 

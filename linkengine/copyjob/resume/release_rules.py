@@ -13,7 +13,7 @@ from collections.abc import Callable
 from linkengine.batches.steps import Append
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.log_end import LogEndQuery
-from linkengine.domain.leases import FIRST_GENERATION, Grant
+from linkengine.domain.workers import FIRST_GENERATION, Grant
 
 # brokers remember a producer for a day after its newest record (``producer.id.expiration.ms``), unless set to less
 REMEMBERED_MS = 3_600_000

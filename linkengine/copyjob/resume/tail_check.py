@@ -22,9 +22,9 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.large import LargeRecord, hash_fields, hash_large, read_any
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
+from linkengine.batches.records import ControlType, control_type
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.copyjob.values import SourceOrigin
@@ -32,11 +32,11 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
+from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.single_reads import FEW_BYTES, read_committed, read_with_aborted
-from linkengine.kafka.topicconfigs import is_compacted
+from linkengine.kafka.topic_requests import is_compacted
 
 # Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers
 # (``gap_filler``).

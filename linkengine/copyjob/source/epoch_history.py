@@ -27,8 +27,8 @@ from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.offsets import TopicPartition, epoch_ends
+from linkengine.kafka.protocol import BrokerError, KafkaCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,11 @@ from linkengine.copyjob.pacing import DISTANT_S
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, LargeFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
-from linkengine.kafka.fetch import (
-    API_KEY,
-    BY_ID,
-    BY_NAME,
+from linkengine.kafka.protocol import BrokerError, MalformedResponseError
+from linkengine.kafka.requests import (
+    FETCH_API_KEY,
+    FETCH_BY_ID,
+    FETCH_BY_NAME,
     NO_SESSION,
     FetchLimits,
     FetchPosition,
@@ -29,7 +29,6 @@ from linkengine.kafka.fetch import (
     decode_fetch,
     encode_fetch,
 )
-from linkengine.kafka.wire import MalformedResponseError
 
 SILENT_S = 10.0  # beyond the long poll: a connection on which nothing arrives for this long is closed
 STARVED_S = 5.0  # a connection whose response finds no buffer for this long is closed; its records are fetched again later
@@ -118,11 +117,11 @@ class ExtraConnection(Generic[T]):
         assert channel is not None
         if not self._outstanding:
             self._moved_at = now
-        version = BY_ID if by_id else BY_NAME
+        version = FETCH_BY_ID if by_id else FETCH_BY_NAME
         correlation = channel.next_correlation()
         self._outstanding.append(_Outstanding(correlation, version, limits.max_wait_ms / 1000, subject))
         try:
-            channel.connection.version_for(API_KEY, highest=version, lowest=version)
+            channel.connection.version_for(FETCH_API_KEY, highest=version, lowest=version)
         except LinkEngineError as error:  # the broker was replaced by an older one
             self._link.lose(error)
             return

@@ -21,8 +21,8 @@ from linkengine.copyjob.errors import damaged
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.values import payload_bytes, points_into
 from linkengine.domain.errors import LinkEngineError
-from linkengine.kafka.codes import BrokerError, KafkaCode, RedirectedError
-from linkengine.kafka.fetch import FetchedPartition
+from linkengine.kafka.protocol import BrokerError, KafkaCode, RedirectedError
+from linkengine.kafka.requests import FetchedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

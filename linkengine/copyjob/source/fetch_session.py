@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.fetch import NO_SESSION, FetchPosition, SessionStep
+from linkengine.kafka.protocol import KafkaCode
+from linkengine.kafka.requests import NO_SESSION, FetchPosition, SessionStep
 
 Place = tuple[bytes, int]  # topic (id or name) as Fetch names it, partition
 LAST_EPOCH = (1 << 31) - 1

@@ -43,11 +43,11 @@ from linkengine.copyjob.values import Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, LargeFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
-from linkengine.kafka.fetch import (
-    API_KEY,
-    BY_ID,
-    BY_NAME,
+from linkengine.kafka.protocol import BrokerError, MalformedResponseError
+from linkengine.kafka.requests import (
+    FETCH_API_KEY,
+    FETCH_BY_ID,
+    FETCH_BY_NAME,
     FetchedPartition,
     FetchLimits,
     FetchPosition,
@@ -55,7 +55,6 @@ from linkengine.kafka.fetch import (
     decode_fetch,
     encode_fetch,
 )
-from linkengine.kafka.wire import MalformedResponseError
 
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll, and between parts of a response: a broker that is silent for longer is given up
@@ -232,8 +231,8 @@ class BrokerFetcher:
     def _send(
         self, channel: Channel, request: Request, now: float, *, wait_ms: int, probe: tuple[Place, Reading] | None = None
     ) -> None:
-        version = BY_ID if request.by_id else BY_NAME
-        channel.connection.version_for(API_KEY, highest=version, lowest=version)
+        version = FETCH_BY_ID if request.by_id else FETCH_BY_NAME
+        channel.connection.version_for(FETCH_API_KEY, highest=version, lowest=version)
         correlation = channel.next_correlation()
         limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
         self._asked = FetchInFlight(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)

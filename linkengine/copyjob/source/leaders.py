@@ -22,8 +22,8 @@ from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition, list_offsets, log_ends, log_starts
+from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
 
 EVERY_S = 5.0

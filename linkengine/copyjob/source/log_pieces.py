@@ -14,7 +14,7 @@ from linkengine.batches.view import BatchView, CorruptBatchError, iter_batches
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.values import SourceOrigin
-from linkengine.kafka.fetch import FetchedPartition
+from linkengine.kafka.requests import FetchedPartition
 
 PIECE_BYTES = 895_000  # with its framing a response fits one buffer (``AHEAD_UNIT``)
 SPARE = 1.02  # of the estimated size of a piece, for the error of the estimate

@@ -43,7 +43,7 @@ from linkengine.copyjob.source.fetch_planner import FetchPlanner
 from linkengine.copyjob.source.log_pieces import PartitionPieces, Piece, Shape, aim_of, shape_of
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.fetch import FetchLimits, FetchPosition
+from linkengine.kafka.requests import FetchLimits, FetchPosition
 
 MOST_CONNECTIONS = 64  # per source broker, in addition to that of the session
 REQUESTS_EACH = 1  # per connection: with a second request behind it a piece would take twice as long, and others wait for it

@@ -38,8 +38,7 @@ from linkengine.copyjob.errors import Confirmation
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.ports import Clock
 from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents, beyond_source
-from linkengine.copyjob.source.bounds_watch import SourceWatch, WatchEvents
-from linkengine.copyjob.source.data_loss import LossRecorder
+from linkengine.copyjob.source.data_loss import LossRecorder, SourceWatch, WatchEvents
 from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
@@ -58,8 +57,8 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
 from linkengine.kafka.offsets import TopicPartition
+from linkengine.kafka.protocol import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
 
 EMPTY_AGAIN_S = 2.0  # between the two observations that have to agree that the end of a log holds no records
 TOGETHER_S = 0.25  # retries that are due this soon join the first: each needs the metadata of whole topics

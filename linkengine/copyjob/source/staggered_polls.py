@@ -28,7 +28,7 @@ from linkengine.copyjob.source.fetch_session import Place, Reading
 from linkengine.copyjob.source.read_ahead import by_topic
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.fetch import FetchLimits, FetchPosition
+from linkengine.kafka.requests import FetchLimits, FetchPosition
 
 POLLS = 4  # requests in flight, including that of the session
 MOST_PARTITIONS = 64  # of a broker; each poll names all of them

@@ -32,7 +32,7 @@ from typing import Any
 
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from linkengine.batches.control import ControlType, control_type, is_commit
+from linkengine.batches.records import ControlType, control_type, is_commit
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.destination.foreign_writes import batches_in
 from linkengine.copyjob.destination.writer import epochs_above
@@ -41,10 +41,10 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.markers import VERSION
 from linkengine.kafka.offsets import LATEST, list_offsets
+from linkengine.kafka.protocol import BrokerError, UnreplicatedError
+from linkengine.kafka.requests import MARKERS_VERSION
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
@@ -233,7 +233,7 @@ def write_marker(
     )
 
     def build(_: Connection) -> Any:
-        return WriteTxnMarkersRequest(version=VERSION, markers=[wanted])
+        return WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[wanted])
 
     error = cluster.call(
         log_end.leader.broker,
@@ -311,7 +311,7 @@ def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
     ]
 
     def build(_: Connection) -> Any:
-        return WriteTxnMarkersRequest(version=VERSION, markers=markers)
+        return WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=markers)
 
     with suppress(LinkEngineError):
         cluster.call(

@@ -19,7 +19,7 @@ from console.queries.mirrorpages import link_figures
 from console.reconciling import transition_errors
 from console.workflows.drills import COMPARISONS, _check, _clean, _comparison, _copies, _judged, _prepare
 from linkengine import jobs
-from linkengine.domain.drills import BATCH, DrillRow
+from linkengine.domain.failover import BATCH, DrillRow
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror

@@ -12,8 +12,8 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, NotFoundError
 from console.models import MirrorTopic, VerifyRun
 from console.queries.verification import get_run, list_runs
-from linkengine.domain.coverage import RecordDifference
 from linkengine.domain.plans import VerifyReport
+from linkengine.domain.ranges import RecordDifference
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 

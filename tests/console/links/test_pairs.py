@@ -10,7 +10,7 @@ from console.links import pairs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER
 from console.workflows import stopping
-from linkengine.domain.restoring import common_ends
+from linkengine.domain.mirrorjobs import common_ends
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
 

@@ -25,9 +25,9 @@ from console.reconciling import coverage, plans
 from console.tasks.links import reconcile_link
 from console.workflows import stopping
 from linkengine.coordination.progress import RedisProgress
-from linkengine.domain.coverage import CheckedRange, hash_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, topic_ids_of
+from linkengine.domain.ranges import CheckedRange, hash_of
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import MakeMirror
 

@@ -15,7 +15,7 @@ from console.links.drafts import DraftValues, values_of
 from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, RoleBinding, SourceTopic
 from console.models.fields import seal
 from console.queries.linkdrafts import KEEP_DRAFTS
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Group
 from linkengine.domain.mirrorability import Topic

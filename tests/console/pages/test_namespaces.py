@@ -7,7 +7,7 @@ from django.test import Client
 
 from console.models import Namespace
 from console.presenters.namespaces import REPLICATION_LOOKS
-from linkengine.domain.namespaces import ReplicationState
+from linkengine.domain.names import ReplicationState
 from tests.browser.page_data import EAST, Scene
 from tests.console.pages.conftest import client_of
 

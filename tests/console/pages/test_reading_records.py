@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from console.models import MirrorTopic, RoleBinding, VerifyRun
 from console.reconciling import coverage
-from linkengine.domain.coverage import CheckedRange, RecordDifference
 from linkengine.domain.plans import VerifyReport
+from linkengine.domain.ranges import CheckedRange, RecordDifference
 from tests.browser.page_data import EAST, Scene, make_person
 from tests.console.pages.conftest import client_of
 

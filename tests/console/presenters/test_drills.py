@@ -10,7 +10,7 @@ import pytest
 from console.models import Drill
 from console.presenters import numbers
 from console.presenters.drills import LISTED, drill_row
-from linkengine.domain.drills import DrillRow, GroupRow
+from linkengine.domain.failover import DrillRow, GroupRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GOOD = {"records_compared": 9, "differences": 0, "writable": True, "rto_ms": 5}

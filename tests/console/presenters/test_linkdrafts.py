@@ -13,11 +13,10 @@ from console.presenters.badges import Family
 from console.presenters.connectionchecks import checklist
 from console.presenters.directions import ACCEPT, BOTH, RECEIVE, SEND, Direction
 from console.queries.draftpreviews import FilterCounts, count_acls, count_groups
-from linkengine.domain.aclfilters import Acl
-from linkengine.domain.acls import topic_guard
+from linkengine.domain.acls import Acl, topic_guard
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
-from linkengine.domain.filters import FilterType, NameFilter, filters_to_json
 from linkengine.domain.groups import Group
+from linkengine.domain.names import FilterType, NameFilter, filters_to_json
 from linkengine.domain.sourcelistings import SourceListing
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

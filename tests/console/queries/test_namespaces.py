@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, Namespace, SourceTopic
 from console.queries.namespaces import list_namespaces, summary_of
-from linkengine.domain.namespaces import ReplicationState
+from linkengine.domain.names import ReplicationState
 from tests.console.conftest import NOW, MakeMirror
 
 R = ReplicationState

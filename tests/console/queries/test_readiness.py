@@ -12,9 +12,9 @@ from console.models import Drill, LinkConfig, LinkTask, MirrorPartition, MirrorT
 from console.models.mirrors import RECORDS_DIFFER
 from console.queries.readiness import link_readiness
 from console.reconciling import transition_errors
+from linkengine.domain.failover import ReadyFact, ReadyState
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linktasks import TaskName
-from linkengine.domain.readiness import ReadyFact, ReadyState
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_mirror, make_scene
 

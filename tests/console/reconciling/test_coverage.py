@@ -13,10 +13,9 @@ from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries import verification
 from console.reconciling import coverage, transition_errors
 from console.reconciling.plans import mirror_key
-from linkengine.domain.coverage import CheckedRange, RecordDifference, combine, hash_of
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport
-from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference, combine, hash_of
 from tests.console.conftest import NOW
 
 COPYING = PartitionPhase.COPYING

@@ -14,10 +14,9 @@ from console.reconciling import groups
 from console.reconciling.groups import mirrors_of, recall, still_following, store_clamped, store_report, sync_of
 from console.workflows.groups import _errors, follow_groups, group_blockers
 from linkengine import jobs
-from linkengine.domain import groupplans
+from linkengine.domain import groups as domain_groups
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, PartitionOutcome
-from linkengine.domain.groups import GroupStatus, OffsetOutcome
+from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, OffsetOutcome, PartitionOutcome
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
 from tests.linkengine.jobs.test_group_names import NAMES
@@ -130,7 +129,7 @@ def test_groups_with_any_name_are_stored_recalled_and_clamped(link: ClusterLink,
 
     for _ in range(2):  # the second time with existing rows
         store_report(link=link, report=report, whole=True, now=NOW)
-    clamped = [groupplans.ClampedOffset(group=name, partition=0, source=9, before=None, after=5) for name in names]
+    clamped = [domain_groups.ClampedOffset(group=name, partition=0, source=9, before=None, after=5) for name in names]
     for _ in range(2):
         store_clamped(mirror=mirror, clamped=clamped, now=NOW)
 

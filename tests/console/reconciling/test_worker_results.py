@@ -17,9 +17,8 @@ from console.tasks.links import reconcile_link
 from linkengine import jobs
 from linkengine.coordination.client import client_for
 from linkengine.coordination.progress import RedisProgress
-from linkengine.domain.coverage import CheckedRange, hash_of
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, topic_ids_of
-from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.ranges import CheckedRange, Gap, OffsetRange, hash_of
 from linkengine.domain.states import GapReason
 from tests.console.conftest import NOW, MakeMirror
 

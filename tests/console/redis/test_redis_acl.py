@@ -18,7 +18,7 @@ from console.redis import clock_skew, heartbeats, locks, rate_limit, reconciler_
 from devcluster.processes import Process
 from devcluster.redis import RedisServer
 from linkengine import jobs
-from linkengine.coordination.allowance import RedisAllowances
+from linkengine.coordination.client import RedisAllowances
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments, forget_workers
 from linkengine.coordination.progress import RedisProgress

@@ -18,7 +18,7 @@ from devcluster.ports import LOOPBACK
 from devcluster.sentinel import PASSWORD, SentinelRedis
 from linkengine.coordination.client import clock_ms
 from linkengine.coordination.lease import RedisLease
-from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.workers import CoordinationUnavailableError
 from linkengine.redisaddress import connect
 
 pytestmark = pytest.mark.timeout(120)

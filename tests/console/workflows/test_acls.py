@@ -14,8 +14,7 @@ from console.reconciling import plans
 from console.workflows import acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.aclfilters import Acl
-from linkengine.domain.acls import namespace_guard
+from linkengine.domain.acls import Acl, namespace_guard
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin

@@ -15,7 +15,7 @@ from console.models import ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
 from console.tasks.mirrors import setup_mirror
 from console.workflows import acls, autocreate, groups, topicconfigs
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.groups import Committed
 from linkengine.domain.states import MirrorState
 from linkengine.kafka.admin import ClusterAdmin

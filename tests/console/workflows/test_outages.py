@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from console.models import ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin

@@ -22,9 +22,8 @@ from console.tasks.workers import run_copy_worker
 from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
-from linkengine.domain.assignment import Place
 from linkengine.domain.states import LinkState, MirrorState
-from linkengine.domain.workers import Heartbeat, LinkShare, worker_id_for
+from linkengine.domain.workers import Heartbeat, LinkShare, Place, worker_id_for
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]

@@ -19,7 +19,7 @@ from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
-from linkengine.jobs import setup as engine
+from linkengine.jobs import mirror_topics as engine
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.console.conftest import NOW
 from tests.console.workflows.reversal import Drive, fresh, records, request_operation, states, write

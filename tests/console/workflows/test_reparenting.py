@@ -18,9 +18,9 @@ from console.reconciling import plans
 from console.workflows.leases import Taken, check_released
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.workers import Grant
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
 from tests.console.workflows.conftest import register

@@ -11,8 +11,7 @@ import pytest
 from console.reconciling import plans
 from console.workflows import acls, export_diverged, mirrors
 from linkengine import jobs
-from linkengine.domain.aclfilters import Acl, parse_acl_filters
-from linkengine.domain.acls import AclFacts, AclPlan, AclStatus
+from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, parse_acl_filters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError
 from linkengine.domain.plans import LogRange

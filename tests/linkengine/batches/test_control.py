@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.records import ControlType, control_type
 from linkengine.batches.view import CorruptBatchError, read_view
 from tests.linkengine.batches.batchlog import CONTROL, TRANSACTIONAL, Batch, Rec, marker
 

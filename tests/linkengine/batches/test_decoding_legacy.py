@@ -2,8 +2,7 @@ import struct
 
 import pytest
 
-from linkengine.batches.decoding import decode_legacy
-from linkengine.batches.exact import Record
+from linkengine.batches.records import Record, decode_legacy
 from linkengine.batches.view import CorruptBatchError, read_view
 from tests.linkengine.batches.batchlog import GZIP, LOG_APPEND_TIME, LZ4, SNAPPY, Rec, compress, message, wrapper
 

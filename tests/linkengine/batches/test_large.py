@@ -198,7 +198,7 @@ _MEASURE = """
 import resource
 from linkengine.batches.planning import SegmentPlanner
 from linkengine.batches.compression import ZSTD, deflater
-from linkengine.batches.exact import varint
+from linkengine.batches.records import varint
 from linkengine.batches.patch import seal
 from linkengine.batches.view import HEADER, LOG_OVERHEAD
 

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from linkengine.batches.control import control_type
-from linkengine.batches.decoding import decode_batch
-from linkengine.batches.large import hash_large, read_large
+from linkengine.batches.large import decompressed_limit, decompressed_size, hash_large, heaviest_record, read_large
 from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import SegmentPlanner
-from linkengine.batches.record_size import decompressed_limit, decompressed_size, heaviest_record
+from linkengine.batches.records import control_type, decode_batch
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
 from tests.effort import tries
 from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip

@@ -5,9 +5,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkengine.batches import record_size
+from linkengine.batches import large
+from linkengine.batches.large import MEASURED, SMALL, decompressed_limit, decompressed_size, heaviest_record
 from linkengine.batches.patch import seal
-from linkengine.batches.record_size import MEASURED, SMALL, decompressed_limit, decompressed_size, heaviest_record
 from linkengine.batches.view import RECORDS_AT, BatchView, CorruptBatchError, read_view
 from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Batch, Rec, dense, message, varint, wrapper
 from tests.linkengine.copyjob.bombs import MEGABYTE, bomb
@@ -72,7 +72,7 @@ def test_a_length_is_read_across_pieces(pieces: int) -> None:
     records = b"".join(varint(size) + bytes(size) for size in (0, 5, 70, 9_000, 2_100_000, 3))
     view, _ = viewed(dense(0, [Rec()] * 6))
 
-    found = record_size._largest(view, (records[at : at + pieces] for at in range(0, len(records), pieces)), 6)
+    found = large._largest(view, (records[at : at + pieces] for at in range(0, len(records), pieces)), 6)
 
     assert found == 2_100_000
 
@@ -86,7 +86,7 @@ def test_an_invalid_length_is_refused(records: bytes) -> None:
     view, _ = viewed(dense(0, [Rec()]))
 
     with pytest.raises(CorruptBatchError, match=r"no valid length|ends too early"):
-        record_size._largest(view, iter([records]), 1)
+        large._largest(view, iter([records]), 1)
 
 
 def test_a_batch_whose_zstd_window_is_too_large_counts_with_its_limit() -> None:
@@ -107,14 +107,14 @@ def test_decompression_bombs_are_measured(sizes: tuple[int, ...]) -> None:
 
 
 def test_reading_stops_at_the_limit_of_an_endless_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_size, "ENDLESS", 10 << 20)
+    monkeypatch.setattr(large, "ENDLESS", 10 << 20)
 
     assert heaviest_record(*viewed(bomb(*[MEGABYTE] * 50))) == 10 << 20
 
 
 @pytest.mark.parametrize("codec", [SNAPPY, LZ4, ZSTD])
 def test_small_records_in_ordinary_batches_are_not_decompressed(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_size, "inflate", None)
+    monkeypatch.setattr(large, "inflate", None)
 
     found = heaviest_record(*viewed(dense(0, [Rec(value=b"%d" % number * 500) for number in range(300)], codec=codec)))
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.batches import compression, exact
-from linkengine.batches.exact import Record
-from linkengine.batches.records import decode_records, encode_records
+from linkengine.batches import compression
+from linkengine.batches import records as batches_records
+from linkengine.batches.records import Record, decode_records, encode_records
 from linkengine.batches.view import RECORDS_AT, CorruptBatchError, read_view
 from tests.linkengine.batches.batchlog import (
     GZIP,
@@ -168,13 +168,15 @@ def test_records_are_unchanged_by_encoding_and_decoding(records: list[Rec], code
 
 @given(RECORDS)
 def test_the_exact_codec_writes_the_specified_format(records: list[Rec]) -> None:
-    encoded = exact.encode([as_record(number, record) for number, record in enumerate(records)])
+    encoded = batches_records.encode([as_record(number, record) for number, record in enumerate(records)])
     batch = dense(0, records)
     view = read_view(batch.encode())
 
     assert view is not None
     assert encoded[RECORDS_AT:] == batch.encode()[RECORDS_AT:]
-    assert list(exact.decode(view, bytes(encoded[RECORDS_AT:]))) == [as_record(at, record) for at, record in enumerate(records)]
+    assert list(batches_records.decode(view, bytes(encoded[RECORDS_AT:]))) == [
+        as_record(at, record) for at, record in enumerate(records)
+    ]
 
 
 @given(st.binary(max_size=60))
@@ -182,9 +184,9 @@ def test_the_exact_codec_reads_or_refuses_noise(noise: bytes) -> None:
     view = read_view(dense(0, [Rec()] * 2).encode())
     assert view is not None
     with suppress(CorruptBatchError):
-        list(exact.decode(view, noise))
+        list(batches_records.decode(view, noise))
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_varints_match_the_format(number: int) -> None:
-    assert exact.varint(number) == varint(number)
+    assert batches_records.varint(number) == varint(number)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from linkengine.batches.exact import Record
+from linkengine.batches.coalesce import LEAST_ROW, merge_row
 from linkengine.batches.patch import patch_for_append, seal
 from linkengine.batches.planning import SegmentPlanner
-from linkengine.batches.records import encode_records
-from linkengine.batches.single_record_rows import LEAST_ROW, merge_row
+from linkengine.batches.records import Record, encode_records
 from linkengine.batches.view import ATTRIBUTES_AT, TRANSACTIONAL_BIT, CorruptBatchError
 from tests.linkengine.batches.batchlog import read_payload
 

@@ -7,7 +7,7 @@ import time
 import redis
 
 from linkengine.coordination.lease import RedisLease
-from linkengine.domain.leases import Grant
+from linkengine.domain.workers import Grant
 
 TTL_MS = 60_000  # does not expire during a test
 SHORT_MS = 150

@@ -6,9 +6,8 @@ import secrets
 
 import pytest
 
-from linkengine.coordination.allowance import RedisAllowances
-from linkengine.coordination.client import client_for
-from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.coordination.client import RedisAllowances, client_for
+from linkengine.domain.workers import CoordinationUnavailableError
 
 
 @pytest.fixture

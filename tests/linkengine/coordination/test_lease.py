@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from linkengine.coordination.lease import FORGOTTEN_AT_ONCE, LATE_MS, RedisLease, forget_leases
-from linkengine.domain.leases import Grant
+from linkengine.domain.workers import Grant
 from tests.linkengine.coordination.leasing import SHORT_MS, TTL_MS, Clock, taken, taken_in_time, wait_for_expiry
 
 

@@ -10,7 +10,7 @@ import redis
 
 from devcluster.redis import RedisServer
 from linkengine.coordination.lease import RedisLease
-from linkengine.domain.leases import CoordinationUnavailableError, Grant
+from linkengine.domain.workers import CoordinationUnavailableError, Grant
 from tests.linkengine.coordination.leasing import TTL_MS, Clock, taken, taken_in_time
 
 

@@ -10,9 +10,9 @@ import redis
 from devcluster.redis import RedisServer
 from linkengine import jobs
 from linkengine.coordination.losses import forget_losses, note_loss, read_losses
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.signatures import Signer
+from linkengine.domain.workers import CoordinationUnavailableError
 from tests.signing import OTHER as OTHER_KEY
 from tests.signing import SIGNER
 

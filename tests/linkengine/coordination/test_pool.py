@@ -179,7 +179,7 @@ def test_a_plan_of_a_later_version_is_refused_with_a_message_and_the_previous_pl
     assignments = RedisAssignments(setup)
     write(setup, plan(0))
     assignments.read()
-    monkeypatch.setattr("linkengine.domain.plantexts.PLAN_VERSION", 1)
+    monkeypatch.setattr("linkengine.domain.plans.PLAN_VERSION", 1)
 
     write(setup, plan(1))
     assigned = assignments.read()

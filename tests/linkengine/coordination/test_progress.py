@@ -27,11 +27,11 @@ from linkengine.coordination.progress import (
     signed_report,
     to_json,
 )
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.signatures import Signer
 from linkengine.domain.states import GapReason
+from linkengine.domain.workers import CoordinationUnavailableError
 from tests.signing import OTHER, SIGNER
 
 NOW_MS = 1_800_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from linkengine.copyjob.source.extra_connection import Owner, Received
-from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition, FetchResponse
+from linkengine.kafka.requests import FetchedPartition, FetchLimits, FetchPosition, FetchResponse
 
 TOPIC = bytes(range(16))
 T = TypeVar("T")

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.workers import Heartbeat
+from linkengine.domain.workers import Grant, Heartbeat
 
 
 class MemoryLease:

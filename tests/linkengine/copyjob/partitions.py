@@ -10,9 +10,9 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.values import FillInFlight, SourceOrigin
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
+from linkengine.domain.workers import Grant
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import TransactionalProducer

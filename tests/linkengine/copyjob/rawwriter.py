@@ -13,9 +13,9 @@ from linkengine.batches.records import decode_records
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.produce import BY_NAME, ProducedPartition, decode_produce, encode_produce
+from linkengine.kafka.protocol import INT32
+from linkengine.kafka.requests import PRODUCE_BY_NAME, ProducedPartition, decode_produce, encode_produce
 from linkengine.kafka.single_reads import read_batches
-from linkengine.kafka.wire import INT32
 from tests.linkengine.batches.batchlog import Rec
 from tests.linkengine.copyjob.copying import address, starts_of, wait_for
 
@@ -74,12 +74,14 @@ def _leader_of(cluster: KafkaCluster, topic: str) -> Iterator[tuple[Connection, 
 
 
 def _send(connection: Connection, topic: str, batch: bytes) -> ProducedPartition:
-    frame = encode_produce({topic.encode(): [(0, batch)]}, version=BY_NAME, correlation_id=1, timeout_ms=TIMEOUT_S * 1000)
+    frame = encode_produce(
+        {topic.encode(): [(0, batch)]}, version=PRODUCE_BY_NAME, correlation_id=1, timeout_ms=TIMEOUT_S * 1000
+    )
     for part in frame:
         connection.sock.sendall(part)
     (size,) = INT32.unpack(_receive(connection, INT32.size))
     body = memoryview(_receive(connection, size))[INT32.size :]
-    (response,) = decode_produce(body, version=BY_NAME)[1]
+    (response,) = decode_produce(body, version=PRODUCE_BY_NAME)[1]
     return response
 
 

@@ -10,9 +10,8 @@ import pytest
 from linkengine.copyjob.coordination_thread import CoordinationEvents, CoordinationPorts, CoordinationThread
 from linkengine.copyjob.event_loop import Background
 from linkengine.copyjob.ports import SystemClock
-from linkengine.domain.leases import SEEN_TRUSTED_MS, Grant
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
-from linkengine.domain.workers import Heartbeat
+from linkengine.domain.workers import SEEN_TRUSTED_MS, Grant, Heartbeat
 from tests.linkengine.copyjob.copying import setup_for, wait_for
 from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 from tests.linkengine.copyjob.partitions import partition

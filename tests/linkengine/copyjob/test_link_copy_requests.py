@@ -14,10 +14,9 @@ from linkengine.copyjob.destination import side
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.copyjob.source import fetcher
 from linkengine.domain.errors import LinkEngineError
-from linkengine.kafka import fetch, produce
-from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.fetch import FetchPosition, SessionStep
-from linkengine.kafka.wire import Bytes
+from linkengine.kafka import requests
+from linkengine.kafka.protocol import BrokerError, Bytes, KafkaCode
+from linkengine.kafka.requests import FetchPosition, SessionStep
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -46,7 +45,7 @@ class Fetches:
         self.named.append(sum(map(len, positions.values())))
         self.steps.append(step)
         session, epoch = self._falsify.get(len(self.steps), (0, 0))
-        return fetch.encode_fetch(positions, step=SessionStep(step.session + session, step.epoch + epoch), **rest)
+        return requests.encode_fetch(positions, step=SessionStep(step.session + session, step.epoch + epoch), **rest)
 
 
 def test_idle_partitions_are_named_once_and_then_cost_nothing(
@@ -103,9 +102,9 @@ def test_partitions_share_produce_requests(clusters: Pair, topic_name: str, monk
 
     def encode(batches: Mapping[bytes, Sequence[tuple[int, Bytes]]], **rest: Any) -> list[Bytes]:
         sent.append(sum(map(len, batches.values())))
-        return produce.encode_produce(batches, **rest)
+        return requests.encode_produce(batches, **rest)
 
-    monkeypatch.setattr(producer_module, "produce", SimpleNamespace(**(vars(produce) | {"encode_produce": encode})))
+    monkeypatch.setattr(producer_module, "requests", SimpleNamespace(**(vars(requests) | {"encode_produce": encode})))
     create_pair(clusters, topic_name, partitions=PARTITIONS)
     producer = producer_for(clusters[0])
     for number in range(PARTITIONS * 4):

@@ -14,8 +14,8 @@ from linkengine.copyjob.destination import gap_filler
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka import produce
-from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka import requests
+from linkengine.kafka.protocol import KafkaCode
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -148,16 +148,16 @@ def test_wrong_field_in_a_produce_response_does_no_harm(
 ) -> None:
     """The log decides: a response alone never ends a mirror."""
     create_pair(clusters, topic_name)
-    decode, changed = produce.decode_produce, threading.Event()
+    decode, changed = requests.decode_produce, threading.Event()
 
-    def decoded(body: memoryview, *, version: int) -> tuple[int, list[produce.ProducedPartition]]:
+    def decoded(body: memoryview, *, version: int) -> tuple[int, list[requests.ProducedPartition]]:
         throttle_ms, parts = decode(body, version=version)
         if not changed.is_set() and parts and parts[0].base_offset >= 20:
             changed.set()
             parts = [parts[0]._replace(**{name: change(getattr(parts[0], name)) for name, change in PRODUCED[what].items()})]
         return throttle_ms, parts
 
-    monkeypatch.setattr(produce, "decode_produce", decoded)
+    monkeypatch.setattr(requests, "decode_produce", decoded)
 
     phases = copy_in_bursts(clusters, topic_name)
 
@@ -167,8 +167,8 @@ def test_wrong_field_in_a_produce_response_does_no_harm(
 
 def test_wrong_throttle_time_does_not_stop_the_copy(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_pair(clusters, topic_name)
-    decode, times = produce.decode_produce, iter([0, 1 << 30])
-    monkeypatch.setattr(produce, "decode_produce", lambda body, *, version: (next(times, 0), decode(body, version=version)[1]))
+    decode, times = requests.decode_produce, iter([0, 1 << 30])
+    monkeypatch.setattr(requests, "decode_produce", lambda body, *, version: (next(times, 0), decode(body, version=version)[1]))
 
     copy_in_bursts(clusters, topic_name)
 

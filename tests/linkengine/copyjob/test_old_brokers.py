@@ -15,15 +15,15 @@ from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import connection
-from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.fetch import API_KEY, BY_NAME
+from linkengine.kafka.protocol import KafkaCode
+from linkengine.kafka.requests import FETCH_API_KEY, FETCH_BY_NAME
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, plan_of, producer_for, wait_for
 from tests.linkengine.copyjob.partitions import partition
 from tests.linkengine.copyjob.scripted import ScriptedBroker
 
-OF_2_3, OF_2_6, OF_3_0 = 11, 11, BY_NAME  # the highest version of Fetch
+OF_2_3, OF_2_6, OF_3_0 = 11, 11, FETCH_BY_NAME  # the highest version of Fetch
 
 
 @pytest.fixture(params=[(OF_2_3, KafkaCode.UNSUPPORTED_VERSION), (OF_2_6, 0), (OF_3_0, 0)], ids=["2.3", "2.6", "3.0"])
@@ -69,7 +69,7 @@ def test_source_older_than_3_1_breaks_the_link_until_it_is_upgraded(
 
     def spoken(opened: Connection) -> dict[int, tuple[int, int]]:
         of_source = plan.source.bootstrap_servers.endswith(f":{opened.port}")
-        return versions(opened) | ({API_KEY: (0, OF_3_0)} if of_source and old[0] else {})
+        return versions(opened) | ({FETCH_API_KEY: (0, OF_3_0)} if of_source and old[0] else {})
 
     monkeypatch.setattr(connection, "_api_versions", spoken)
     with Copier(plan) as copier:

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.ports import SystemClock
-from linkengine.copyjob.source.bounds_watch import _bounds
+from linkengine.copyjob.source.data_loss import _bounds
 from linkengine.copyjob.source.fetch_session import FetchInFlight, Reading
 from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import Stage
 from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.fetch import FetchedPartition, FetchPosition, FetchResponse
+from linkengine.kafka.requests import FetchedPartition, FetchPosition, FetchResponse
 from tests.linkengine.copyjob.copying import Copier, Pair, address, create_pair, plan_of, producer_for, topic_id
 from tests.linkengine.copyjob.partitions import partition
 

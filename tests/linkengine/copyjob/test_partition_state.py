@@ -9,8 +9,8 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
 from linkengine.copyjob.values import SourceOrigin
-from linkengine.domain.leases import Grant, coordinator_epoch_for
 from linkengine.domain.states import GapReason
+from linkengine.domain.workers import Grant, coordinator_epoch_for
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import TransactionalProducer

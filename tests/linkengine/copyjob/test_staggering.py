@@ -13,7 +13,7 @@ from linkengine.copyjob.broker_link import Services, stagger_of
 from linkengine.copyjob.destination import maintenance
 from linkengine.copyjob.event_loop import LinkThreads
 from linkengine.copyjob.progress_reports import ReportSchedule
-from linkengine.copyjob.source import bounds_watch, leaders
+from linkengine.copyjob.source import data_loss, leaders
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.copyjob.worker import TICK_S
 from linkengine.kafka.cluster import Cluster
@@ -47,8 +47,8 @@ def ticks_leader_watch(services: Services) -> Tick:
 
 
 def ticks_bounds_watch(services: Services) -> Tick:
-    events = bounds_watch.WatchEvents(seen=pytest.fail, refused=pytest.fail)
-    watch = bounds_watch.SourceWatch(services, cast(Cluster, None), events)
+    events = data_loss.WatchEvents(seen=pytest.fail, refused=pytest.fail)
+    watch = data_loss.SourceWatch(services, cast(Cluster, None), events)
     mirror = partition()
     mirror.stage, mirror.origin = Stage.COPYING, SourceOrigin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
     return lambda now: watch.tick(now, {(0, 0): [mirror]})
@@ -59,7 +59,7 @@ def ticks_bounds_watch(services: Services) -> Tick:
     [
         (ticks_maintenance, maintenance.EVERY_S),
         (ticks_leader_watch, leaders.EVERY_S),
-        (ticks_bounds_watch, bounds_watch.EVERY_S),
+        (ticks_bounds_watch, data_loss.EVERY_S),
     ],
 )
 def test_background_checks_of_many_links_are_spread_over_their_interval(

@@ -22,9 +22,8 @@ from devcluster.standalone import StandaloneCluster
 from linkengine.coordination.pool import end_workers, read_workers, write_assignments
 from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark_job import submit_worker
-from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import Heartbeat, crowded_worker, number_of, worker_id_for
+from linkengine.domain.workers import Heartbeat, Place, Wanted, assign, crowded_worker, number_of, worker_id_for
 from linkengine.sparkclient import count_slots, session
 from tests.linkengine.copyjob.copying import (
     Pair,

@@ -19,8 +19,8 @@ from linkengine.copyjob.link_copy import LinkCopy
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import CoordinationUnavailableError, Grant
 from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.domain.workers import CoordinationUnavailableError, Grant
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, Connection
 from tests.linkengine.copyjob.copying import (

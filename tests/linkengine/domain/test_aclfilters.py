@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from linkengine.domain.aclfilters import Acl, AclFilter, parse_acl_filters
+from linkengine.domain.acls import Acl, AclFilter, parse_acl_filters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 

@@ -3,8 +3,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.aclfilters import Acl, AclFilter
-from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, is_guard, namespace_guard, plan_acls, topic_guard
+from linkengine.domain.acls import (
+    Acl,
+    AclFacts,
+    AclFilter,
+    AclPlan,
+    AclStatus,
+    is_guard,
+    namespace_guard,
+    plan_acls,
+    topic_guard,
+)
 from tests.linkengine.domain.test_aclfilters import acl
 
 EVERYTHING = (AclFilter(),)

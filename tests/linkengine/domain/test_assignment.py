@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.assignment import BALANCED, COARSE, EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing, tenth
+from linkengine.domain.workers import BALANCED, COARSE, EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing, tenth
 
 MOST_ROUNDS = 200
 _WORKERS = [f"w{number}" for number in range(5)]

@@ -1,7 +1,6 @@
 import pytest
 
-from linkengine.domain.compaction import with_compaction_in_time
-from linkengine.domain.configs import ConfigChange
+from linkengine.domain.configs import ConfigChange, with_compaction_in_time
 
 COMPACTED = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
 OPEN = {"cleanup.policy": "delete", "retention.ms": "-1"}

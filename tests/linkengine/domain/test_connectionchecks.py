@@ -19,8 +19,8 @@ from linkengine.domain.connectionchecks import (
     is_failed,
     rights_checks,
 )
-from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import BrokerDistance
 
 Code, Status = ConnectionCheckCode, CheckStatus
 FINE = Attempt(server="a:1", passed=tuple(ConnectStep))

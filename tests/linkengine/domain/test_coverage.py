@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.coverage import (
+from linkengine.domain.ranges import (
     NO_RECORDS,
     CheckedRange,
+    OffsetRange,
     combine,
     first_open,
     hash_of,
@@ -15,7 +16,6 @@ from linkengine.domain.coverage import (
     missing_words,
     next_pieces,
 )
-from linkengine.domain.ranges import OffsetRange
 
 HASHES = st.integers(0, (1 << 128) - 1).map(lambda number: f"{number:032x}")
 SPANS = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: OffsetRange(min(pair), max(pair)))

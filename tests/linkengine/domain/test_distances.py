@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkengine.domain.distances import BrokerDistance
+from linkengine.domain.plans import BrokerDistance
 
 SEND, RECEIVE = "socket.send.buffer.bytes", "net.ipv4.tcp_rmem"
 

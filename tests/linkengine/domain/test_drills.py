@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.domain.drills import CLAMPED_LISTED, DrillRow, groups_after, proven_by, repeated, scratch_name, verdict
-from linkengine.domain.groupplans import KnownOffset
-from linkengine.domain.naming import MAX_TOPIC_LENGTH, check_topic_name, is_internal
+from linkengine.domain.failover import CLAMPED_LISTED, DrillRow, groups_after, proven_by, repeated, scratch_name, verdict
+from linkengine.domain.groups import KnownOffset
+from linkengine.domain.names import MAX_TOPIC_LENGTH, check_topic_name, is_internal
 
 GOOD = DrillRow(
     mirror_topic_name="orders", scratch_topic_name="orders.x", rto_ms=5, records_compared=9, differences=0, writable=True

@@ -6,15 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import (
-    FilterType,
-    NameFilter,
-    PatternType,
-    chooses,
-    filters_to_json,
-    known_filters,
-    parse_filters,
-)
+from linkengine.domain.names import FilterType, NameFilter, PatternType, chooses, filters_to_json, known_filters, parse_filters
 
 ALL = NameFilter(name="*")
 FOO = NameFilter(name="foo", pattern_type=PatternType.PREFIXED)

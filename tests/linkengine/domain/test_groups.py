@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.domain.groups import (
     Committed,
     Group,
@@ -20,6 +19,7 @@ from linkengine.domain.groups import (
     status_of,
     why_skipped,
 )
+from linkengine.domain.names import FilterType, NameFilter, PatternType
 
 EVERYTHING = (NameFilter(name="*"),)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.linkaddresses import (
+from linkengine.domain.linkrules import (
     inbound_properties,
     own_properties,
     registered_properties,

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.domain.linktasks import TaskError
-from linkengine.domain.mirrorability import CheckCode, KnownMirror, Standing, Surroundings, Topic, Verdict
-from linkengine.domain.mirrorchecks import judge
-from linkengine.domain.rings import Place
+from linkengine.domain.mirrorability import CheckCode, KnownMirror, Place, Standing, Surroundings, Topic, Verdict, judge
+from linkengine.domain.names import FilterType, NameFilter, PatternType
 from linkengine.domain.states import MirrorState
 
 ALL = NameFilter(name="*")

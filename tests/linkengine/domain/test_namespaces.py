@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkengine.domain.namespaces import Follower, ReplicationState, contains, overlap, replication_state
+from linkengine.domain.names import Follower, ReplicationState, contains, overlap, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
 R = ReplicationState

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.naming import check_link_name, check_topic_name, is_internal, mirror_name
+from linkengine.domain.names import check_link_name, check_topic_name, is_internal, mirror_name
 
 
 @pytest.mark.parametrize("name", ["a", "orders.v1_eu-west", "A" * 249, "...", "-", "1"])

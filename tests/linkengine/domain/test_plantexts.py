@@ -11,8 +11,17 @@ import pytest
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
-from linkengine.domain.plantexts import PLAN_VERSION, other_version, plan_digest, read_plan, write_plan
+from linkengine.domain.plans import (
+    PLAN_VERSION,
+    CopyPlan,
+    CopyTuning,
+    PartitionAssignment,
+    other_version,
+    plan_digest,
+    producer_id_for,
+    read_plan,
+    write_plan,
+)
 
 
 def value_for(name: str, kind: str) -> Any:
@@ -131,7 +140,7 @@ def test_the_refusal_is_found_in_the_error_of_the_failed_spark_job() -> None:
     "failure",
     [
         "AttributeError: Can't get attribute 'run_shares' on <module 'linkengine.copyjob.spark_job' from '/srv/x.py'>",
-        "ModuleNotFoundError: No module named 'linkengine.domain.plantexts'",
+        "ModuleNotFoundError: No module named 'linkengine.domain.plans'",
     ],
 )
 def test_executors_without_the_workers_function_or_package_are_recognized(failure: str) -> None:

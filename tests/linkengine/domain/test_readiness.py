@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from linkengine.domain.failover import ReadyFact, ReadyState, StoredFacts, readiness
 from linkengine.domain.health import Health
-from linkengine.domain.readiness import ReadyFact, ReadyState, StoredFacts, readiness
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 READY, UNKNOWN, NOT = ReadyState.READY, ReadyState.UNKNOWN, ReadyState.NOT_READY

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linkengine.domain.mirrorjobs import obstacles, reparent_points
 from linkengine.domain.plans import LogRange
-from linkengine.domain.reparenting import obstacles, reparent_points
 
 Log = list[str]
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import json
 
+from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, as_held_now, common_ends, not_common, restore_points
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.restoring import (
-    CommonPart,
-    RestorePoint,
-    as_held_now,
-    common_ends,
-    not_common,
-    restore_points,
-)
 
 
 def held(*bounds: tuple[int, int]) -> list[LogRange]:

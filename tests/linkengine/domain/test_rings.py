@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.rings import Place, find_ring, ring_words
+from linkengine.domain.mirrorability import Place, find_ring, ring_words
 
 
 def place(text: str) -> Place:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.groups import Group
 from linkengine.domain.mirrorability import Topic
 from linkengine.domain.sourcelistings import SourceListing, listing_from_json

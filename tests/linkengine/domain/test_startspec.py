@@ -3,7 +3,7 @@
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.startspec import check_start, start_problem, start_time_ms
+from linkengine.domain.linkrules import check_start, start_problem, start_time_ms
 
 
 @pytest.mark.parametrize(

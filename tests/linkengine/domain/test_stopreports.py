@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from linkengine.domain.failover import PartitionAtStop, StopCost, cost_of_stop, estimated_bytes
 from linkengine.domain.states import StopReason
-from linkengine.domain.stopreports import PartitionAtStop, StopCost, cost_of_stop, estimated_bytes
 
 SEEN = PartitionAtStop(
     partition=0, mirrored_end=90, source_end=100, source_seen_at_ms=9_000, caught_up_at_ms=8_000, last_timestamp_ms=7_500

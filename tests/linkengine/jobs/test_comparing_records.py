@@ -14,7 +14,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import Presence, RecordComparison, RecordVerdict, SideView, judge
 from linkengine.domain.states import GapReason
 from linkengine.jobs import RecordSide, compare_record
-from linkengine.kafka import single_record, timelookup
+from linkengine.kafka import single_reads, single_record
 from tests.fillers import HEAD_START, MAKERS
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb
@@ -242,7 +242,7 @@ def test_names_and_numbers_of_headers_are_limited(clusters: Pair, topic_name: st
 def test_lookup_that_ends_at_a_large_batch_shows_no_other_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """An offset without a timestamp is where the search ended; the record is there or behind."""
     ended = TimedOffset(partition=0, offset=40, record_timestamp_ms=None, searched_to=40, log_end_offset=90, is_complete=True)
-    monkeypatch.setattr(timelookup, "offsets_for_time", lambda *_args, **_kwargs: [ended])
+    monkeypatch.setattr(single_reads, "offsets_for_time", lambda *_args, **_kwargs: [ended])
     orders = RecordSide(address=lambda: ClusterAddress(bootstrap_servers="127.0.0.1:1"), topic="orders", topic_id="")
 
     with pytest.raises(LinkEngineError, match="ended at offset 40") as refused:

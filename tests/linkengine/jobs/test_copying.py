@@ -8,7 +8,7 @@ from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress, VerifyPlan
 from linkengine.domain.states import StopReason
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.linkengine.jobs.copyworkers import COPIED_WITHIN_S, copy_worker
 from tests.signing import SECRETS, SIGNER

@@ -1,7 +1,6 @@
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, PartitionOutcome
-from linkengine.domain.groups import GroupStatus, OffsetOutcome
-from linkengine.jobs.grouping import group_blockers
+from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, OffsetOutcome, PartitionOutcome
+from linkengine.jobs.syncing import group_blockers
 
 
 def outcome(

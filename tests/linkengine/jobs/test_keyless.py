@@ -8,7 +8,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin
 from tests.linkengine.copyjob.copying import Copier, assert_equal_topics, ends_of, plan_for, producer_for
 

@@ -13,7 +13,7 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.states import StopReason
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 pytestmark = pytest.mark.kafka

@@ -17,7 +17,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import GapReason
 from linkengine.jobs import browsing
-from linkengine.kafka import timelookup
+from linkengine.kafka import single_reads
 from linkengine.kafka.admin import ClusterAdmin
 from tests.fillers import HEAD_START, MAKERS
 from tests.linkengine.batches.batchlog import RECORDS_AT, ZSTD, Rec, dense
@@ -95,11 +95,11 @@ def test_a_search_has_a_budget_and_continues_where_it_ended(
     records = read_topic(clusters[1], topic_name)
     moment = records[-1][4][1]
     (whole,) = browsing.offsets_for_time(destination, topic_name, moment)
-    monkeypatch.setattr(timelookup, "FEW_BYTES", 1)  # one batch per response
+    monkeypatch.setattr(single_reads, "FEW_BYTES", 1)  # one batch per response
 
     position, calls = 0, 0
     while True:
-        (row,) = timelookup.offsets_for_time(destination, topic_name, moment, positions={0: position}, budget_s=0.0)
+        (row,) = single_reads.offsets_for_time(destination, topic_name, moment, positions={0: position}, budget_s=0.0)
         calls += 1
         if row.is_complete:
             break
@@ -200,9 +200,9 @@ def test_a_batch_that_cannot_be_searched_to_its_end_is_where_the_result_begins(
     abort_transactions(destination_cluster, topic_name, 1)  # without it, Kafka's lookup would return the record
     send_batches(destination_cluster, topic_name, [timed_batch([0], size=10)] * (batches - 1))
     send_batches(destination_cluster, topic_name, [timed_batch([0, *range(0, 2000, 100)], size=1 << 20)])
-    monkeypatch.setattr(timelookup, "BATCH_S", -1e9)
+    monkeypatch.setattr(single_reads, "BATCH_S", -1e9)
 
-    (row,) = timelookup.offsets_for_time(destination, topic_name, START_MS + 1000, positions={}, budget_s=-1e9)
+    (row,) = single_reads.offsets_for_time(destination, topic_name, START_MS + 1000, positions={}, budget_s=-1e9)
 
     assert (row.offset, row.record_timestamp_ms, row.is_complete) == (1 + batches, None, True)
 

@@ -11,8 +11,8 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync
-from linkengine.jobs.promoting import Blocker
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
+from linkengine.jobs.probes import Blocker
 from linkengine.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka

@@ -14,9 +14,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorSync
 from linkengine.domain.plans import LogRange, TopicDescription
 from linkengine.domain.states import StopReason
-from linkengine.jobs import deleting, reversing, setup, stopping, syncing
+from linkengine.jobs import mirror_topics, reversing, stopping, syncing
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.newest_offsets import TopicEnds
+from linkengine.kafka.admin_offsets import TopicEnds
 from linkengine.kafka.topicviews import Leader, TopicView
 
 TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=1, internal=False, configs={})
@@ -55,7 +55,7 @@ def test_mirror_begins_where_the_lower_of_two_readings_begins(spec: str, kind: s
     """Records below the head of a mirror are never copied."""
     source = cast(ClusterAdmin, Source({(kind, reading): DAMAGED}))
 
-    assert setup._wanted_starts(source, TOPIC, spec) == {0: start}
+    assert mirror_topics._wanted_starts(source, TOPIC, spec) == {0: start}
 
 
 @pytest.mark.parametrize("reading", [1, 2])
@@ -79,11 +79,13 @@ def test_topic_is_empty_only_if_two_readings_say_so(
     """A leader that was just elected shows an older high watermark."""
     deleted: list[Any] = []
     found = SimpleNamespace(find=lambda _: TOPIC, delete_topic_by_id=lambda topic, **_: deleted.append(topic) or True)
-    monkeypatch.setattr(deleting, "ClusterAdmin", lambda _: found)
-    monkeypatch.setattr(deleting, "newest_ends", lambda *_: TopicEnds(topic_id="id", stable={0: first}, ends={0: first}))
-    monkeypatch.setattr(deleting, "log_ranges", lambda *_: (LogRange(partition=0, start=0, end=second, stable_end=second),))
+    monkeypatch.setattr(mirror_topics, "ClusterAdmin", lambda _: found)
+    monkeypatch.setattr(mirror_topics, "newest_ends", lambda *_: TopicEnds(topic_id="id", stable={0: first}, ends={0: first}))
+    monkeypatch.setattr(
+        mirror_topics, "log_ranges", lambda *_: (LogRange(partition=0, start=0, end=second, stable_end=second),)
+    )
 
-    assert deleting.delete_diverged(destination=ADDRESS, topic="t", topic_id="another") is empty
+    assert mirror_topics.delete_diverged(destination=ADDRESS, topic="t", topic_id="another") is empty
     assert deleted == ([TOPIC] if empty else [])
 
 

@@ -9,10 +9,10 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTurn
 from linkengine.jobs import reversing
-from linkengine.jobs.setup import AssignmentsFactory
-from linkengine.kafka import newest_offsets
+from linkengine.jobs.mirror_topics import AssignmentsFactory
+from linkengine.kafka import admin_offsets
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.protocol import KafkaCode
 
 pytestmark = pytest.mark.kafka
 BEYOND = (KafkaCode.NONE, 4)  # the leader's log end, one above the high watermark
@@ -63,7 +63,7 @@ def test_kept_up_to_returns_the_end_of_what_was_read_under_an_epoch(
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={}) == {}
 
     truncated = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
-    monkeypatch.setattr(newest_offsets, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
+    monkeypatch.setattr(admin_offsets, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
 
 

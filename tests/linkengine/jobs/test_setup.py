@@ -10,8 +10,8 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.jobs import setup as setting_up
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs import mirror_topics as setting_up
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 pytestmark = pytest.mark.kafka

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 pytestmark = pytest.mark.kafka

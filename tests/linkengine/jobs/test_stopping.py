@@ -10,11 +10,10 @@ from linkengine import jobs
 from linkengine.copyjob.stop import fence
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groupplans import KnownOffset
-from linkengine.domain.groups import Committed
+from linkengine.domain.groups import Committed, KnownOffset
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 pytestmark = pytest.mark.kafka

@@ -13,7 +13,7 @@ from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped, MirrorSync, RefusedStep
 from linkengine.domain.states import StopReason
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.policies import Policy
 

@@ -12,8 +12,8 @@ from linkengine.copyjob.destination import head_seed
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.states import StopReason
-from linkengine.jobs import setup as setting_up
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs import mirror_topics as setting_up
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 pytestmark = pytest.mark.kafka

@@ -9,7 +9,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync, MirrorSynced
 from linkengine.domain.plans import TopicDescription
 from linkengine.jobs import syncing
-from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka

@@ -17,7 +17,7 @@ from linkengine.jobs import verifying
 from linkengine.jobs.verifying import _source_ends, complete, read_far, verify, verify_next
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
-from linkengine.verifyjob import blocks, job
+from linkengine.verifyjob import job, reading
 from linkengine.verifyjob.reading import TopicPart
 from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.verifyjob.recording import HOLE, Rec, write
@@ -112,7 +112,7 @@ def test_a_moving_log_start_neither_causes_nor_hides_differences(
     unlike: VerifyPlan, here: ClusterAdmin, spark_connect_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retention deletes two records during each run. The last run compares blocks of four and leaves out the block it is in."""
-    monkeypatch.setattr(blocks, "LEAST_OFFSETS", 4)
+    monkeypatch.setattr(reading, "LEAST_OFFSETS", 4)
     starts, compare = count(2, 2), job._compare
 
     def trimming(*arguments: Any) -> Any:

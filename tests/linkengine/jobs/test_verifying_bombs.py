@@ -19,8 +19,7 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
-from linkengine.jobs.record_sizes import heaviest_of
-from linkengine.jobs.verifying import read_far, verify
+from linkengine.jobs.verifying import heaviest_of, read_far, verify
 from linkengine.sparkclient import close_session, session
 from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, limited_to_memory
 from linkengine.verifyjob.report import failure_of

@@ -11,8 +11,7 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_errors import LocalCode, translated
-from linkengine.kafka.admin_session import ClientPool
+from linkengine.kafka.admin_session import ClientPool, LocalCode, translated
 
 pytestmark = pytest.mark.kafka
 SEND_TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import admin_acls

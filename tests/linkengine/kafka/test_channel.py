@@ -13,7 +13,7 @@ import pytest
 from devcluster.tls import certificates_in, write_certificates
 from linkengine.kafka.channel import Channel, ChannelClosedError, LargeFrames, SmallFrames
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.produce import low_water_mark
+from linkengine.kafka.requests import low_water_mark
 
 
 @pytest.fixture

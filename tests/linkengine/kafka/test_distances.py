@@ -10,8 +10,8 @@ from devcluster.distance import Distance
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.kafka.brokers import measure_distances
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.distances import measure_distances
 
 pytestmark = pytest.mark.kafka
 

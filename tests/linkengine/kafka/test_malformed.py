@@ -36,7 +36,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 import linkengine
 from devcluster.kafka import KafkaCluster
-from linkengine.batches.exact import Record
+from linkengine.batches.records import Record
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
@@ -44,26 +44,34 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import (
     admin_acls,
     admin_groups,
+    brokers,
     connection,
-    deletion,
-    gapfillers,
     offsets,
     preflight,
     producers,
     single_reads,
-    topicconfigs,
-    topicwriters,
-    view_brokers,
+    topic_requests,
     view_groups,
 )
+from linkengine.kafka import transactions as kafka_transactions
 from linkengine.kafka.cluster import Cluster, _read_metadata
 from linkengine.kafka.connection import Connection, connect
-from linkengine.kafka.fetch import FetchLimits, FetchPosition, decode_fetch, encode_fetch
-from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
-from linkengine.kafka.produce import decode_produce, encode_produce
+from linkengine.kafka.protocol import INT32, MalformedResponseError
 from linkengine.kafka.record_writer import OddWriter
+from linkengine.kafka.requests import (
+    FetchLimits,
+    FetchPosition,
+    MarkerFill,
+    decode_fetch,
+    decode_log_ends,
+    decode_markers,
+    decode_produce,
+    encode_fetch,
+    encode_log_ends,
+    encode_markers,
+    encode_produce,
+)
 from linkengine.kafka.transactions import EmptyTransactions
-from linkengine.kafka.wire import INT32, MalformedResponseError
 from tests.effort import tries
 from tests.linkengine.batches.batchlog import Rec, dense
 
@@ -160,25 +168,25 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         offsets.log_ends(cluster, broker, {place: topic.partitions[0].epoch})
         offsets.delete_records(cluster, broker, {place: 0})
         producers.describe_producers(cluster, broker, {place: 1})
-        topicconfigs.is_compacted(cluster, broker, TOPIC)
-        topicconfigs.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
-        topicwriters.brokers_without_deny_write(cluster, TOPIC)
+        topic_requests.is_compacted(cluster, broker, TOPIC)
+        topic_requests.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
+        producers.brokers_without_deny_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
         transactions.mark(transactions.fence(), topic=TOPIC, partition=1, commit=True)
-        topicwriters.transactional_writers(admin, [TOPIC])
+        producers.transactional_writers(admin, [TOPIC])
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
         _describe_members(source, cluster)
         view_groups.described(cluster, ["group", "no group"])
-        gapfillers.choose_gap_filler(admin)
-        view_brokers.reassignments(admin, TOPIC)
+        kafka_transactions.choose_gap_filler(admin)
+        brokers.reassignments(admin, TOPIC)
         everything = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
         admin_acls.is_empty(admin, everything, what="Failed to list")
         doomed = _await_topic(cluster, "doomed")
-        deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
+        topic_requests.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:
         cluster.close()
 

@@ -3,9 +3,9 @@
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from linkengine.kafka.markers import (
+from linkengine.kafka.requests import (
     LOG_END_VERSION,
-    VERSION,
+    MARKERS_VERSION,
     MarkerFill,
     decode_log_ends,
     decode_markers,
@@ -23,7 +23,7 @@ def fill(partition: int, count: int) -> MarkerFill:
 def test_a_fill_has_a_marker_per_offset() -> None:
     frame = b"".join(encode_markers([fill(0, 3), fill(1, 1)], correlation_id=2))
 
-    request = WriteTxnMarkersRequest.decode(frame, version=VERSION, header=True, framed=True)
+    request = WriteTxnMarkersRequest.decode(frame, version=MARKERS_VERSION, header=True, framed=True)
 
     found = [(marker.topics[0].name, marker.topics[0].partition_indexes) for marker in request.markers]
     assert found == [("orders", [0])] * 3 + [("orders", [1])]
@@ -40,7 +40,7 @@ def test_the_response_has_an_error_per_producer_and_partition() -> None:
     topics = [topic(name="orders", partitions=[partition(partition_index=0, error_code=0)])]
     others = [topic(name="orders", partitions=[partition(partition_index=1, error_code=47)])]
     markers = [result(producer_id=7, topics=topics), result(producer_id=8, topics=others)]
-    encoded = bytes(WriteTxnMarkersResponse(version=VERSION, markers=markers).encode())
+    encoded = bytes(WriteTxnMarkersResponse(version=MARKERS_VERSION, markers=markers).encode())
 
     assert decode_markers(memoryview(b"\x00" + encoded)) == {(7, "orders", 0): 0, (8, "orders", 1): 47}
 

@@ -24,7 +24,7 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties,
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import connect
 from linkengine.kafka.preflight import check_reachable
-from linkengine.kafka.settings import make_client
+from linkengine.kafka.security import make_client
 from linkengine.sparkclient import session
 from linkengine.verifyjob.reading import TopicPart, read_topic
 from tests.linkengine.verifyjob.recording import Rec, create, write

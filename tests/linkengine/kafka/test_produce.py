@@ -5,16 +5,16 @@ import uuid
 import pytest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from linkengine.kafka.produce import BY_ID, BY_NAME, ProducedPartition, decode_produce, encode_produce
+from linkengine.kafka.requests import PRODUCE_BY_ID, PRODUCE_BY_NAME, ProducedPartition, decode_produce, encode_produce
 
 TOPIC_ID = uuid.UUID(int=0xFEDCBA0987654321FEDCBA0987654321)
 
 
 def key(version: int) -> bytes:
-    return TOPIC_ID.bytes if version == BY_ID else b"orders"
+    return TOPIC_ID.bytes if version == PRODUCE_BY_ID else b"orders"
 
 
-@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+@pytest.mark.parametrize("version", [PRODUCE_BY_NAME, PRODUCE_BY_ID])
 def test_a_request_is_decoded_by_kafka_python_and_copies_no_batch(version: int) -> None:
     batches = [memoryview(bytearray(b"a" * 200)), memoryview(bytearray(b"b" * 70_000))]
 
@@ -30,7 +30,7 @@ def test_a_request_is_decoded_by_kafka_python_and_copies_no_batch(version: int) 
     assert all(any(part is batch for part in parts) for batch in batches)
 
 
-@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+@pytest.mark.parametrize("version", [PRODUCE_BY_NAME, PRODUCE_BY_ID])
 @pytest.mark.parametrize("size", [90, 9_000, 130_000, 3_000_000])
 def test_a_request_with_a_single_batch_is_decoded_by_kafka_python(version: int, size: int) -> None:
     batch = memoryview(bytearray(b"a" * size))
@@ -41,11 +41,11 @@ def test_a_request_with_a_single_batch_is_decoded_by_kafka_python(version: int, 
     assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 900)
     (topic,) = request.topic_data
     assert [(partition.index, bytes(partition.records)) for partition in topic.partition_data] == [(7, b"a" * size)]
-    assert topic.topic_id == TOPIC_ID if version == BY_ID else topic.name == "orders"
+    assert topic.topic_id == TOPIC_ID if version == PRODUCE_BY_ID else topic.name == "orders"
     assert any(part is batch for part in parts)
 
 
-@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+@pytest.mark.parametrize("version", [PRODUCE_BY_NAME, PRODUCE_BY_ID])
 @pytest.mark.parametrize(("error", "message"), [(0, None), (6, None), (10, ""), (10, "too large")])
 def test_a_response_for_a_single_partition_is_decoded(version: int, error: int, message: str | None) -> None:
     partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
@@ -60,7 +60,7 @@ def test_a_response_for_a_single_partition_is_decoded(version: int, error: int, 
     assert answer == (70, [ProducedPartition(key(version), 3, error, 1 << 40, -1, message or "")])
 
 
-@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+@pytest.mark.parametrize("version", [PRODUCE_BY_NAME, PRODUCE_BY_ID])
 def test_a_response_has_offset_error_and_reason_per_partition(version: int) -> None:
     data = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     reasons = [data.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="a record is too old")]

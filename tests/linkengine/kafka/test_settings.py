@@ -1,7 +1,7 @@
 from confluent_kafka.admin import AdminClient
 
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.kafka.settings import librdkafka_settings
+from linkengine.kafka.security import librdkafka_settings
 
 
 def test_a_plain_address_has_only_servers_and_protocol() -> None:

@@ -8,7 +8,7 @@ from kafka.protocol.consumer import FetchResponse
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import single_reads
-from linkengine.kafka.codes import RedirectedError
+from linkengine.kafka.protocol import RedirectedError
 from linkengine.kafka.single_reads import QUOTA_S, read_batches, read_committed
 
 TOPIC = ("orders", bytes(15) + b"\x01", 0)

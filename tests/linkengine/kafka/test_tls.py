@@ -19,8 +19,8 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, LargeFrames
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import connect
-from linkengine.kafka.fetch import BY_ID, FetchLimits, FetchPosition, decode_fetch, encode_fetch
-from linkengine.kafka.tls import client_context
+from linkengine.kafka.requests import FETCH_BY_ID, FetchLimits, FetchPosition, decode_fetch, encode_fetch
+from linkengine.kafka.security import client_context
 
 
 @dataclass
@@ -78,14 +78,14 @@ def fetch_all(tls: TlsCluster, topic: str, *, size: int) -> bytes:
     frames = LargeFrames(channel, allocate=lambda length: memoryview(bytearray(length)))
     position = FetchPosition(0, view.partitions[0].epoch, 0, size)
     limits = FetchLimits(max_bytes=size, max_wait_ms=5_000, min_bytes=3_000_000)
-    channel.send(encode_fetch({view.topic_id: [position]}, version=BY_ID, correlation_id=1, limits=limits))
+    channel.send(encode_fetch({view.topic_id: [position]}, version=FETCH_BY_ID, correlation_id=1, limits=limits))
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     while (frame := frames.read()) is None:
         assert poll.poll(10_000), "the broker is silent"
     channel.close()
     cluster.close()
-    error, _, _, (answer,) = decode_fetch(frame[1], version=BY_ID)
+    error, _, _, (answer,) = decode_fetch(frame[1], version=FETCH_BY_ID)
     assert (error, answer.error) == (0, 0)
     return bytes(answer.records)
 

@@ -19,7 +19,7 @@ from devcluster.tokens import TokenEndpoint
 from linkengine.domain.addresses import ClusterAddress, address_from_properties, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.network_policy import NotPermittedError
-from linkengine.kafka.tokens import BearerTokens, bearer_token
+from linkengine.kafka.security import BearerTokens, bearer_token
 
 numbers = count()
 

@@ -5,7 +5,7 @@ import pytest
 from linkengine.domain.configs import ConfigChange
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.topicconfigs import not_shown
+from linkengine.kafka.topic_requests import not_shown
 
 pytestmark = pytest.mark.kafka
 

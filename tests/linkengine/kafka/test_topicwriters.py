@@ -22,7 +22,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import TransactionalWriters
-from linkengine.kafka.topicwriters import transactional_writers
+from linkengine.kafka.producers import transactional_writers
 from tests.linkengine.copyjob.copying import create_topic
 
 pytestmark = pytest.mark.kafka

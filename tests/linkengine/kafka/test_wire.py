@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from linkengine.kafka.wire import CLIENT_ID, INT16, INT32, Reader, compact_string, request_frame, uvarint
+from linkengine.kafka.protocol import CLIENT_ID, INT16, INT32, Reader, compact_string, request_frame, uvarint
 
 
 @given(st.integers(min_value=0, max_value=(1 << 31) - 1))

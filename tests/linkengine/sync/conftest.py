@@ -9,9 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.filters import NameFilter, PatternType
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic
-from linkengine.domain.groups import SETTLED, Committed, Memory, Remembered
+from linkengine.domain.groups import SETTLED, Committed, GroupOutcome, GroupReport, GroupSync, Memory, MirroredTopic, Remembered
+from linkengine.domain.names import NameFilter, PatternType
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.groups import Following, sync_groups
 

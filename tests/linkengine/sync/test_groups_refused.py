@@ -13,9 +13,8 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import NameFilter
-from linkengine.domain.groupplans import MirroredTopic
-from linkengine.domain.groups import Committed, GroupStatus, OffsetOutcome
+from linkengine.domain.groups import Committed, GroupStatus, MirroredTopic, OffsetOutcome
+from linkengine.domain.names import NameFilter
 from linkengine.jobs import browsing
 from linkengine.kafka import admin_groups
 from linkengine.kafka.admin import ClusterAdmin

@@ -4,8 +4,7 @@ import pytest
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.groupplans import ClampedOffset, KnownOffset
-from linkengine.domain.groups import Remembered
+from linkengine.domain.groups import ClampedOffset, KnownOffset, Remembered
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.offset_clamping import clamp_groups
 from tests.linkengine.sync.conftest import commit, member, offsets_of

@@ -6,9 +6,20 @@ from typing import Any, cast
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import NameFilter
-from linkengine.domain.groupplans import GroupOutcome, GroupSync, KnownOffset, MirroredTopic
-from linkengine.domain.groups import Committed, Group, GroupStatus, Memory, OffsetOutcome, Place, Remembered
+from linkengine.domain.groups import (
+    Committed,
+    Group,
+    GroupOutcome,
+    GroupStatus,
+    GroupSync,
+    KnownOffset,
+    Memory,
+    MirroredTopic,
+    OffsetOutcome,
+    Place,
+    Remembered,
+)
+from linkengine.domain.names import NameFilter
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.groups import sync_groups

@@ -8,7 +8,7 @@ from linkengine.domain.configs import mirror_configs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.stopped import stopped_error, was_stopped
+from linkengine.sync.topics import stopped_error, was_stopped
 
 MIRRORS = mirror_configs({})
 

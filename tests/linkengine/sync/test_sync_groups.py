@@ -9,9 +9,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.filters import FilterType, NameFilter
-from linkengine.domain.groupplans import MirroredTopic
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import GroupStatus, MirroredTopic
+from linkengine.domain.names import FilterType, NameFilter
 from linkengine.kafka.admin import ClusterAdmin
 from tests.linkengine.sync.conftest import Link, commit, commit_as, fill, member, offsets_of
 

@@ -1,8 +1,7 @@
 import pytest
 
-from linkengine.domain.coverage import combine, hash_of
-from linkengine.domain.ranges import OffsetRange
-from linkengine.verifyjob.blocks import Block, block_offsets, checked_ranges, differing_ranges, without_deleted
+from linkengine.domain.ranges import OffsetRange, combine, hash_of
+from linkengine.verifyjob.reading import Block, block_offsets, checked_ranges, differing_ranges, without_deleted
 
 PIECE = OffsetRange(5, 35)
 

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.coverage import CheckedRange
 from linkengine.domain.plans import VerifyPlan, VerifyReport
+from linkengine.domain.ranges import CheckedRange
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.verifyjob.recording import HOLE, Rec, create, write
 

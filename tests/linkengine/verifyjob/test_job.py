@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
+from linkengine.domain.ranges import CheckedRange, RecordDifference, combine
 from linkengine.sparkclient import SparkUnavailableError
 from linkengine.verifyjob import job, reading
 from linkengine.verifyjob.job import run_verify

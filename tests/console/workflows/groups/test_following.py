@@ -17,12 +17,12 @@ from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, 
 from console.tasks.mirrors import advance_stop
 from console.workflows import groups, stopping
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import Acl
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.protocol import BrokerError
 from tests.console.conftest import NOW
 from tests.console.workflows.conftest import Until
 from tests.console.workflows.grouping import checks_of, commit, copy_in, fill, offsets_of, release_cleanly, run

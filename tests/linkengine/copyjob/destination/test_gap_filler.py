@@ -8,9 +8,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
+from linkengine.domain.workers import CoordinationUnavailableError
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,

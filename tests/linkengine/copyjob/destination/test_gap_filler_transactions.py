@@ -11,12 +11,12 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 
 from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.copyjob.stop.fence import fence_partitions
-from linkengine.copyjob.stop.mirrored_end import foreign_starts
+from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.markers import VERSION
+from linkengine.kafka.requests import MARKERS_VERSION
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -205,7 +205,7 @@ def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str)
     try:
         leader = session.newest_topics([topic])[topic].partitions[0].broker
         answer = session.call(
-            leader, lambda _: WriteTxnMarkersRequest(version=VERSION, markers=[again]), response=WriteTxnMarkersResponse
+            leader, lambda _: WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[again]), response=WriteTxnMarkersResponse
         )
         assert answer.markers[0].topics[0].partitions[0].error_code == 0
     finally:

@@ -14,9 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from linkengine.batches.exact import Record
 from linkengine.batches.fillers import dense_filler
-from linkengine.batches.records import encode_records
+from linkengine.batches.records import Record, encode_records
 from linkengine.batches.steps import Append
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
@@ -26,7 +25,7 @@ from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
 from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import Grant
+from linkengine.domain.workers import Grant
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.producers import ProducerState

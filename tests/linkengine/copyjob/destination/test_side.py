@@ -10,9 +10,9 @@ from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.resume import log_end as log_end_module
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
-from linkengine.kafka import produce
+from linkengine.kafka import requests
 from linkengine.kafka.offsets import log_ends
-from linkengine.kafka.wire import Bytes
+from linkengine.kafka.protocol import Bytes
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -80,7 +80,7 @@ def test_foreign_write_at_the_offset_of_a_refused_batch_is_found(
     """The mirror is shorter than what was sent, so its length alone does not show the write."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "first")
-    encode, lost = produce.encode_produce, list[str]()
+    encode, lost = requests.encode_produce, list[str]()
 
     def encode_damaged(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
         if lost:
@@ -93,7 +93,7 @@ def test_foreign_write_at_the_offset_of_a_refused_batch_is_found(
     plan = plan_of(clusters, topic_name)
     with Copier(transactional(plan, clusters) if by_transactions else plan) as copier:
         copier.wait_for_ends({0: 1})
-        monkeypatch.setattr(produce, "encode_produce", encode_damaged)
+        monkeypatch.setattr(requests, "encode_produce", encode_damaged)
         write(clusters[0], topic_name, "second", "third", "fourth")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
@@ -143,20 +143,20 @@ def test_duplicate_response_is_not_mistaken_for_a_replaced_timestamp(
 ) -> None:
     """The response to a duplicate has the timestamp of the stored batch."""
     create_pair(clusters, topic_name)
-    encode, decode, responses = produce.encode_produce, produce.decode_produce, list[produce.ProducedPartition]()
+    encode, decode, responses = requests.encode_produce, requests.decode_produce, list[requests.ProducedPartition]()
 
     def encode_after_another(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
         before = [bytes(batch) for group in batches.values() for _, batch in group]
         assert [response.error for response in send_batches(clusters[1], topic_name, before)] == [0]
         return encode(batches, **settings)
 
-    def decode_and_keep(body: memoryview, *, version: int) -> tuple[int, list[produce.ProducedPartition]]:
+    def decode_and_keep(body: memoryview, *, version: int) -> tuple[int, list[requests.ProducedPartition]]:
         decoded = decode(body, version=version)
         responses.extend(decoded[1])
         return decoded
 
-    monkeypatch.setattr(produce, "encode_produce", encode_after_another)
-    monkeypatch.setattr(produce, "decode_produce", decode_and_keep)
+    monkeypatch.setattr(requests, "encode_produce", encode_after_another)
+    monkeypatch.setattr(requests, "decode_produce", decode_and_keep)
     write(clusters[0], topic_name, "first")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})

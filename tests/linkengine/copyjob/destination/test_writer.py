@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.copyjob.destination.writer import LAST_EPOCH, FencedError, Writer, epochs_above
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import coordinator_epoch_for
+from linkengine.domain.workers import coordinator_epoch_for
 from linkengine.kafka.producers import ProducerState
 
 

@@ -14,11 +14,11 @@ from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, LostMarker, S
 from linkengine.copyjob.resume.tail_check import LogTail
 from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.workers import coordinator_epoch_for
 from linkengine.kafka import offsets as offsets_module
-from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.protocol import UnreplicatedError
 from linkengine.kafka.topicviews import Leader, Survey, TopicView
 
 PLACE = ("t", 0)

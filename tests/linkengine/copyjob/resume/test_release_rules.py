@@ -6,7 +6,7 @@ import pytest
 
 from linkengine.copyjob.resume.release_rules import tail_query
 from linkengine.copyjob.values import SourceOrigin
-from linkengine.domain.leases import SEEN_TRUSTED_MS, Grant
+from linkengine.domain.workers import SEEN_TRUSTED_MS, Grant
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 

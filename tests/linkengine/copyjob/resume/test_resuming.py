@@ -15,7 +15,7 @@ from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery
 from linkengine.copyjob.values import Stage
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import Grant
+from linkengine.domain.workers import Grant
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import wait_for

@@ -12,11 +12,11 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.domain.workers import coordinator_epoch_for
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.markers import VERSION
-from linkengine.kafka.topicconfigs import is_compacted
+from linkengine.kafka.requests import MARKERS_VERSION
+from linkengine.kafka.topic_requests import is_compacted
 from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -57,7 +57,7 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
         )
         answer = session.call(
             log_end.leader.broker,
-            lambda _: WriteTxnMarkersRequest(version=VERSION, markers=[late]),
+            lambda _: WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[late]),
             response=WriteTxnMarkersResponse,
         )
         assert answer.markers[0].topics[0].partitions[0].error_code == 0

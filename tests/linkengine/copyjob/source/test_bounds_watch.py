@@ -10,10 +10,10 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.source.bounds_watch import _bounds
+from linkengine.copyjob.source.data_loss import _bounds
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.protocol import KafkaCode
 
 pytestmark = pytest.mark.kafka
 

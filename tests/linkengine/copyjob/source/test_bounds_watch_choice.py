@@ -8,7 +8,7 @@ import pytest
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.source.bounds_watch import EVERY_S, SourceWatch, WatchEvents
+from linkengine.copyjob.source.data_loss import EVERY_S, SourceWatch, WatchEvents
 from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase

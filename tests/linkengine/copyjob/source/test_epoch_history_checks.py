@@ -11,7 +11,7 @@ from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo, f
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
+from linkengine.kafka.protocol import LEADER_MOVED, BrokerError, KafkaCode
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 

@@ -13,8 +13,8 @@ from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.codes import BrokerError, RedirectedError
-from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch
+from linkengine.kafka.protocol import BrokerError, RedirectedError
+from linkengine.kafka.requests import FETCH_BY_ID, FetchedPartition, decode_fetch
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, marker
 from tests.linkengine.copyjob.partitions import partition
@@ -69,8 +69,8 @@ def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
         aborted_transactions=[], preferred_read_replica=replica, records=b"".join(batch.encode() for batch in batches),
     )  # fmt: skip
     topic = FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
-    whole = FetchResponse(version=BY_ID, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
-    (part,) = decode_fetch(memoryview(bytearray(b"\x00" + whole.encode())), version=BY_ID).partitions
+    whole = FetchResponse(version=FETCH_BY_ID, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+    (part,) = decode_fetch(memoryview(bytearray(b"\x00" + whole.encode())), version=FETCH_BY_ID).partitions
     return part
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from linkengine.copyjob.source.fetch_session import LAST_EPOCH, Reading, ReadSession
-from linkengine.kafka.fetch import BY_NAME, FetchLimits, FetchPosition, SessionStep, encode_fetch
+from linkengine.kafka.requests import FETCH_BY_NAME, FetchLimits, FetchPosition, SessionStep, encode_fetch
 from tests.linkengine.copyjob.partitions import partition
 
 TOPIC = b"0123456789abcde\xff"  # a topic id, which is not valid UTF-8
@@ -130,7 +130,7 @@ def test_topic_without_an_id_makes_all_topics_be_requested_by_name() -> None:
     assert request.by_id is False
     assert request.step == SessionStep(77, 0)
     assert request.positions == {b"t": [reading(0, 5).position, reading(1, 1).position]}
-    encode_fetch(request.positions, version=BY_NAME, correlation_id=1, limits=LIMITS, step=request.step)
+    encode_fetch(request.positions, version=FETCH_BY_NAME, correlation_id=1, limits=LIMITS, step=request.step)
     assert (session.named((b"t", 0)), session.named((b"t", 1))) == (session.entries[TOPIC, 0], session.entries[b"t", 1])
     assert session.named((b"other", 0)) is None
 

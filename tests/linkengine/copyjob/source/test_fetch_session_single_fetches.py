@@ -13,7 +13,7 @@ from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import SourceOrigin, Stage
-from linkengine.kafka.fetch import BY_ID
+from linkengine.kafka.requests import FETCH_BY_ID
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
@@ -39,7 +39,7 @@ def broker() -> Iterator[ScriptedBroker]:
         asked[0] += any(number == LIVE for _, number in places)
         return {LIVE: (END + 1, dense(END, [Rec(value=b"new")]).encode())} if asked[0] == 2 else {}
 
-    scripted = ScriptedBroker(fetch=BY_ID, news=news)
+    scripted = ScriptedBroker(fetch=FETCH_BY_ID, news=news)
     yield scripted
     scripted.close()
 

@@ -19,7 +19,7 @@ from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.fetch import API_KEY, BY_ID, FetchedPartition, FetchResponse
+from linkengine.kafka.requests import FETCH_API_KEY, FETCH_BY_ID, FetchedPartition, FetchResponse
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
@@ -37,7 +37,7 @@ def server() -> Iterator[socket.socket]:
 def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server: socket.socket, services: Services) -> None:
     def connected(_: int) -> Connection:
         connection = Connection(socket.create_connection(server.getsockname()), host="broker", port=9092)
-        connection.versions[API_KEY] = (0, BY_ID)
+        connection.versions[FETCH_API_KEY] = (0, FETCH_BY_ID)
         return connection
 
     lost: list[LinkEngineError] = []
@@ -86,7 +86,7 @@ def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(serv
     )
     source.adopt(mirror_partition)
     source._update_session(services.clock.monotonic())
-    asked = FetchInFlight(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
+    asked = FetchInFlight(1, FETCH_BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
     if moved:
         source.forget(mirror_partition)
         mirror_partition.leave_origin()

@@ -17,7 +17,7 @@ from linkengine.copyjob.destination import producer
 from linkengine.copyjob.source import fetcher
 from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka import produce
+from linkengine.kafka import requests
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.single_reads import read_batches
 from tests.linkengine.copyjob.copying import (
@@ -66,11 +66,11 @@ def test_quotas_of_both_clusters_are_respected_without_an_error(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = Broker(fetcher.encode_fetch, fetcher.decode_fetch, lambda answer: answer.throttle_ms)
-    writing = Broker(produce.encode_produce, produce.decode_produce, lambda answer: answer[0])
+    writing = Broker(requests.encode_produce, requests.decode_produce, lambda answer: answer[0])
     monkeypatch.setattr(fetcher, "encode_fetch", reading.encode)
     monkeypatch.setattr(fetcher, "decode_fetch", reading.decode)
-    names = vars(produce) | {"encode_produce": writing.encode, "decode_produce": writing.decode}
-    monkeypatch.setattr(producer, "produce", SimpleNamespace(**names))
+    names = vars(requests) | {"encode_produce": writing.encode, "decode_produce": writing.decode}
+    monkeypatch.setattr(producer, "requests", SimpleNamespace(**names))
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 2)  # both are in flight when the first is answered
 

@@ -23,7 +23,7 @@ from linkengine.copyjob.source import log_pieces, read_ahead
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.read_ahead import ReadAhead, Subject
 from linkengine.copyjob.values import SourceOrigin, Stage
-from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
+from linkengine.kafka.requests import FetchedPartition, FetchLimits, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, log_of, marker
 from tests.linkengine.copyjob.connections import TOPIC, FakeConnection

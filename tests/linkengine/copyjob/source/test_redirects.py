@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka import fetch
-from linkengine.kafka.wire import compact_string
+from linkengine.kafka import requests
+from linkengine.kafka.protocol import compact_string
 from tests.linkengine.copyjob.copying import Copier, assert_equal_topics, create_topic, plan_of, producer_for
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -41,7 +41,7 @@ def test_leader_that_redirects_to_a_follower_breaks_the_link_and_is_not_taken_fo
     for number in range(40):
         producer.produce(topic_name, value=f"{number}")
     assert producer.flush(60) == 0
-    monkeypatch.setattr(fetch, "_NO_RACK", compact_string("rack-1"))
+    monkeypatch.setattr(requests, "_NO_RACK", compact_string("rack-1"))
 
     with Copier(plan_of((two_racks, destination_cluster), topic_name)) as copier:
         broken = (PartitionPhase.LINK_BROKEN, ErrorCode.MISCONFIGURATION_ERROR)
@@ -50,7 +50,7 @@ def test_leader_that_redirects_to_a_follower_breaks_the_link_and_is_not_taken_fo
                 (progress.phase, progress.error_code) == broken and (progress.source_end, progress.mirror_end) == (None, 0)
             )
         )
-        monkeypatch.setattr(fetch, "_NO_RACK", compact_string("rack-0"))
+        monkeypatch.setattr(requests, "_NO_RACK", compact_string("rack-0"))
         copier.wait_for_ends({0: 40})
         copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING)
 

@@ -23,13 +23,13 @@ from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.source import fetcher, leaders, side
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.workers import Grant
 from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.fetch import FetchResponse
 from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition
+from linkengine.kafka.protocol import KafkaCode
+from linkengine.kafka.requests import FetchResponse
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,

@@ -12,8 +12,8 @@ from linkengine.copyjob.source.side import STANDSTILL_S, SourceTroubles
 from linkengine.copyjob.values import Stage
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.fetch import FetchResponse
+from linkengine.kafka.protocol import BrokerError, KafkaCode
+from linkengine.kafka.requests import FetchResponse
 from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, plan_of, producer_for
 from tests.linkengine.copyjob.partitions import partition
 

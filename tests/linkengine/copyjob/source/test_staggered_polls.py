@@ -16,7 +16,7 @@ from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.fetch_session import Place, Reading
 from linkengine.copyjob.source.staggered_polls import MOST_PARTITIONS, POLLS, StaggeredPolls, Subject
 from linkengine.copyjob.values import SourceOrigin, Stage
-from linkengine.kafka.fetch import FetchedPartition, FetchPosition
+from linkengine.kafka.requests import FetchedPartition, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense, log_of
 from tests.linkengine.copyjob.connections import TOPIC, FakeConnection

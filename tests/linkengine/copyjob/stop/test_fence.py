@@ -10,7 +10,7 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.copyjob.stop.fence import PATIENCE_S, fence_many, fence_partitions, write_marker
-from linkengine.copyjob.stop.mirrored_end import foreign_starts
+from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster

@@ -9,7 +9,7 @@ import pytest
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
 from linkengine.batches.view import BatchView, CorruptBatchError, iter_batches
-from linkengine.copyjob.stop.mirrored_end import _mirrored_end
+from linkengine.copyjob.stop.takeover import _mirrored_end
 
 OWN, ANOTHER = 1 << 62, 7
 PRODUCER_ID_AT = 43  # in a batch

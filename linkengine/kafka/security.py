@@ -1,27 +1,64 @@
-"""Bearer tokens for SASL OAUTHBEARER, fetched with client id and secret (RFC 6749 section 4.4, KIP-768) and cached.
-
-One token per endpoint and client is used for all connections of a process. Must not know brokers. Messages never contain a
-secret or a token.
-"""
+"""TLS contexts, bearer tokens and librdkafka settings of a cluster address. All contain secrets."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
+import tempfile
 import time
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import structlog
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from linkengine.domain.addresses import ClusterAddress, TokenUrl, parse_token_url
+from linkengine.domain.addresses import OAUTH, ClusterAddress, TokenUrl, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.network_policy import open_socket
-from linkengine.kafka.tls import client_context
+
+# ----------------------------------------------------------------------------------------------------
+# The TLS settings of a cluster address as a Python ``ssl`` context. Keys pass through a private temporary file.
+
+
+@lru_cache(maxsize=32)
+def client_context(address: ClusterAddress) -> ssl.SSLContext:
+    """Return the TLS context of ``address``; raise MISCONFIGURATION_ERROR if a PEM cannot be read."""
+    try:
+        context = ssl.create_default_context(cadata=address.ssl_ca_pem or None)
+        context.check_hostname = address.ssl_check_hostname
+        if address.ssl_certificate_pem or address.ssl_key_pem:
+            _load_identity(context, address)
+    except (ssl.SSLError, ValueError) as error:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"The TLS settings cannot be used ({error}). Set ssl.truststore.certificates, ssl.keystore.certificate.chain "
+            "and ssl.keystore.key to PEM text.",
+        ) from error
+    return context
+
+
+def _load_identity(context: ssl.SSLContext, address: ClusterAddress) -> None:
+    # The ssl module reads client certificates from files only; the file is readable by this user only and deleted at once.
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(f"{address.ssl_key_pem}\n{address.ssl_certificate_pem}\n")
+        file.flush()
+        context.load_cert_chain(file.name, password=address.ssl_key_password or None)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Bearer tokens for SASL OAUTHBEARER, fetched with client id and secret (RFC 6749 section 4.4, KIP-768) and cached.
+#
+# One token per endpoint and client is used for all connections of a process. Must not know brokers. Messages never contain a
+# secret or a token.
+
 
 FETCH_TIMEOUT_S = 5.0
 MAX_ANSWER = 1 << 20  # bytes of a response; a token has a few thousand
@@ -178,3 +215,50 @@ def _no_token(address: ClusterAddress, reason: str) -> LinkEngineError:
 def _failed(address: ClusterAddress, code: ErrorCode, advice: str, *, reason: str) -> LinkEngineError:
     _log.warning("token.missing", endpoint=address.oauth_token_url, client=address.sasl_username, code=code, reason=reason)
     return LinkEngineError(code, f"The token endpoint {address.oauth_token_url} {advice}")
+
+
+# ----------------------------------------------------------------------------------------------------
+# librdkafka clients for a cluster address. Names of settings follow its CONFIGURATION.md; the settings contain secrets.
+
+
+_Client = TypeVar("_Client", AdminClient, Consumer, Producer)
+_TRIMMED = tuple(" \t\n\v\f\r")
+
+
+def make_client(kind: type[_Client], address: ClusterAddress, settings: Mapping[str, Any]) -> _Client:
+    """Return a librdkafka client; ``settings`` are added to those of the address."""
+    client = kind({**librdkafka_settings(address), **settings})
+    if address.sasl_username.startswith(_TRIMMED) or address.sasl_password.startswith(_TRIMMED):
+        # librdkafka strips leading white space of a setting, but not of credentials that are set like this
+        client.set_sasl_credentials(address.sasl_username, address.sasl_password)
+    return client
+
+
+def librdkafka_settings(address: ClusterAddress) -> dict[str, Any]:
+    """Return the settings with which a confluent-kafka client reaches ``address``."""
+    settings: dict[str, Any] = {"bootstrap.servers": address.bootstrap_servers, "security.protocol": address.security_protocol}
+    if address.uses_sasl:
+        settings["sasl.mechanism"] = address.sasl_mechanism
+        settings |= _login_settings(address)
+    if address.uses_tls:
+        settings |= _tls_settings(address)
+    return settings
+
+
+def _login_settings(address: ClusterAddress) -> dict[str, Any]:
+    if address.sasl_mechanism != OAUTH:
+        return {"sasl.username": address.sasl_username, "sasl.password": address.sasl_password}
+    # librdkafka's own OIDC client would connect to the token endpoint without a check of its network address
+    return {"oauth_cb": lambda _config: librdkafka_token(address)}
+
+
+def _tls_settings(address: ClusterAddress) -> dict[str, str]:
+    optional = {
+        "ssl.ca.pem": address.ssl_ca_pem,
+        "ssl.certificate.pem": address.ssl_certificate_pem,
+        "ssl.key.pem": address.ssl_key_pem,
+        "ssl.key.password": address.ssl_key_password,
+    }
+    settings = {name: value for name, value in optional.items() if value}
+    settings["ssl.endpoint.identification.algorithm"] = "https" if address.ssl_check_hostname else "none"
+    return settings

@@ -1,9 +1,4 @@
-"""Set up a mirror topic: validate, create it read-only, seed its head.
-
-The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that
-running the job again after a crash completes it: DENY WRITE (and DENY READ if a head must be seeded) before the topic exists;
-the topic with the mirror's configs; seeding; the mirror's final configs; removal of DENY READ.
-"""
+"""Set up a mirror topic (validate, create it read-only, seed its head), and delete one."""
 
 from __future__ import annotations
 
@@ -14,17 +9,27 @@ from functools import partial
 import structlog
 
 from linkengine.copyjob.destination.head_seed import seed_head
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linkrules import EARLIEST, check_start, start_time_ms
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
-from linkengine.domain.naming import check_topic_name, is_internal
+from linkengine.domain.names import check_topic_name, is_internal
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
-from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
-from linkengine.jobs.reversing import open_topic
+from linkengine.jobs.reversing import log_ranges, open_topic
+from linkengine.kafka import topic_requests
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.newest_offsets import count_partitions
+from linkengine.kafka.admin_offsets import count_partitions, newest_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import follow_partitions
+from linkengine.sync.topics import find_mirror, follow_partitions
+
+# ----------------------------------------------------------------------------------------------------
+# Set up a mirror topic: validate, create it read-only, seed its head.
+#
+# The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that
+# running the job again after a crash completes it: DENY WRITE (and DENY READ if a head must be seeded) before the topic exists;
+# the topic with the mirror's configs; seeding; the mirror's final configs; removal of DENY READ.
+
 
 # partitions of the source, id of the source topic -> one assignment per partition
 AssignmentsFactory = Callable[[int, str], Sequence[PartitionAssignment]]
@@ -260,3 +265,59 @@ def _exists(topic: str) -> LinkEngineError:
         ErrorCode.TOPIC_EXISTS_ERROR,
         f"Topic {topic!r} already exists on the destination cluster and is not a mirror. Delete it or use a prefix.",
     )
+
+
+# ----------------------------------------------------------------------------------------------------
+# Delete a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
+
+
+def delete_mirror(
+    *, destination: ClusterAddress, mirror_topic: str, mirror_topic_id: str = "", guard: bool = True, contested: bool = False
+) -> bool:
+    """Delete the topic, wait until it is gone, remove its ACLs; return False if there was no topic. Safe to repeat.
+
+    Only the mirror's own topic is deleted (``find_mirror``); from another topic of its name only the mirror's ACLs are removed.
+    ACLs are removed last: while the topic exists, clients must not write to it. Without ``guard`` there never were any; on a
+    ``contested`` name they guard another mirror.
+    """
+    admin = ClusterAdmin(destination)
+    found = find_mirror(admin, mirror_topic, topic_id=mirror_topic_id, contested=contested)
+    deleted = found is not None and admin.delete_topic_by_id(found)
+    if guard and not contested:
+        open_topic(destination, mirror_topic)
+    return deleted
+
+
+def delete_diverged(
+    *, destination: ClusterAddress, topic: str, topic_id: str, check_ours: Callable[[], None] = lambda: None
+) -> bool:
+    """Delete the topic of this id and wait until it is gone; a topic of the same name with another id stays.
+
+    Such a topic is deleted only if it is empty and not a mirror: a client's metadata request may have created it. ACLs stay.
+    ``check_ours`` is called directly before the request and raises if the deletion was reverted.
+    """
+    admin = ClusterAdmin(destination)
+    found = admin.find(topic)
+    if found is None:
+        return False
+    if found.topic_id != topic_id and (looks_like_mirror(found.configs) or not _is_empty(destination, found)):
+        return False
+    return admin.delete_topic_by_id(found, check_ours=check_ours)
+
+
+def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
+    """Read the ends from the newest leaders: a leader that was cut off may not have what producers have written since.
+
+    They are read twice, and the second time records that followers do not have yet count as well (``log_ranges`` raises).
+    """
+    found = newest_ends(destination, topic.name)
+    same = found.topic_id == topic.topic_id
+    return same and not any(found.ends.values()) and not any(part.end for part in log_ranges(destination, topic.name))
+
+
+def deletes_topics(address: ClusterAddress) -> bool | None:
+    """Return whether the cluster deletes topics (``delete.topic.enable``); None if that cannot be read."""
+    try:
+        return topic_requests.deletes_topics(address)
+    except LinkEngineError:
+        return None
