@@ -16,13 +16,13 @@ from unittest.mock import patch
 import redis
 from django.utils import timezone
 
-from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.errors import ConsoleError
+from console.mirrors.operations import operate
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import plans
-from console.reconciling.isolation import Failures
-from console.workflows import assigning
+from console.reconciling.transition_errors import Failures
+from console.workflows import leases
 from console.workflows.observing import ensure_rows
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -70,7 +70,7 @@ def assign_twice(seconds: float) -> int:
         nonlocal overwritten
         with patch.object(jobs, "write_assignments", publish):
             rotate()
-            assigning.write_assignments(link_id)
+            leases.write_assignments(link_id)
         time.sleep(VIEW_S)
         changed = publish(*arguments, **named)
         overwritten += bool(changed)
@@ -80,7 +80,7 @@ def assign_twice(seconds: float) -> int:
     with patch.object(jobs, "write_assignments", publish_late):
         while time.monotonic() < deadline:
             with suppress(redis.RedisError):
-                assigning.write_assignments(link_id)
+                leases.write_assignments(link_id)
             time.sleep(VIEW_S)
     return overwritten
 
@@ -94,7 +94,7 @@ def promote_and_rotate(name: str) -> bool:
         time.sleep(RETRY_S)
     rotate()
     with suppress(redis.RedisError):
-        assigning.write_assignments(_link().pk)
+        leases.write_assignments(_link().pk)
     row = MirrorTopic.objects.get(name=name)
     return row.state == MirrorState.PENDING_STOPPED and row.drained_at is None and row.fencing_at is None
 

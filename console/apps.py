@@ -17,7 +17,7 @@ class ConsoleConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the receiver that records browser sessions at sign-in; register the check that ``migrate`` runs first."""
-        from console.pages import preferences  # noqa: PLC0415 - models are not loaded before
+        from console.web import preferences  # noqa: PLC0415 - models are not loaded before
 
         preferences.connect()
         register(check_migrations, Tags.database)

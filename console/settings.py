@@ -63,7 +63,7 @@ INSTALLED_APPS = [
     "csp",
 ]
 MIDDLEWARE = [
-    "console.http.request_metrics.time_requests",  # first: it measures all the others
+    "console.http.middleware.time_requests",  # first: it measures all the others
     "console.http.middleware.client_address",  # the others read the address and the scheme
     "console.http.middleware.request_id",
     "console.api.paths.keep_path_encoded",
@@ -71,7 +71,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "console.http.middleware.no_store",  # inside WhiteNoise: static files may be stored
     "csp.middleware.CSPMiddleware",
-    "console.http.malformed_requests.NoNulMiddleware",
+    "console.http.errors.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "console.http.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -79,7 +79,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "console.http.database_outages.DatabaseOutageMiddleware",
+    "console.http.errors.DatabaseOutageMiddleware",
 ]
 ROOT_URLCONF = "console.urls"
 ASGI_APPLICATION = "console.asgi.application"
@@ -138,7 +138,7 @@ OIDC_REQUIRED_GROUP = _env.text("CLUSTERLINK_OIDC_REQUIRED_GROUP", "")  # only i
 if SECOND_FACTOR or OIDC_ISSUER:
     INSTALLED_APPS += ["allauth", "allauth.account"]
     MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
-    ACCOUNT_ADAPTER = "console.pages.identity_provider.AccountAdapter"
+    ACCOUNT_ADAPTER = "console.access.identity_provider.AccountAdapter"
     ACCOUNT_EMAIL_VERIFICATION = "none"
     ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # no e-mail addresses
 if SECOND_FACTOR:
@@ -149,7 +149,7 @@ if SECOND_FACTOR:
     MFA_TOTP_TOLERANCE = 1  # accepts the code of the previous and of the next 30 s
 if OIDC_ISSUER:
     INSTALLED_APPS += ["allauth.socialaccount", "allauth.socialaccount.providers.openid_connect"]
-    SOCIALACCOUNT_ADAPTER = "console.pages.identity_provider.ProviderAdapter"
+    SOCIALACCOUNT_ADAPTER = "console.access.identity_provider.ProviderAdapter"
     SOCIALACCOUNT_LOGIN_ON_GET = True  # a link: the CSP does not let forms lead to another host
     SOCIALACCOUNT_STORE_TOKENS = False
     SOCIALACCOUNT_PROVIDERS = {

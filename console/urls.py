@@ -14,11 +14,11 @@ def provider_urls() -> list[URLPattern]:
     """Return the two URLs of the sign-in with OpenID Connect, if it is configured; no other URL of django-allauth is served."""
     if not settings.OIDC_ISSUER:
         return []
-    found: list[URLPattern] = import_string("console.pages.identity_provider.urls")()  # imports django-allauth
+    found: list[URLPattern] = import_string("console.access.identity_provider.urls")()  # imports django-allauth
     return found
 
 
-handler500 = "console.http.database_outages.handle_500"
+handler500 = "console.http.errors.handle_500"
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls", namespace="kafka-short")),
@@ -31,5 +31,5 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
     *provider_urls(),
-    path("", include("console.pages.urls")),
+    path("", include("console.web.urls")),
 ]

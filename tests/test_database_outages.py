@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import OperationalError
 
 from console.config.env import Environment
-from console.http import database_outages
+from console.http import errors as http_errors
 from devcluster.demo.services import Console, manage, plan_console, prepare, start_service
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
@@ -45,7 +45,7 @@ for number in range(4):
 REGISTER = """
 import json, sys
 from django.utils import timezone
-from console.actions.clusters import register_cluster
+from console.clusters.actions import register_cluster
 from console.actors import SYSTEM
 from console.models import Environment
 demo = Environment.objects.get(slug="demo")
@@ -208,7 +208,7 @@ def test_several_hosts_lead_to_the_one_that_accepts_writes(product: Product) -> 
     try:
         with pytest.raises(psycopg.OperationalError, match="read-only") as caught:
             psycopg.connect(**place, **user, **settings["OPTIONS"])
-        assert database_outages.outage_of(_as_django_raises_it(caught.value)) == database_outages.READ_ONLY
+        assert http_errors.outage_of(_as_django_raises_it(caught.value)) == http_errors.READ_ONLY
     finally:
         _configure(product, "default_transaction_read_only = off")
 

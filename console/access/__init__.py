@@ -1,11 +1,16 @@
 """Access control: checks the roles granted on the tree organization > environment > cluster > resource. Read-only."""
 
-from console.access.permissions import can, check_anywhere, check_permission, role_needed
-from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission
-from console.access.visibility import (
+from console.access.permissions import (
+    ROLE_DESCRIPTIONS,
+    ROLE_PERMISSIONS,
+    Permission,
+    can,
+    check_anywhere,
+    check_permission,
     cluster_names,
     link_words,
     links_with_sight,
+    role_needed,
     sight_of,
     visible_clusters,
     visible_environments,

@@ -6,8 +6,8 @@ of organizations and environments are recorded in the audit log by ``places``.
 
 from django.contrib import admin
 
-from console.access.sign_in import AdminSignInForm
-from console.admin import access, audit, clusters, identities, users
+from console.access.credentials import AdminSignInForm
+from console.admin import access, clusters, identities, users
 
 admin.site.login_form = AdminSignInForm
 

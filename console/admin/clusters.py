@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from console import audit
-from console.actions import clusters
-from console.admin.common import RefusableAdmin, actor_of, refusals_shown
+from console.admin.access import RefusableAdmin, actor_of, refusals_shown
+from console.clusters import actions as cluster_actions
 from console.errors import ConsoleError
 from console.models import Cluster, Environment, Organization
 
@@ -95,7 +95,7 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _probe(self, properties: dict[str, str]) -> None:
         try:
-            clusters.probe_properties(properties)
+            cluster_actions.probe_properties(properties)
         except ConsoleError as error:
             raise forms.ValidationError(error.message) from error
 
@@ -125,15 +125,15 @@ class ClusterAdmin(RefusableAdmin):
         properties, by, now = form.cleaned_data["properties"], actor_of(request), timezone.now()
         with refusals_shown(request):
             if not change:
-                obj.pk = clusters.register_cluster(
+                obj.pk = cluster_actions.register_cluster(
                     environment=obj.environment, name=obj.name, properties=properties, by=by, now=now
                 ).pk
                 return
             stored = Cluster.objects.get(pk=obj.pk)  # ``obj`` already has the values of the form
             if properties:
-                clusters.update_properties(cluster=stored, properties=properties, by=by, now=now)
-            clusters.rename(cluster=stored, name=obj.name, by=by, now=now)
+                cluster_actions.update_properties(cluster=stored, properties=properties, by=by, now=now)
+            cluster_actions.rename(cluster=stored, name=obj.name, by=by, now=now)
 
     def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
         with refusals_shown(request):
-            clusters.unregister(cluster=obj, by=actor_of(request), now=timezone.now())
+            cluster_actions.unregister(cluster=obj, by=actor_of(request), now=timezone.now())

@@ -1,7 +1,7 @@
 """Admin pages of users and of Django's own groups, for superusers only; each change is an audit event.
 
 A member of staff who may edit users could become a superuser. So Django's permissions for users do not count here. The
-console's own pages invite users and manage service accounts and groups (``console.pages.users``).
+console's own pages invite users and manage service accounts and groups (``console.access.user_pages``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from console import audit
-from console.admin.common import actor_of
+from console.admin.access import actor_of
 
 admin.site.unregister([User, Group])
 

@@ -1,26 +1,34 @@
-"""Authentication of REST requests: API key and secret (HTTP Basic, RFC 7617), bearer token (RFC 6750), or console session.
-
-Keys and tokens are validated by ``console.queries.access``. Error responses do not reveal which part was wrong. Failed API key
-attempts are counted per key and per client address (``console.access.login_throttle``); too many get 429 with
-``Retry-After``. A correct secret is accepted even then: otherwise one client with an outdated secret would lock out all clients
-behind the same proxy or NAT, possibly during a failover. Guessing is no risk, since a secret has 256 random bits.
-"""
+"""Authentication of REST requests (API key, bearer token, session) and the rate limit per API key."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import APIException, AuthenticationFailed
 from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+from rest_framework.views import APIView
 
-from console.access import login_throttle
+from console.access import credentials
+from console.access.queries import key_of_token, valid_key
 from console.api.errors import TooManyAttemptsError
 from console.models import ApiKey
-from console.queries.access import key_of_token, valid_key
+from console.redis import rate_limit
+
+# ----------------------------------------------------------------------------------------------------
+# Authentication of REST requests: API key and secret (HTTP Basic, RFC 7617), bearer token (RFC 6750), or console session.
+#
+# Keys and tokens are validated by ``console.access.queries``. Error responses do not reveal which part was wrong. Failed API
+# key attempts are counted per key and per client address (``console.access.credentials``); too many get 429 with ``Retry-
+# After``. A correct secret is accepted even then: otherwise one client with an outdated secret would lock out all clients
+# behind the same proxy or NAT, possibly during a failover. Guessing is no risk, since a secret has 256 random bits.
+
 
 REALM = "Clusterlink"
 KEYS_OF_ADDRESS = 10  # an address may have this many times the failures that are allowed for a single key
@@ -69,11 +77,11 @@ class ConsoleSessionAuthentication(SessionAuthentication):
 
 
 def _failure(request: Request, key: str) -> APIException:
-    of_key, of_address = (login_throttle.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
-    wait = max(login_throttle.count(of_key), login_throttle.count(of_address, names=KEYS_OF_ADDRESS))
+    of_key, of_address = (credentials.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
+    wait = max(credentials.count(of_key), credentials.count(of_address, names=KEYS_OF_ADDRESS))
     if not wait:
         return AuthenticationFailed()
-    login_throttle.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")
+    credentials.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")
     return TooManyAttemptsError(wait)
 
 
@@ -86,3 +94,31 @@ def _credentials(encoded: bytes) -> tuple[str, str]:
     if "\0" in name:  # PostgreSQL raises an error for NUL in a parameter
         raise AuthenticationFailed
     return name, secret
+
+
+# ----------------------------------------------------------------------------------------------------
+# Rate limit of REST requests per API key: a steady rate with a burst, counted in Redis for all web processes.
+#
+# The algorithm is GCRA (a leaky bucket that stores a timestamp per key). The limit protects the service from a client in a
+# loop; it does not protect the Kafka clusters. If Redis is unavailable, requests are allowed, because a failover must not
+# depend on it.
+
+
+class KeyThrottle(BaseThrottle):
+    """Refuses requests of an API key or a session above its rate with 429."""
+
+    def __init__(self) -> None:
+        """Create a throttle without a wait."""
+        self._wait_s = 0.0
+
+    def allow_request(self, request: Request, _view: APIView) -> bool:
+        """Count the request; return whether it is within the rate."""
+        if settings.API_RATE_PER_S <= 0:
+            return True
+        client = f"key:{request.auth}" if request.auth else f"user:{request.user.pk}"
+        self._wait_s = rate_limit.take(client, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
+        return self._wait_s == 0
+
+    def wait(self) -> float:
+        """Return the seconds until the next request is allowed, for ``Retry-After``."""
+        return math.ceil(self._wait_s)

@@ -39,8 +39,8 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from console.errors import ConsoleError, from_engine
-from console.http import database_outages
-from console.http.error_statuses import rest_status
+from console.http import errors as http_errors
+from console.http.errors import rest_status
 from linkengine.domain.errors import LinkEngineError
 
 _logger = structlog.get_logger(__name__)
@@ -95,14 +95,14 @@ def failure_response(error: Exception, context: dict[str, Any]) -> Response:
     failure = failure_of(error)
     if failure.status == 500:
         _logger.error("request_failed", exc_info=error, view=type(context.get("view")).__name__)
-    outage = database_outages.outage_of(error)
+    outage = http_errors.outage_of(error)
     if outage is not None:
         _logger.warning("database.unavailable", outage=outage, view=type(context.get("view")).__name__)
     response = envelope(failure)
     header = getattr(error, "auth_header", None)
     if failure.status == 401 and header:
         response["WWW-Authenticate"] = header
-    wait = database_outages.RETRY_AFTER_S if outage else getattr(error, "wait", None)
+    wait = http_errors.RETRY_AFTER_S if outage else getattr(error, "wait", None)
     if wait is not None:
         response["Retry-After"] = str(int(wait))
     return response
@@ -116,9 +116,9 @@ def failure_of(error: Exception) -> Failure:
     """Return status, code and message for an exception; details of unexpected exceptions are not revealed."""
     if isinstance(error, LinkEngineError):
         error = from_engine(error)
-    outage = database_outages.outage_of(error)
+    outage = http_errors.outage_of(error)
     if outage is not None:
-        return Failure(status=503, error_code=50302, message=database_outages.sentence(outage))
+        return Failure(status=503, error_code=50302, message=http_errors.sentence(outage))
     if isinstance(error, ConsoleError):
         status, code = rest_status(code=error.code, kind=error.kind)
         return Failure(status=status, error_code=code, message=error.message)

@@ -20,11 +20,10 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from console.actors import Actor
-from console.api.authentication import ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication
+from console.api.authentication import ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication, KeyThrottle
 from console.api.errors import TooLargeError, UnreadableError, failure_response
 from console.api.paths import encode_segment
 from console.api.schema import ApiSchema
-from console.api.throttling import KeyThrottle
 
 MAX_BODY_BYTES = 1 << 20  # a link with a complete certificate chain has about 30 KB
 _TRUE, _FALSE = "true", "false"

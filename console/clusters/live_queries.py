@@ -1,17 +1,23 @@
-"""Runs live queries and changes on a cluster through a worker, and translates errors. Checks no permissions."""
+"""Live queries and changes on a cluster through a worker: topics, configs, ACLs, consumer groups, brokers."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from console import audit
+from console.access import Permission, can, check_permission
 from console.actors import Actor
 from console.errors import NotFoundError, UnavailableError, from_cluster
-from console.models import Cluster
+from console.models import Cluster, MirrorTopic, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
+
+# ----------------------------------------------------------------------------------------------------
+# Runs live queries and changes on a cluster through a worker, and translates errors. Checks no permissions.
+
 
 CALL_TIMEOUT_S = 30.0  # the engine's request timeout is 15 s; the largest query makes a few requests in sequence
 _UNKNOWN = (
@@ -66,3 +72,90 @@ def change(
 def no_topic(name: str) -> NotFoundError:
     """Return the error for a topic that does not exist or that the user may not see."""
     return NotFoundError(f"Topic '{name}' cannot be found on this cluster.", code="TOPIC_NOT_FOUND")
+
+
+# ----------------------------------------------------------------------------------------------------
+# Live queries against a cluster (topics, configs, ACLs, consumer groups) through a worker, filtered by the actor's roles.
+#
+# Results are those of ``console.clusters.live_queries.run_query``. Each call waits for a worker and for the cluster.
+
+
+_Kind = RoleBinding.ResourceType
+Json = dict[str, Any]
+
+
+def list_topics(*, cluster: Cluster, by: Actor) -> list[Json]:
+    """Return the topics that the actor may see."""
+    return [topic for topic in run_query(cluster, "topics") if _sees(by, cluster, _Kind.TOPIC, topic["name"])]
+
+
+def get_topic(*, cluster: Cluster, topic: str, by: Actor) -> Json:
+    """Return the description of a topic."""
+    return dict(query_topic(cluster, "topic", topic=topic, by=by))
+
+
+def query_topic(cluster: Cluster, query: str, *, topic: str, by: Actor) -> Any:
+    """Query a topic; raise NotFoundError if it does not exist or the actor may not see it."""
+    if not _sees(by, cluster, _Kind.TOPIC, topic):
+        raise no_topic(topic)
+    try:
+        return run_query(cluster, query, topic=topic)
+    except NotFoundError as error:
+        raise no_topic(topic) from error
+
+
+def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
+    """Return the consumer groups that the actor may see, and why some may be missing ("" if none are)."""
+    result = run_query(cluster, "groups")
+    return [group for group in result["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], result["incomplete"]
+
+
+def query_group(cluster: Cluster, query: str, *, group: str, by: Actor) -> Any:
+    """Query a consumer group; raise NotFoundError if it does not exist or the actor may not see it."""
+    found = run_query(cluster, query, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
+    if found is None:
+        raise NotFoundError(f"Consumer group {group} cannot be found.", code="UNKNOWN_GROUP")
+    return found
+
+
+def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Sequence[tuple[int, int]]) -> list[Json]:
+    """Return the first record of each partition of a mirror topic that is not older than a timestamp; may be incomplete.
+
+    The caller has checked the permission on the mirror.
+    """
+    cluster = mirror.link.destination
+    try:
+        return list(
+            run_query(
+                cluster,
+                "offsets_for_time",
+                topic=mirror.name,
+                timestamp_ms=timestamp_ms,
+                positions=[list(position) for position in positions],
+            )
+        )
+    except NotFoundError as error:
+        raise no_topic(mirror.name) from error
+
+
+def query_brokers(cluster: Cluster, query: str, *, by: Actor, **arguments: Any) -> list[Json]:
+    """Query the brokers. Requires VIEW on the whole cluster."""
+    check_permission(by, Permission.VIEW, cluster=cluster)
+    return list(run_query(cluster, query, **arguments))
+
+
+def list_reassignments(*, cluster: Cluster, topic: str | None, by: Actor) -> list[Json]:
+    """Return the ongoing partition reassignments of a topic, or of all topics that the actor may see."""
+    if topic is not None:
+        return list(query_topic(cluster, "reassignments", topic=topic, by=by))
+    return [row for row in run_query(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, row["topic"])]
+
+
+def list_acls(*, cluster: Cluster, wanted: Json, by: Actor) -> list[Json]:
+    """Return the ACLs that match a filter. Requires VIEW on the whole cluster."""
+    check_permission(by, Permission.VIEW, cluster=cluster)
+    return list(run_query(cluster, "acls", wanted=wanted))
+
+
+def _sees(by: Actor, cluster: Cluster, kind: str, name: str) -> bool:
+    return can(by, Permission.VIEW, cluster=cluster, resource_type=kind, resource_name=name)

@@ -11,17 +11,14 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.http import database_outages
-from console.presenters.numbers import plural
-from console.queries.alarms import silences
-from console.queries.metrics import prometheus_text
-from console.queries.reconciler_health import failing_mirrors, health_of_links
-from console.queries.schedule_health import late_parts
-from console.queries.workers import lacking_workers
+from console.http import errors as http_errors
+from console.http.metrics import prometheus_text, silences
+from console.http.process_health import failing_mirrors, health_of_links, lacking_workers, late_parts
 from console.queue.dispatch import WORKER_SILENT_MS
-from console.queue.schedule_health import PERIODS
-from console.redis import clock_skew, heartbeats, reconciler_health, spark_health
+from console.queue.scheduler import PERIODS
+from console.redis import health as redis_health
 from console.redis.client import redis_client
+from console.web.numbers import plural
 
 DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever the cause: DNS, firewalls, several hosts
 SPARK_COPY_LATE_S = 30.0  # as the alert on clusterlink_copy_silence_seconds
@@ -85,14 +82,14 @@ class _DatabaseCheck:
         with cls._lock:
             check = cls._running = cls._running or cls()
         if not check._done.wait(DATABASE_WAIT_S):  # noqa: SLF001 - its own
-            return database_outages.AWAY
+            return http_errors.AWAY
         return check._problem  # noqa: SLF001 - its own
 
     def _run(self) -> None:
         try:
             self._problem = _query_database()
         except (DatabaseError, InterfaceError) as error:
-            self._problem = database_outages.outage_of(error) or database_outages.AWAY
+            self._problem = http_errors.outage_of(error) or http_errors.AWAY
         finally:
             connection.close()
             with self._lock:
@@ -106,7 +103,7 @@ def _query_database() -> str:
             cursor.execute("SELECT 1")
             return ""
         cursor.execute("SHOW transaction_read_only")
-        return database_outages.READ_ONLY if cursor.fetchone() == ("on",) else ""
+        return http_errors.READ_ONLY if cursor.fetchone() == ("on",) else ""
 
 
 def _database() -> str:
@@ -123,7 +120,7 @@ def _redis() -> str:
 
 def _worker() -> str:
     try:
-        age_ms = heartbeats.heartbeat_age_ms()
+        age_ms = redis_health.heartbeat_age_ms()
     except redis.RedisError:
         return "unknown, since Redis does not answer"
     if age_ms is None:
@@ -133,7 +130,7 @@ def _worker() -> str:
 
 def _rounds() -> str:
     try:
-        steps = reconciler_health.read(reconciler_health.STEPS)
+        steps = redis_health.read_steps(redis_health.STEPS)
     except redis.RedisError:
         return "unknown, since Redis does not answer"
     late = [_words(name, step) for name, step in steps.items() if step.is_late()]
@@ -146,7 +143,7 @@ def _links() -> tuple[str, bool]:
         known = health_of_links(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer", True
-    late = {link: state for link, state in known.items() if state.is_late(after_ms=reconciler_health.LINK_LATE_MS)}
+    late = {link: state for link, state in known.items() if state.is_late(after_ms=redis_health.LINK_LATE_MS)}
     if not late:
         return "ok", False
     words = "; ".join(_words(name, state) for (_, name), state in list(late.items())[:_LISTED])
@@ -183,14 +180,14 @@ def _schedule() -> str:
     return f"{plural(len(late), 'beat task')} without success for {PERIODS} periods: {words}. {_WHAT_TO_DO}" if late else "ok"
 
 
-def _spark_state() -> spark_health.SparkState | None:
+def _spark_state() -> redis_health.SparkState | None:
     try:
-        return spark_health.read()
+        return redis_health.read_spark()
     except redis.RedisError:
         return None
 
 
-def _spark(state: spark_health.SparkState | None) -> str:
+def _spark(state: redis_health.SparkState | None) -> str:
     if state is None:
         return "unknown, since Redis does not answer"
     if not state.is_known:
@@ -215,7 +212,7 @@ def _copy() -> str:
 
 def _clocks() -> str:
     try:
-        wrong = clock_skew.wrong()
+        wrong = redis_health.wrong_clocks()
     except redis.RedisError:
         return "unknown, since Redis does not answer"
     words = "; ".join(f"{machine}: {abs(ms) / 1000:.1f} s {'ahead' if ms > 0 else 'behind'}" for machine, ms in wrong.items())
@@ -223,6 +220,6 @@ def _clocks() -> str:
     return f"different from the clock of Redis's machine: {words}. {what_to_do}" if wrong else "ok"
 
 
-def _words(name: str, state: reconciler_health.StepHealth) -> str:
+def _words(name: str, state: redis_health.StepHealth) -> str:
     since = "not seen to succeed" if state.success_age_ms is None else f"last succeeded {state.success_age_ms // 1000} s ago"
     return f"{name} ({since}{f', fails with {state.error}' if state.error else ''})"

@@ -10,23 +10,32 @@ from console.models.access import (
     UserGroup,
     UserSession,
 )
-from console.models.acls import SyncedAcl
 from console.models.approvals import ApprovalRequest
-from console.models.bulkoperations import BulkOperation, BulkOperationTopic
-from console.models.clusters import Cluster, Environment, Organization, SourceTopic
-from console.models.drills import Drill
+from console.models.clusters import Cluster, CopyWorker, Environment, Organization, SourceTopic
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
-from console.models.lineage import LineageRange
-from console.models.linkdrafts import LinkDraft
-from console.models.links import ClusterLink, LinkConfig
-from console.models.linktasks import AutoCreateFailure, LinkTask
+from console.models.links import (
+    AutoCreateFailure,
+    BulkOperation,
+    BulkOperationTopic,
+    ClusterLink,
+    Drill,
+    LinkConfig,
+    LinkDraft,
+    LinkTask,
+    Namespace,
+    SyncedAcl,
+)
 from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
-from console.models.namespaces import Namespace
-from console.models.reports import StopReport
-from console.models.restores import RestoreRun
-from console.models.samples import LinkSample, LinkSampleSummary, MirrorSample, MirrorSampleSummary
+from console.models.reports import (
+    LineageRange,
+    LinkSample,
+    LinkSampleSummary,
+    MirrorSample,
+    MirrorSampleSummary,
+    RestoreRun,
+    StopReport,
+)
 from console.models.verification import GateRun, VerifiedRange, VerifyRun, VerifyWatch
-from console.models.workers import CopyWorker
 
 __all__ = [
     "Account",

@@ -1,4 +1,4 @@
-"""The tree above links: organization > environment > cluster, and the topics last listed on a cluster."""
+"""The tree above links (organization > environment > cluster), topics of clusters, and the pool of copy workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from django.urls import reverse
 
 from console.models.fields import EncryptedJSONField
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+
+# ----------------------------------------------------------------------------------------------------
+# The tree above links: organization > environment > cluster, and the topics last listed on a cluster.
 
 
 class Organization(models.Model):
@@ -111,3 +114,27 @@ class SourceTopic(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+# ----------------------------------------------------------------------------------------------------
+# The pool of copy workers: a row per number, with its newest Spark job.
+
+
+class CopyWorker(models.Model):
+    """A number in the pool of copy workers, and its newest Spark job."""
+
+    number = models.PositiveIntegerField(unique=True)
+    worker_id = models.CharField(max_length=64, blank=True, default="")  # of the newest job; earlier ones are drained
+    submitted_at = models.DateTimeField(null=True)
+    left_at = models.DateTimeField(null=True)  # since when no thread waits for that job, while its worker is alive
+    ended_at = models.DateTimeField(null=True)  # when that job returned; null: it has not
+    error = models.TextField(blank=True, default="")  # why it ended or did not start
+    trouble = models.TextField(blank=True, default="")  # why it sends no heartbeat now; "": it does, or will shortly
+    failures = models.PositiveIntegerField(default=0)  # in a row
+    retry_at = models.DateTimeField(null=True)  # no job is submitted before this time
+
+    class Meta:
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return self.worker_id or f"copy worker {self.number}"

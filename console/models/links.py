@@ -1,18 +1,25 @@
-"""A cluster link with its configs and filters. The row lives at the destination cluster, as in Confluent's REST."""
+"""Cluster links and their configs, filters, recurring tasks, synced ACLs, namespaces, drills, bulk operations."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Self
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.urls import reverse
 
 from console.models.clusters import Cluster
 from console.models.fields import EncryptedJSONField
+from linkengine.domain.acls import AclStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
+
+# ----------------------------------------------------------------------------------------------------
+# A cluster link with its configs and filters. The row lives at the destination cluster, as in Confluent's REST.
 
 
 class LinkMode(models.TextChoices):
@@ -37,7 +44,7 @@ class ClusterLink(models.Model):
     not registered. ``properties`` are the Kafka client properties for the connection to the source (configs bootstrap.servers,
     security.*, sasl.*, ssl.*); ``LinkConfig`` holds all other configs that were set. With ``uses_cluster_credentials`` the link
     signs in at its source with the credentials with which ``source`` is registered. Only an action whose actor may use them
-    sets it (``console.actions.linkcredentials``); a later change of the registration never does.
+    sets it (``console.links.checks``); a later change of the registration never does.
     """
 
     link_uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -134,3 +141,274 @@ class LinkConfig(models.Model):
 def show_change(*link_ids: int) -> None:
     """Make open pages of these links (by primary key) refresh; call it after a change of what they show."""
     ClusterLink.objects.filter(pk__in=link_ids).update(sequence=F("sequence") + 1)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The recurring tasks of a link as of their last run, and the source topics that auto-create could not mirror.
+
+
+class LinkTask(models.Model):
+    """A recurring task of a link. Created by its first run or request; the status shown is derived from it.
+
+    ``errors`` has the first errors of the last run, as ``{"code", "message"}``; ``error_count`` counts all.
+    """
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="tasks")
+    name = models.CharField(max_length=40, choices=[(task.value, task.value) for task in TaskName])
+    started_at = models.DateTimeField(null=True)  # of the last run
+    finished_at = models.DateTimeField(null=True)  # null during the first run
+    succeeded_at = models.DateTimeField(null=True)  # end of the last run without an error
+    failing_since = models.DateTimeField(null=True)  # first of the latest uninterrupted runs with errors
+    next_run_at = models.DateTimeField(null=True)  # null: at once
+    requested_at = models.DateTimeField(null=True)  # when a user requested a run
+    requested_by = models.CharField(max_length=150, blank=True, default="")
+    errors = models.JSONField(default=list, blank=True)
+    error_count = models.PositiveIntegerField(default=0)
+    summary = models.TextField(blank=True, default="")
+    runs = models.PositiveBigIntegerField(default=0)
+    failures = models.PositiveBigIntegerField(default=0)  # runs that ended with an error
+    changes = models.PositiveBigIntegerField(default=0)  # things changed by all runs
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["link", "name"], name="link_task_is_unique")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AutoCreateFailure(models.Model):
+    """Why the last attempt to create a mirror topic automatically failed. Deleted with the cause."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="auto_create_failures")
+    source_topic = models.CharField(max_length=249)
+    code = models.CharField(max_length=60)
+    message = models.TextField()
+    since = models.DateTimeField()
+    tried_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["source_topic"]
+        constraints = [models.UniqueConstraint(fields=["link", "source_topic"], name="auto_create_failure_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.source_topic}: {self.code}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# The ledger of ACL sync: the ACLs of the source that a link has created on the destination, and why it skipped others.
+
+
+class SyncedAclQuerySet(models.QuerySet["SyncedAcl"]):
+    """ACLs of a link's source."""
+
+    def matching(self, *, status: str = "", conflicts: bool = False, search: str = "") -> Self:
+        """Return those with a status, that conflict, and with a text in resource or principal, as far as these are set."""
+        acls = self.filter(status=status) if status else self
+        if conflicts:
+            acls = acls.filter(is_conflict=True)
+        return acls.filter(Q(resource_name__icontains=search) | Q(principal__icontains=search)) if search else acls
+
+
+class SyncedAcl(models.Model):
+    """An ACL of the source and its status on the destination. Only ACLs that links created are ever deleted there."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="acls")
+    resource_type = models.CharField(max_length=30)
+    resource_name = models.CharField(max_length=500)
+    pattern_type = models.CharField(max_length=20)
+    principal = models.CharField(max_length=1000)
+    host = models.CharField(max_length=255)
+    operation = models.CharField(max_length=30)
+    permission = models.CharField(max_length=10)
+    status = models.CharField(max_length=20, choices=[(status.value, status.value) for status in AclStatus])
+    message = models.TextField(blank=True, default="")
+    is_conflict = models.BooleanField(default=False)  # a local ACL or another link has the same or the opposite ACL
+    since = models.DateTimeField()  # in the ledger
+    objects = SyncedAclQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["resource_type", "resource_name", "principal", "operation", "permission"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=[
+                    "link", "resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission",
+                ],
+                name="acl_is_unique_on_its_link",
+            )
+        ]  # fmt: skip
+        indexes = [models.Index(fields=["link"], condition=Q(is_conflict=True), name="acl_conflicts")]
+
+    def __str__(self) -> str:
+        return f"{self.permission} {self.operation} {self.resource_type} {self.resource_name} {self.principal}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# Topic namespaces of a cluster: a prefix, whether it is reserved, and the link it is reserved for.
+
+
+class Namespace(models.Model):
+    """All topics of a cluster whose names begin with ``prefix``. If reserved, only its link creates topics in it."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="namespaces")
+    prefix = models.CharField(max_length=200, blank=True)  # "" means all topics except internal ones
+    reserved = models.BooleanField(default=False)
+    guarded = models.BooleanField(null=True)  # the cluster has the DENY CREATE ACL; null: no response from the cluster yet
+    guard_problem = models.TextField(blank=True, default="")
+    link = models.ForeignKey(ClusterLink, on_delete=models.SET_NULL, null=True, related_name="namespaces")  # reserved for it
+    leader_prefix = models.CharField(max_length=200, blank=True, default="")  # of the namespace at the source
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+    deletion_requested_at = models.DateTimeField(null=True)  # deleted once the cluster has deleted its ACL
+
+    class Meta:
+        ordering = ["prefix"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "prefix"], name="namespace_is_unique"),
+            models.CheckConstraint(condition=Q(link=None) | Q(reserved=True), name="a_following_namespace_is_reserved"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}*"
+
+    @property
+    def may_have_rule(self) -> bool:
+        """Return whether the cluster may have the DENY CREATE ACL: it has, did not respond, or refused to delete it."""
+        return self.guarded is not False or (not self.reserved and self.guard_problem != "")
+
+
+# ----------------------------------------------------------------------------------------------------
+# Failover drills: scratch copies of mirrors are failed over, checked and deleted.
+
+
+class Drill(models.Model):
+    """A failover drill. The steps up to CLEANING are taken once per batch of topics.
+
+    Its scratch copies are mirror topics with ``drill`` set; lists of mirrors do not show them.
+    """
+
+    class Status(models.TextChoices):
+        PREPARING = "PREPARING"  # scratch copies are being made and caught up
+        FAILING_OVER = "FAILING_OVER"
+        CHECKING = "CHECKING"  # compared with the source, written to, read back
+        CLEANING = "CLEANING"  # scratch copies are being deleted
+        PASSED = "PASSED"
+        FAILED = "FAILED"
+        CANCELED = "CANCELED"  # by a user; its scratch copies are deleted
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="drills")
+    status = models.CharField(max_length=15, choices=Status, default=Status.PREPARING)
+    status_since = models.DateTimeField()
+    start_spec = models.CharField(max_length=40)  # how much the scratch copies hold: mirror.start.offset.spec
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    failover_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    topics = models.JSONField(default=list)  # names of all mirrors to be rehearsed, in batches
+    rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable; slowest batch
+    canceled_by = models.CharField(max_length=150, blank=True, default="")  # set while it still cleans up; "": not canceled
+    problem = models.TextField(blank=True, default="")
+    report = models.JSONField(default=list)  # of DrillRow as dicts; grows by batches
+    groups = models.JSONField(default=list)  # of GroupRow as dicts
+
+    class Meta:
+        ordering = ["-requested_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.link_id} {self.status}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# Operations on several mirror topics of a link, with a result per topic.
+
+
+class BulkOperation(models.Model):
+    """An operation on several mirror topics: who requested it, when, and with which options.
+
+    ``operation`` is a ``MirrorEvent``, ``CREATE`` or ``VERIFY``. A worker checks the permissions of ``user`` for each topic, so
+    a role that is revoked after the request no longer counts for the topics that are left.
+    """
+
+    CREATE, VERIFY = "create", "verify"
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="bulk_operations")
+    operation = models.CharField(max_length=30)
+    # Of mirrors to be created: replication_factor, start. Of a failover: reason, checklist ({"text", "confirmed"}).
+    options = models.JSONField(default=dict)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="bulk_operations")
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    request_id = models.CharField(max_length=64, blank=True, default="")
+    client_address = models.CharField(max_length=64, blank=True, default="")
+    retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="retries")
+    canceled_by = models.CharField(max_length=150, blank=True, default="")  # "" if it was not canceled
+    finished_at = models.DateTimeField(null=True)  # no topic is waiting any more
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.link_id} {self.operation}"
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of the operation's page."""
+        return reverse("pages:operation", args=(self.pk,))
+
+
+class BulkOperationTopic(models.Model):
+    """A topic of a bulk operation: the mirror topic or, for ``CREATE``, the source topic."""
+
+    class Status(models.TextChoices):
+        WAITING = "WAITING"
+        ACCEPTED = "ACCEPTED"  # as a request for this topic alone would be; the mirror's state shows what follows
+        FAILED = "FAILED"
+        CANCELED = "CANCELED"  # before it began
+
+    operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="topics")
+    name = models.CharField(max_length=249)
+    # The mirror that the confirmation showed, and its state then (``operations.seen_state``). A mirror that was added anew
+    # under its name is another one.
+    mirror_key = models.BigIntegerField(null=True)
+    seen = models.CharField(max_length=80, blank=True, default="")
+    status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    message = models.TextField(blank=True, default="")
+    done_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["operation", "name"], name="bulk_operation_names_a_topic_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.status}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# A cluster link that is being created step by step, and not stored yet.
+
+
+class LinkDraft(models.Model):
+    """The draft of a link. It is visible to its user only, and deleted when the link is created or after some days.
+
+    ``values`` are the fields of ``console.links.drafts.DraftValues``, credentials included. ``checks`` are the last connection
+    tests, by side. ``listing`` is what the source had at ``listed_at`` (``linkengine.domain.sourcelistings``), empty if it was
+    not listed. All three are encrypted: names of consumer groups may contain characters that a JSON column cannot store.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="link_drafts")
+    values = EncryptedJSONField(default=dict)
+    checks = EncryptedJSONField(default=dict)
+    listing = EncryptedJSONField(default=dict)
+    listed_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()  # by the user; drafts expire
+
+    class Meta:
+        ordering = ["-updated_at"]
+
+    def __str__(self) -> str:
+        return f"draft {self.pk}"
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of the first step."""
+        return reverse("pages:new-link-step", args=(self.pk, "source"))

@@ -11,8 +11,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
 
-from console.models.drills import Drill
-from console.models.links import ClusterLink
+from console.models.links import ClusterLink, Drill
 from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.states import GapReason, MirrorState, StopReason
@@ -162,7 +161,7 @@ class MirrorPartition(models.Model):
     last_timestamp_ms = models.BigIntegerField(null=True)
     caught_up_at = models.DateTimeField(null=True)  # when it last held all below the high watermark; the age of the lag
     # When it last had everything that its source, or an earlier source, may clean; at first, when the copy began. Tombstones
-    # that were written later were read, or will be read in time (``reconciling.tombstones``).
+    # that were written later were read, or will be read in time (``reconciling.gaps``).
     whole_at = models.DateTimeField(null=True)
     # False: at ``ClusterLink.level_at`` or later it was in sync; that time is stored once for all such partitions of a link
     behind = models.BooleanField(default=True)

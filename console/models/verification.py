@@ -111,5 +111,5 @@ class GateRun(models.Model):
 
     @property
     def opens(self) -> bool:
-        """Return whether the run opened the gate when it ended; ``mirrors.migration_gate`` decides whether it still does."""
+        """Return whether the run opened the gate when it ended; ``verification.rules`` decides whether it still does."""
         return self.status in {self.Status.GREEN, self.Status.OVERRIDDEN}

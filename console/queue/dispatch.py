@@ -19,7 +19,8 @@ from kombu.exceptions import OperationalError
 from console.celery import app
 from console.config.logging import current_request_id
 from console.errors import UnavailableError
-from console.redis import heartbeats, replies
+from console.redis import health as redis_health
+from console.redis import replies
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 SEND_EXPIRES_S = 60  # the reconciler has sent it again by then
@@ -88,7 +89,7 @@ def _no_queue(consequence: str) -> UnavailableError:
 
 def _why_silent(task_name: str, timeout_s: float) -> str:
     try:
-        age_ms = heartbeats.heartbeat_age_ms()
+        age_ms = redis_health.heartbeat_age_ms()
     except redis.RedisError:
         age_ms = None
     if age_ms is None or age_ms > WORKER_SILENT_MS:

@@ -3,7 +3,7 @@
 from django.conf import settings
 from kombu import Queue
 
-from console.queue.schedule_health import EVERY_S
+from console.queue.scheduler import EVERY_S
 from console.queue.transport import broker_settings
 
 broker_url, broker_use_ssl, _sentinel = broker_settings(settings.REDIS_URL)

@@ -1,40 +1,46 @@
-"""The ledger of verified ranges: records what verification runs compared, and raises the alarm where records differ.
-
-Each ``VerifiedRange`` row is a range of offsets of a mirror partition with its hash and number of differences; neighbours
-that are equal on both sides are merged, so that there are as few rows as possible. Offsets without a row are still to be
-compared.
-
-A result counts only for the logs that were compared. It is removed, or not stored,
-
-* if either topic was created anew (``keep_for``),
-* for the offsets that the mirror or its source has lost since (``forget_lost``); a run that was in progress has compared the
-  lost records, so its equal ranges do not count (``doubted_at``),
-* if the source may have compacted keys away whose tombstones the mirror never received (``doubt``).
-"""
+"""The ledger of verified ranges, its alarm where records differ, and the schedule of continuous verification."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
 import structlog
 from django.db import transaction
+from django.db.models import Q
 
 from console import audit
-from console.actions import verification
 from console.actors import ENGINE
-from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
 from console.models.links import show_change
-from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
+from console.models.mirrors import AHEAD, RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import transition_errors
-from console.reconciling.plans import mirror_key
+from console.reconciling.plans import config_of, mirror_key
 from console.redis import locks
+from console.verification import actions as verification_actions
+from console.verification.queries import WATCHED, continuous_links
+from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
 from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference, combine
+
+# ----------------------------------------------------------------------------------------------------
+# The ledger of verified ranges: records what verification runs compared, and raises the alarm where records differ.
+#
+# Each ``VerifiedRange`` row is a range of offsets of a mirror partition with its hash and number of differences; neighbours
+# that are equal on both sides are merged, so that there are as few rows as possible. Offsets without a row are still to be
+# compared.
+#
+# A result counts only for the logs that were compared. It is removed, or not stored,
+#
+# * if either topic was created anew (``keep_for``),
+# * for the offsets that the mirror or its source has lost since (``forget_lost``); a run that was in progress has compared the
+#   lost records, so its equal ranges do not count (``doubted_at``),
+# * if the source may have compacted keys away whose tombstones the mirror never received (``doubt``).
+
 
 KNOWN_LOSS_MS = 3_600_000  # longer than any report is kept
 _log = structlog.get_logger(__name__)
@@ -64,7 +70,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
         doubted = current.doubted_at != mirror.doubted_at
         checked = [part for part in report.checked if part.differences or not doubted]
         ordered = sorted(checked, key=lambda part: (part.partition, part.start))
-        before = verification.differing(mirror)
+        before = verification_actions.differing(mirror)
         for partition, ranges in groupby(ordered, key=lambda part: part.partition):
             fresh = [_row(mirror, part, report.first_differences, now=now) for part in ranges]
             _store(mirror, partition, fresh)
@@ -80,7 +86,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
     """Drop the ledger if either topic was created anew. Called before the row gets the new topic ids."""
     ids = {"source_topic_id": made.source_topic_id, "mirror_topic_id": made.mirror_topic_id}
-    verification.keep_ledger(mirror=mirror, **ids, now=now)
+    verification_actions.keep_ledger(mirror=mirror, **ids, now=now)
 
 
 def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
@@ -183,8 +189,10 @@ def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, ru
     """
     for partition, start in mirror.partitions.exclude(mirror_start=None).values_list("partition", "mirror_start"):
         mirror.verified_ranges.filter(partition=partition, differences__gt=0, end__lte=start).delete()
-    if not verification.differing(mirror):
-        verification.end_alarm(mirror=mirror, ended=before, now=now, why={"run": run.pk, "requested_by": run.requested_by})
+    if not verification_actions.differing(mirror):
+        verification_actions.end_alarm(
+            mirror=mirror, ended=before, now=now, why={"run": run.pk, "requested_by": run.requested_by}
+        )
     elif before:
         _alarm(mirror, now=now)
 
@@ -260,7 +268,7 @@ def _can_merge(last: VerifiedRange, row: VerifiedRange) -> bool:
 
 
 def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
-    rows = verification.differing(mirror)
+    rows = verification_actions.differing(mirror)
     first = next((row.first_difference for row in rows if row.first_difference), None)
     count = sum(row.differences for row in rows)
     message = (
@@ -279,3 +287,56 @@ def _describe(first: dict[str, object] | None) -> str:
     if first["kind"] in {"missing", "extra"}:
         return f"{place}{'missing on the mirror' if first['kind'] == 'missing' else 'not on the source'}."
     return f"{place}{'other' if first['kind'] == 'headers' else 'another'} {first['kind']}."
+
+
+# ----------------------------------------------------------------------------------------------------
+# Schedules continuous verification: rows of VerifyWatch, a single comparison at a time in the whole installation.
+
+
+REST = 4  # pause after a comparison, as a multiple of its duration: copying needs the machine more
+AT_ONCE = 50  # mirrors per pass
+
+
+def ensure_watches(*, now: datetime) -> None:
+    """Create the row of each mirror that is compared. The first comparison follows after an interval."""
+    new = MirrorTopic.objects.listed().filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None)
+    new = new.filter(link__in=continuous_links())
+    rows = [VerifyWatch(mirror=mirror, next_at=now + watch_interval(mirror.link)) for mirror in new.with_links()[:AT_ONCE]]
+    if rows:
+        VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def next_due_watch(*, now: datetime) -> VerifyWatch | None:
+    """Return the row whose turn it is; mirrors of links without continuous verification have none.
+
+    A finish time in the future was stored before a clock was set back, and its next time is as far in the future.
+    """
+    due = VerifyWatch.objects.filter(Q(next_at__lte=now) | Q(finished_at__gt=now + AHEAD), mirror__state__in=WATCHED)
+    due = due.filter(mirror__deletion_requested_at=None, mirror__link__in=continuous_links())
+    return due.select_related("mirror").order_by("next_at", "pk").first()
+
+
+def note_attempt(*, mirror: MirrorTopic, started_at: datetime, now: datetime, error: str = "") -> None:
+    """Store when the next range is due and the error of this attempt, if any. It is retried in any case."""
+    took = now - started_at
+    VerifyWatch.objects.filter(mirror=mirror).update(
+        next_at=now + max(watch_interval(mirror.link), REST * took),
+        finished_at=now,
+        duration_ms=round(took.total_seconds() * 1000),
+        error_message=error,
+    )
+    show_change(mirror.link_id)
+
+
+def watch_interval(link: ClusterLink) -> timedelta:
+    """Return ``verify.interval.ms``."""
+    return timedelta(milliseconds=int(_value(link, "verify.interval.ms")))
+
+
+def most_records(link: ClusterLink) -> int:
+    """Return ``verify.max.records.per.run``."""
+    return int(_value(link, "verify.max.records.per.run"))
+
+
+def _value(link: ClusterLink, name: str) -> str:
+    return config_of(link, name) or LINK_CONFIGS[name].default or ""

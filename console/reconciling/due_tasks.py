@@ -1,15 +1,179 @@
-"""The tasks that are due for mirrors and links, by task name. Computed each second, so a lost message is sent again."""
+"""Which tasks are due for mirrors and links, when recurring tasks run, and when a waiting promotion checks again."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from random import random
+from types import MappingProxyType
 
-from console.models import ClusterLink, MirrorTopic
-from console.reconciling import promote_backoff
+from django.db.models import F
+
+from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from console.models.links import show_change
+from console.reconciling.plans import mirror_key
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
+from linkengine.domain.moments import is_due
 from linkengine.domain.plans import GapFiller
-from linkengine.domain.states import BECOMING, MirrorState, StopReason
+from linkengine.domain.states import BECOMING, LinkState, MirrorState, StopReason
+
+# ----------------------------------------------------------------------------------------------------
+# Schedules the recurring tasks of links and stores the results of their runs.
+
+
+MORE_AFTER = timedelta(milliseconds=500)  # pause before the next run if a run stopped at its limit
+
+
+def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskName]:
+    """Return the tasks to run now; ``mirrors``: whether the link has mirrors that are not stopped. Takes a query."""
+    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None:
+        return []
+    rows = {row.name: row for row in link.tasks.all()}
+    configured = [spec for spec in TASKS.values() if is_configured(spec, value_of=link.config, mirrors=mirrors)]
+    return [spec.name for spec in configured if _is_due(rows.get(spec.name), longest=_interval(spec, link), now=now)]
+
+
+def begin_task_run(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
+    """Store the start of a run and return its row, or None if it is no longer due. The caller must hold the task's lock."""
+    if name not in due_tasks(link=link, mirrors=mirrors, now=now):
+        return None
+    row, _ = LinkTask.objects.get_or_create(link=link, name=name)
+    # Schedule the next run now, so that a run whose worker crashes is not repeated immediately.
+    values = {"started_at": now, "requested_at": None, "next_run_at": now + _interval(TASKS[name], link)}
+    LinkTask.objects.filter(pk=row.pk).update(**values)
+    for field, value in values.items():
+        setattr(row, field, value)
+    return row
+
+
+def finish_task_run(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
+    """Store the result of a run."""
+    errors = [{"code": error.code, "message": error.message} for error in outcome.errors[:ERRORS_KEPT]]
+    changed = errors != row.errors or outcome.summary != row.summary or row.finished_at is None
+    LinkTask.objects.filter(pk=row.pk).update(
+        finished_at=now,
+        succeeded_at=row.succeeded_at if errors else now,
+        failing_since=(row.failing_since or now) if errors else None,
+        errors=errors,
+        error_count=len(outcome.errors),
+        summary=outcome.summary,
+        runs=F("runs") + 1,
+        failures=F("failures") + int(bool(errors)),  # PostgreSQL cannot add a boolean
+        changes=F("changes") + outcome.changes,
+    )
+    if outcome.more:
+        LinkTask.objects.filter(pk=row.pk).update(next_run_at=now + MORE_AFTER)
+    if changed or outcome.more:  # the new sequence ends the rest of the link (``workflows.observing``)
+        show_change(row.link_id)
+
+
+def _is_due(row: LinkTask | None, *, longest: timedelta, now: datetime) -> bool:
+    return row is None or row.requested_at is not None or is_due(row.next_run_at, now=now, longest=longest)
+
+
+def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:
+    return timedelta(milliseconds=int(link.config(spec.interval_config)))
+
+
+# ----------------------------------------------------------------------------------------------------
+# When a waiting promotion checks again, and what triggers an earlier check.
+#
+# A check sends requests to both clusters for the topic, its configs and its groups. With many mirrors waiting, checks must
+# become rare (exponential backoff). So that no promotion waits longer than necessary, the end of its obstacle triggers a check:
+# a lag of zero that a copy worker reports, or a run of the recurring task that syncs what was missing.
+
+
+FIRST_S, LONGEST_S = 0.1, 300.0
+LONGEST = timedelta(seconds=1.25 * LONGEST_S)  # of a mirror; the pauses after failed steps vary by a quarter
+URGENT_S = 5.0  # for topics that no producer can write to until the next step
+WAKE_MS = (
+    5_000  # between early checks of a mirror because of lag zero: it may have other obstacles, an open transaction for example
+)
+FEW_FAILURES = 4
+_DOUBLINGS = 12  # the pause is the longest from there on
+_GROUPS = (ErrorCode.WAITING_FOR_GROUPS, ErrorCode.CONSUMER_GROUP_IN_USE_ERROR)
+_ENDED_BY: Mapping[TaskName, tuple[ErrorCode, ...]] = MappingProxyType(
+    {
+        TaskName.CONSUMER_OFFSETS: _GROUPS,
+        TaskName.TOPIC_CONFIGS: (ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS),
+    }
+)
+Rows = Mapping[str, MirrorPartition]
+
+
+def promote_pause_s(checks: int) -> float:
+    """Return the seconds until the next check after so many: doubling, with a jitter of a quarter."""
+    doubled: float = FIRST_S * 2 ** min(checks, _DOUBLINGS)
+    return min(LONGEST_S, doubled * (0.75 + random() / 2))  # noqa: S311 - spreads the checks
+
+
+def is_urgent(mirror: MirrorTopic) -> bool:
+    """Return whether producers are kept out until the mirror's next step: a failover, a marked stop, or a reversal."""
+    if mirror.state != MirrorState.PENDING_STOPPED:
+        return mirror.state in (MirrorState.PENDING_SYNCHRONIZE, MirrorState.PENDING_MIRROR)
+    return mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None or bool(mirror.reversal)
+
+
+def longest_s(mirror: MirrorTopic) -> float:
+    """Return the longest pause after a failed step."""
+    return URGENT_S if is_urgent(mirror) else LONGEST_S
+
+
+def takes_turns(mirror: MirrorTopic) -> bool:
+    """Return whether a step has failed so often that its pause would be longer if it were not urgent.
+
+    In an outage there may be a thousand of these, each of which occupies a thread until it has failed again.
+    """
+    return is_urgent(mirror) and mirror.retry_count > FEW_FAILURES
+
+
+def postpone_promote(*, mirror: MirrorTopic, checks: int, wait_s: float, now: datetime) -> None:
+    """Set when the reconciler continues a promotion. Does not delay a failover that was ordered since."""
+    waiting = MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
+    waiting.update(retry_count=checks, retry_at=now + timedelta(seconds=wait_s))
+
+
+def is_promote_postponed(mirror: MirrorTopic, *, now: datetime) -> bool:
+    """Return whether the mirror's next step is not due yet."""
+    return not is_due(mirror.retry_at, now=now, longest=LONGEST)
+
+
+def caught_up(*, mirrors: Iterable[MirrorTopic], rows: Rows, now: datetime) -> Iterator[MirrorTopic]:
+    """Yield the postponed promotions that wait for a lag which is zero now."""
+    for mirror in mirrors:
+        if mirror.state != MirrorState.PENDING_STOPPED or mirror.stop_reason != StopReason.PROMOTE:
+            continue
+        lagged = any(error.code == ErrorCode.WAITING_FOR_LAG for error in mirror.transition_errors.all())
+        if is_promote_postponed(mirror, now=now) and lagged and _is_level(mirror, rows):
+            yield mirror
+
+
+def wake_after(*, link: ClusterLink, task: TaskName, outcome: TaskOutcome) -> bool:
+    """Make the promotions due that may have waited for this run. Returns whether there are any.
+
+    Consumer offsets also become equal by commits of other clients, so each run over groups counts.
+    """
+    if task not in _ENDED_BY or not (outcome.changes or task is TaskName.CONSUMER_OFFSETS):
+        return False
+    waiting = MirrorTopic.objects.filter(link=link, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
+    keys = waiting.filter(transition_errors__code__in=_ENDED_BY[task]).values_list("pk", flat=True)
+    return bool(MirrorTopic.objects.filter(pk__in=list(keys)).update(retry_at=None))
+
+
+def _is_level(mirror: MirrorTopic, rows: Rows) -> bool:
+    key = mirror_key(mirror)
+    own = [rows.get(f"{key}/{number}") for number in range(mirror.num_partitions)]
+    return all(
+        row is not None and row.source_end is not None and row.mirror_end is not None and row.mirror_end >= row.source_end
+        for row in own
+    )
+
+
+# ----------------------------------------------------------------------------------------------------
+# The tasks that are due for mirrors and links, by task name. Computed each second, so a lost message is sent again.
+
 
 _ADVANCED_BY = {
     MirrorState.PENDING_SETUP: "setup_mirror",
@@ -39,9 +203,9 @@ def of_mirrors(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Due
             task = _ADVANCED_BY[MirrorState(mirror.state)]
         else:
             continue
-        if promote_backoff.is_postponed(mirror, now=now):
+        if is_promote_postponed(mirror, now=now):
             continue
-        if task in _IN_TURN or promote_backoff.takes_turns(mirror):
+        if task in _IN_TURN or takes_turns(mirror):
             found[task] += 1
             if found[task] > AT_A_TIME:
                 continue

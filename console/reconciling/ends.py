@@ -18,7 +18,7 @@ from django.utils import timezone
 from console.links import pairs
 from console.mirrors import progress
 from console.models import LineageRange, MirrorPartition, MirrorTopic
-from console.models.bulk_update import update_each
+from console.models.row_changes import update_each
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.domain.workers import Grant
 

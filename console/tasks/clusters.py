@@ -19,9 +19,9 @@ from console import audit
 from console.models import Cluster, ClusterLink, Namespace
 from console.models.fields import seal, unseal
 from console.queue import dispatch
-from console.queue.schedule_health import records_health
+from console.queue.scheduler import records_health
 from console.redis import locks, replies
-from console.tasks.calls import replying
+from console.tasks.workers import replying
 from console.workflows import probes
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard

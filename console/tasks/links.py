@@ -1,6 +1,6 @@
 """The reconciler and the other tasks on links. It runs every second, and for a link after each action.
 
-A link at rest is reconciled less often (``console.workflows.resting``).
+A link at rest is reconciled less often (``console.workflows.observing``).
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
+from console.history import actions as history_actions
+from console.links.draft_queries import KEEP_DRAFTS
 from console.models import BulkOperation, ClampedOffset, ClusterLink, LinkDraft, VerifyRun
 from console.models.fields import unseal
-from console.queries.linkdrafts import KEEP_DRAFTS
 from console.queue import dispatch
-from console.queue.schedule_health import records_health
-from console.reconciling import history, plans
-from console.redis import clock_skew, heartbeats, locks, reconciler_health
+from console.queue.scheduler import records_health
+from console.reconciling import plans
+from console.redis import health as redis_health
+from console.redis import locks
 from console.tasks import clusters, mirrors, verification
-from console.tasks.calls import replying
-from console.workflows import links, pool, probes, resting
+from console.tasks.workers import replying
+from console.workflows import links, observing, pool, probes
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.linktasks import TaskName
@@ -42,9 +44,9 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="reconcile")
 def reconcile(**_: Any) -> None:
     """Run every step of a pass, even if others fail. The run itself shows that a worker is alive."""
-    heartbeats.note_worker()
-    clock_skew.note_worker()
-    for name in reconciler_health.STEPS:
+    redis_health.note_worker()
+    redis_health.note_clock()
+    for name in redis_health.STEPS:
         _try(name)
 
 
@@ -76,14 +78,14 @@ def sample_link(*, link_id: int, **_: Any) -> None:
         if not acquired:  # a reconcile pass is running
             return
         try:
-            rests = resting.sample(link, now=timezone.now())
+            rests = observing.sample(link, now=timezone.now())
         except CoordinationUnavailableError as error:
             _log.warning("reconcile.no_redis", link=link.name, error=str(error))
             return
     if rests:
-        reconciler_health.note_success(reconciler_health.of_link(link_id))
+        redis_health.note_step_success(redis_health.step_of_link(link_id))
     else:
-        resting.wake(link_id)
+        observing.wake(link_id)
         reconcile_link(link_id=link_id)
 
 
@@ -132,8 +134,8 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 def forget_old_rows(**_: Any) -> None:
     """Summarize samples; delete old samples, runs, operations, drafts of links and expired sessions. The audit log is kept."""
     now = timezone.now()
-    history.summarize_samples(now=now)
-    history.forget_old(now=now)
+    history_actions.summarize_samples(now=now)
+    history_actions.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
     BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
     ClampedOffset.objects.filter(mirror=None, report=None).delete()  # of stops that never ended: the mirror was deleted
@@ -146,13 +148,13 @@ def _waiting(link_id: int) -> str:
 
 
 def _send_links() -> None:
-    active, at_rest = resting.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
+    active, at_rest = observing.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
     for link_id in active:
         if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
             dispatch.send("reconcile_link", link_id=link_id)
     links.send_due_tasks(at_rest)
     for link_id in at_rest:
-        if locks.claim(f"sample-rest:{link_id}", ttl_ms=resting.SAMPLE_MS):
+        if locks.claim(f"sample-rest:{link_id}", ttl_ms=observing.SAMPLE_MS):
             dispatch.send("sample_link", link_id=link_id)
 
 
@@ -174,19 +176,19 @@ def _try(name: str) -> None:
         _STEPS[name]()
     except Exception as error:  # noqa: BLE001 - logged with traceback, counted and reported by /readyz
         _log.exception("reconcile.step_failed", step=name)
-        reconciler_health.note_failure(name, error)
+        redis_health.note_step_failure(name, error)
     else:
-        reconciler_health.note_success(name)
+        redis_health.note_step_success(name)
 
 
 def _reconcile_noted(link_id: int) -> None:
-    name = reconciler_health.of_link(link_id)
+    name = redis_health.step_of_link(link_id)
     try:
         if links.reconcile(link_id):
-            reconciler_health.note_success(name)
+            redis_health.note_step_success(name)
     except IntegrityError as error:  # a mirror was deleted during the pass; the next pass does not include it
         _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
-        reconciler_health.note_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
+        redis_health.note_step_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
     except Exception as error:
-        reconciler_health.note_failure(name, error)
+        redis_health.note_step_failure(name, error)
         raise

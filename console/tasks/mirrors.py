@@ -10,13 +10,13 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
-from console.actions import bulkoperations
+from console.mirrors import bulk_operations
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.models.fields import seal
 from console.queue import dispatch
 from console.reconciling import plans
 from console.redis import locks
-from console.tasks.calls import replying
+from console.tasks.workers import replying
 from console.workflows import autocreate, divergence, mirrors, probes, restoring, reversing, stopping
 from console.workflows.preemption import lock_name
 from linkengine import jobs
@@ -171,7 +171,7 @@ def advance_bulk_operation(*, operation_id: int, **_: Any) -> None:
             operation = rows.first()
             if operation is None:
                 return
-            if not bulkoperations.carry_out(operation, check_clusters=autocreate.check_together, now=timezone.now()):
+            if not bulk_operations.carry_out(operation, check_clusters=autocreate.check_together, now=timezone.now()):
                 return
     if acquired:
         dispatch.send("advance_bulk_operation", operation_id=operation_id)

@@ -12,17 +12,17 @@ from celery import shared_task
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from console.actions import verification
-from console.actions.drills import OVER
 from console.config.logging import current_request_id
 from console.models import Drill, GateRun, VerifyRun
 from console.models.mirrors import AHEAD
-from console.queries.verification import request_of
 from console.queue import dispatch
-from console.reconciling import watching
+from console.reconciling import coverage
 from console.redis import locks
 from console.tasks.workers import for_long
-from console.workflows import drills, gates, verifying
+from console.verification import actions as verification_actions
+from console.verification.failover_actions import OVER
+from console.verification.queries import request_of
+from console.workflows import drills, verifying
 
 RESEND_AFTER = timedelta(seconds=5)
 RUN_CLAIM_MS = 10_000
@@ -44,7 +44,7 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
     if run is None:
         return
     with taken_turn(*TURNS) as turn, locks.lock(f"verify:{run_id}") as acquired:
-        if turn and acquired and verification.mark_started(run=run, now=timezone.now()):
+        if turn and acquired and verification_actions.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
             # a run that had to wait is sent by the reconciler or by the run before it, whose message has another id
             with structlog.contextvars.bound_contextvars(request_id=request_of(run) or current_request_id()):
@@ -76,7 +76,7 @@ def look_after_runs(*, now: datetime) -> None:
     for run in running.select_related("mirror"):
         if locks.is_abandoned(f"verify:{run.pk}"):
             message = "The worker of the verification stopped unexpectedly. Start the verification again."
-            verification.record_failure(run=run, message=message, now=now)
+            verification_actions.record_failure(run=run, message=message, now=now)
 
 
 def _long_ago(name: str, before: datetime, now: datetime) -> Q:
@@ -95,8 +95,8 @@ def verify_next(*, mirror_id: int, **_: Any) -> None:
 
 def look_after_coverage(*, now: datetime) -> None:
     """Send the comparison that is due, if none is running."""
-    watching.ensure_watches(now=now)
-    watch = watching.next_due(now=now)
+    coverage.ensure_watches(now=now)
+    watch = coverage.next_due_watch(now=now)
     if watch is not None and not locks.is_locked(TURN) and locks.claim(TURN, ttl_ms=NEXT_CLAIM_MS):
         dispatch.send("verify_next", mirror_id=watch.mirror_id)
 
@@ -108,7 +108,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
         runs = GateRun.objects.select_related(*_OF_GATE).filter(pk=run_id, status=GateRun.Status.RUNNING)
         run = runs.first() if acquired else None
         if run is not None:
-            gates.advance(run)
+            verifying.advance(run)
 
 
 def look_after_gates() -> None:

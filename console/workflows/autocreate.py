@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from console.actions.mirrors import auto_create, draft
 from console.actors import ENGINE
 from console.errors import BadRequestError, ConflictError
+from console.links.queries import surroundings_of
+from console.mirrors.actions import auto_create, draft
 from console.models import AutoCreateFailure, ClusterLink, MirrorTopic
-from console.presenters.numbers import plural
-from console.queries.mirrorability import surroundings_of
 from console.reconciling import plans
+from console.web.numbers import plural
 from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
 from console.workflows import leases
-from console.workflows.assigning import write_assignments
+from console.workflows.leases import write_assignments
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -18,16 +18,18 @@ import structlog
 from django.db.models import Sum
 from django.utils import timezone
 
-from console.actions import drills, mirrors, verification
-from console.actions.operations import fail_over
 from console.actors import ENGINE
 from console.errors import ConflictError
+from console.mirrors import actions as mirror_actions
 from console.mirrors import progress
+from console.mirrors.operations import fail_over
+from console.mirrors.queries import FRESH
 from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
-from console.queries.mirrors import FRESH
 from console.reconciling.groups import known_offsets
+from console.verification import actions as verification_actions
+from console.verification import failover_actions
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.failover import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
@@ -44,21 +46,21 @@ def advance(drill: Drill) -> None:
     copies = _copies(drill)
     now = timezone.now()
     if drill.canceled_by and drill.status != Status.CLEANING:  # canceled while the next batch was created
-        drills.move(drill=drill, status=Status.CLEANING, now=now)
+        failover_actions.move(drill=drill, status=Status.CLEANING, now=now)
         return
     if drill.status != Status.CLEANING and now - drill.status_since > LONGEST_STEP:
         problem = f"The step {drill.status} took longer than {LONGEST_STEP.seconds // 60} minutes."
-        drills.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
+        failover_actions.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
         return
     if not copies and drill.status != Status.CLEANING:
-        drills.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
+        failover_actions.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
         return
     _STEPS[Status(drill.status)](drill, copies, now)
 
 
 def _prepare(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
-    if all(_is_caught_up(copy, now) for copy in sound) and drills.move(
+    if all(_is_caught_up(copy, now) for copy in sound) and failover_actions.move(
         drill=drill, status=Status.FAILING_OVER, now=now, failover_at=now
     ):
         for copy in sound:
@@ -76,18 +78,20 @@ def _fail_over(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> No
         rtos_ms = [int((at - began).total_seconds() * 1000) for at in writable]
         # The RTO of a drill is that of its slowest batch.
         known = [rto_ms for rto_ms in (drill.rto_ms, *rtos_ms) if rto_ms is not None]
-        groups = drills.report_of([row for copy in sound for row in _groups(copy, drill)])
-        drills.move(drill=drill, status=Status.CHECKING, now=now, rto_ms=max(known, default=None), groups=drill.groups + groups)
+        groups = failover_actions.report_of([row for copy in sound for row in _groups(copy, drill)])
+        failover_actions.move(
+            drill=drill, status=Status.CHECKING, now=now, rto_ms=max(known, default=None), groups=drill.groups + groups
+        )
 
 
 def _check(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
     runs = [_comparison(copy, now) for copy in sound]
-    if any(run.status in verification.UNFINISHED for run in runs):
+    if any(run.status in verification_actions.UNFINISHED for run in runs):
         return
     rows = [_row(copy, run, drill) for copy, run in zip(sound, runs, strict=True)]
     rows += [_broken_row(copy, drill) for copy in copies if copy not in sound]
-    drills.move(drill=drill, status=Status.CLEANING, now=now, report=drill.report + drills.report_of(rows))
+    failover_actions.move(drill=drill, status=Status.CLEANING, now=now, report=drill.report + failover_actions.report_of(rows))
 
 
 def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
@@ -97,13 +101,13 @@ def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
             _leave(drill, copy, refused.message, now=now)
         elif copy.deletion_requested_at is None:
             _delete(drill, copy, now=now)
-    if not copies and not drills.begin_next_batch(drill=drill, by=ENGINE, now=now):
-        drills.conclude(drill=drill, now=now)
+    if not copies and not failover_actions.begin_next_batch(drill=drill, by=ENGINE, now=now):
+        failover_actions.conclude(drill=drill, now=now)
 
 
 def _delete(drill: Drill, copy: MirrorTopic, *, now: datetime) -> None:
     try:
-        mirrors.delete_mirror(mirror=copy, by=ENGINE, now=now)
+        mirror_actions.delete_mirror(mirror=copy, by=ENGINE, now=now)
     except ConflictError as error:  # topic deletion was disabled on the destination after the drill began
         _leave(drill, copy, error.message, now=now)
 
@@ -149,7 +153,7 @@ def _comparison(copy: MirrorTopic, now: datetime) -> VerifyRun:
     runs = list(copy.verify_runs.all()[:COMPARISONS])
     if runs and (runs[0].status != VerifyRun.Status.ERROR or len(runs) == COMPARISONS):
         return runs[0]
-    return verification.start_verify(mirror=copy, by=ENGINE, now=now)
+    return verification_actions.start_verify(mirror=copy, by=ENGINE, now=now)
 
 
 def _mirror_name(copy: MirrorTopic, drill: Drill) -> str:

@@ -15,17 +15,19 @@ from types import MappingProxyType
 import structlog
 from django.utils import timezone
 
-from console.actions.links import remove_link
 from console.actors import Actor
+from console.history import actions as history_actions
+from console.links.actions import remove_link
 from console.models import ClusterLink, LinkTask, MirrorTopic
 from console.models.links import show_change
 from console.queue import dispatch
-from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
-from console.reconciling.isolation import Failures
+from console.reconciling import due_tasks, phases, placing, plans
 from console.reconciling.phases import Verdict
-from console.redis import locks, reconciler_health
-from console.workflows import acls, autocreate, groups, observing, resting, topicconfigs
-from console.workflows.assigning import assign_link
+from console.reconciling.transition_errors import Failures
+from console.redis import health as redis_health
+from console.redis import locks
+from console.workflows import autocreate, observing, syncs
+from console.workflows.leases import assign_link
 from console.workflows.observing import Rows
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
@@ -36,10 +38,10 @@ CLAIM_MS = 2_000  # how often a due task is sent, at most
 Sync = Callable[[ClusterLink], TaskOutcome]
 SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
     {
-        TaskName.ACLS: acls.follow_acls,
+        TaskName.ACLS: syncs.follow_acls,
         TaskName.AUTO_CREATE: autocreate.create_mirrors,
-        TaskName.CONSUMER_OFFSETS: groups.follow_groups,
-        TaskName.TOPIC_CONFIGS: topicconfigs.follow_topics,
+        TaskName.CONSUMER_OFFSETS: syncs.follow_groups,
+        TaskName.TOPIC_CONFIGS: syncs.follow_topics,
     }
 )
 _log = structlog.get_logger(__name__)
@@ -59,13 +61,13 @@ def reconcile(link_id: int) -> bool:
         return True
     failures = Failures(link=link.name)
     try:
-        (seen,) = resting.look([link])
+        (seen,) = observing.look([link])
         settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
         took_s = time.thread_time() - began
         if settled:
-            resting.rest(link, seen, took_s=took_s)
+            observing.rest(link, seen, took_s=took_s)
         else:
-            resting.pace(link, took_s=took_s)
+            observing.pace(link, took_s=took_s)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return False
@@ -91,21 +93,21 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
         _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
         _keep_samples(link, mirrors, failures)
-    return resting.is_at_rest(link, mirrors, verdicts)
+    return observing.is_at_rest(link, mirrors, verdicts)
 
 
 def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     """Record what failed: a failed step as a failure of the link, failed mirrors by name."""
     if failures.steps:
-        reconciler_health.note_failure(reconciler_health.of_link(link.pk), next(iter(failures.steps.values())))
+        redis_health.note_step_failure(redis_health.step_of_link(link.pk), next(iter(failures.steps.values())))
     failed = {mirror.name: failures.mirrors[mirror.pk] for mirror in mirrors if mirror.pk in failures.mirrors}
-    reconciler_health.note_mirrors(link.pk, failed)
+    redis_health.note_mirrors(link.pk, failed)
 
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     sound = failures.not_failed(mirrors)
-    if locks.claim(f"sample:{link.pk}", ttl_ms=history.every_ms(len(mirrors))):
-        history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
+    if locks.claim(f"sample:{link.pk}", ttl_ms=history_actions.every_ms(len(mirrors))):
+        history_actions.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
 def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
@@ -113,8 +115,8 @@ def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: 
     together = due_tasks.stopped_together(known)
     if together and locks.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("stop_many", link_id=link.pk)
-    for mirror in promote_backoff.caught_up(mirrors=known, rows=rows, now=timezone.now()):
-        if locks.claim(f"wake:{mirror.pk}", ttl_ms=promote_backoff.WAKE_MS):
+    for mirror in due_tasks.caught_up(mirrors=known, rows=rows, now=timezone.now()):
+        if locks.claim(f"wake:{mirror.pk}", ttl_ms=due_tasks.WAKE_MS):
             mirror.retry_at = None
     for task, mirror_id in due_tasks.of_mirrors(mirrors=known, now=timezone.now()):
         if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
@@ -126,7 +128,7 @@ def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures
     now = timezone.now()
     with failures.of_mirror(mirror.pk):
         deque(due_tasks.of_mirrors(mirrors=[mirror], now=now), maxlen=0)
-        deque(promote_backoff.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
+        deque(due_tasks.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
         due_tasks.stopped_together([mirror])
         return True
     return False
@@ -141,7 +143,7 @@ def send_due_tasks(link_ids: Collection[int]) -> None:
 
 def _send_tasks(link: ClusterLink, *, mirrors: bool) -> None:
     """Send the recurring tasks that are due; ``mirrors``: the link has mirrors that are not stopped."""
-    for name in linktasks.due_tasks(link=link, mirrors=mirrors, now=timezone.now()):
+    for name in due_tasks.due_tasks(link=link, mirrors=mirrors, now=timezone.now()):
         if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
@@ -165,8 +167,8 @@ def _judge(
             wanted = placing.is_wanted(mirror, link)
             verdicts.append(verdict if wanted else None)
             copied += [verdict] if wanted else []
-    changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
-    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
+    changed |= phases.note_verdicts(link=link, verdicts=verdicts, now=now)
+    if phases.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)
@@ -180,11 +182,11 @@ def _judge(
 def run_task(link: ClusterLink, name: TaskName) -> None:
     """Run a recurring task of a link if it is due, and store its outcome."""
     mirrors = link.mirrors.unstopped().exists()
-    row = linktasks.begin(link=link, name=name, mirrors=mirrors, now=timezone.now())
+    row = due_tasks.begin_task_run(link=link, name=name, mirrors=mirrors, now=timezone.now())
     if row is not None:
         outcome = _outcome(name, link)
-        linktasks.finish(row=row, outcome=outcome, now=timezone.now())
-        if promote_backoff.wake_after(link=link, task=name, outcome=outcome):
+        due_tasks.finish_task_run(row=row, outcome=outcome, now=timezone.now())
+        if due_tasks.wake_after(link=link, task=name, outcome=outcome):
             dispatch.send("reconcile_link", link_id=link.pk)
 
 

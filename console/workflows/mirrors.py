@@ -13,14 +13,13 @@ from django.db.models import F
 from django.utils import timezone
 
 from console import audit
-from console.actions import transitions
 from console.actors import ENGINE
-from console.mirrors import lineage
+from console.mirrors import lineage, transitions
 from console.models import Cluster, MirrorTopic, SourceTopic
 from console.models.links import show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.queue import dispatch
-from console.reconciling import gaps, plans, promote_backoff, sampling, tombstones, topic_configs, transition_errors
+from console.reconciling import due_tasks, gaps, plans, sampling, transition_errors
 from console.redis import locks
 from console.workflows import leases
 from console.workflows.preemption import PreemptedError, check_wanted, unless_preempted
@@ -162,7 +161,7 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
     """Sync partitions and configs of a mirror once, store the outcome and return it."""
     (plan,), asked_at = plans.syncs_of([mirror]), timezone.now()
-    synced = jobs.sync_mirror(plan, still_mirrors=topic_configs.still_mirrors(mirror.link))
+    synced = jobs.sync_mirror(plan, still_mirrors=transition_errors.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
     return synced
 
@@ -177,18 +176,18 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, ask
         "num_partitions": max(synced.partitions, mirror.num_partitions),
         "source_configs": synced.source_configs,
         "was_compacted": mirror.was_compacted or plans.is_compacting(mirror, synced.source_configs),
-        **tombstones.cleaned(mirror, synced.source_configs, now=now),
+        **gaps.cleaned(mirror, synced.source_configs, now=now),
     }
     if any(getattr(mirror, name) != value for name, value in facts.items()):
         MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
         for name, value in facts.items():
             setattr(mirror, name, value)
     if asked_at is not None and synced.read:
-        tombstones.judge(mirror, asked_at=asked_at, now=now)
+        gaps.judge_tombstones(mirror, asked_at=asked_at, now=now)
     if synced.ungrown is not None:
         sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:
-        topic_configs.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
+        transition_errors.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
     if grown:
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
         _open_lineage(mirror, now=now)
@@ -211,7 +210,7 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
         transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
         return
-    wait_s = min(promote_backoff.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    wait_s = min(due_tasks.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )

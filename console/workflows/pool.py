@@ -35,7 +35,8 @@ from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
 from console.reconciling import placing, plans
-from console.redis import locks, spark_health
+from console.redis import health as redis_health
+from console.redis import locks
 from console.redis.client import redis_client
 from console.workflows.probes import probe_spark
 from linkengine import jobs
@@ -192,7 +193,7 @@ def _is_crowded(number: int, worker_id: str) -> bool:
     try:
         if not _names_crowded(worker_id):
             return False
-        key, client = f"console:copy-spread:{spark_health.read().slots}:{number}", redis_client()
+        key, client = f"console:copy-spread:{redis_health.read_spark().slots}:{number}", redis_client()
         tries: Any = client.get(key)
         if int(tries or 0) >= SPREAD_TRIES:
             return False
@@ -207,7 +208,7 @@ def _is_crowded(number: int, worker_id: str) -> bool:
 
 
 def _names_crowded(worker_id: str) -> bool:
-    return crowded_worker(recent_heartbeats(), slots=spark_health.read().slots) == worker_id
+    return crowded_worker(recent_heartbeats(), slots=redis_health.read_spark().slots) == worker_id
 
 
 def _replace(number: int, worker_id: str) -> None:
@@ -284,7 +285,7 @@ def pool_size(current: int = 0) -> int:
     """
     if settings.COPY_WORKERS:
         return int(settings.COPY_WORKERS)
-    slots = spark_health.read().pool_slots
+    slots = redis_health.read_spark().pool_slots
     return max(1, current if slots is None else slots // 2)
 
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from console.mirrors import lineage
 from console.models import MirrorTopic
 from console.queue import dispatch
-from console.reconciling import plans, refusals, transition_errors
+from console.reconciling import plans, transition_errors
 from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -140,7 +140,7 @@ def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
 def _reopen(stopped: MirrorTopic, *, was_closed: bool) -> None:
     topic_id, refused = jobs.reopen_mirror(replace(plans.stop_of(stopped, generation=0), was_closed=was_closed))
     if refused:
-        refusals.add(mirror=stopped, refused=refused, now=timezone.now())
+        transition_errors.add_refusals(mirror=stopped, refused=refused, now=timezone.now())
     MirrorTopic.objects.filter(pk=stopped.pk, mirror_topic_id="").update(mirror_topic_id=topic_id)
     lineage.close_lineage(mirror=stopped, now=timezone.now())
     dispatch.send("reconcile_link", link_id=stopped.link_id)

@@ -12,13 +12,14 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console.actions import clusters
+from console.clusters import actions as cluster_actions
 from console.links import pairs
 from console.models import Cluster, ClusterLink, SourceTopic
 from console.models.links import LinkMode
-from console.queue.schedule_health import records_health
-from console.reconciling import linkhealth, plans
-from console.redis import locks, spark_health
+from console.queue.scheduler import records_health
+from console.reconciling import phases, plans
+from console.redis import health as redis_health
+from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import ReversalRisks
@@ -52,9 +53,9 @@ def probe_cluster(cluster: Cluster) -> None:
     try:
         probe = probe_address(cluster.address)
     except LinkEngineError as error:
-        clusters.note_failed_probe(cluster=cluster, error=error)
+        cluster_actions.note_failed_probe(cluster=cluster, error=error)
     else:
-        clusters.note_probe(cluster=cluster, probe=probe, now=timezone.now())
+        cluster_actions.note_probe(cluster=cluster, probe=probe, now=timezone.now())
 
 
 def probe_address(address: ClusterAddress) -> dict[str, Any]:
@@ -69,11 +70,11 @@ def probe_spark() -> None:
         if not acquired:
             return
         try:
-            spark_health.note(slots=count_slots(settings.SPARK_URL))
+            redis_health.note_spark(slots=count_slots(settings.SPARK_URL))
         except SparkUnavailableError as error:
             _log.warning("spark.unavailable", error=str(error))
             silent = isinstance(error, SparkSilentError)
-            spark_health.note(problem="accepts connections but answers no call" if silent else "does not answer")
+            redis_health.note_spark(problem="accepts connections but answers no call" if silent else "does not answer")
 
 
 def probe_link(link: ClusterLink) -> None:
@@ -84,9 +85,9 @@ def probe_link(link: ClusterLink) -> None:
         _check_source(link)
         _choose_gap_filler(link)
     except LinkEngineError as error:
-        linkhealth.note_failure(link=link, error=error, now=now)
+        phases.note_failure(link=link, error=error, now=now)
     else:
-        linkhealth.note_success(link=link, now=now)
+        phases.note_success(link=link, now=now)
 
 
 def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
@@ -139,7 +140,7 @@ def refresh_cluster(cluster: Cluster) -> None:
     try:
         topics = jobs.list_topics(cluster.address)
     except LinkEngineError as error:
-        clusters.note_failed_probe(cluster=cluster, error=error)
+        cluster_actions.note_failed_probe(cluster=cluster, error=error)
         return
     store_topics(topics, now=timezone.now(), cluster=cluster)
 

@@ -23,9 +23,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.links import pairs
+from console.mirrors import reversals, transitions
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.queue import dispatch
@@ -142,9 +142,9 @@ def _note_agreed(
             source_topic_id=run.source_topic_id,
             parts=run.parts,
         )
-        facts = {**reversing.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
+        facts = {**reversals.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
-        reversing.forget_ends(mirror, whole_at=equal_until)
+        reversals.forget_ends(mirror, whole_at=equal_until)
     run.refresh_from_db()
     return moved
 

@@ -24,14 +24,13 @@ import structlog
 from django.db import transaction
 from django.utils import timezone
 
-from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.links import pairs
-from console.mirrors import lineage
+from console.mirrors import lineage, reversals, transitions
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.models.mirrors import CONFIGS_REFUSED
 from console.queue import dispatch
-from console.reconciling import coverage, gaps, plans, sampling, tombstones, transition_errors
+from console.reconciling import coverage, gaps, plans, sampling, transition_errors
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.workflows import leases
 from console.workflows.mirrors import note_delay, note_failure
@@ -61,7 +60,7 @@ def close_source(mirror: MirrorTopic) -> None:
     if other is None or other.state != MirrorState.PENDING_MIRROR:
         _end_reversal(mirror, now=timezone.now())
         return
-    if _close(mirror, other) and _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
+    if _close(mirror, other) and _drain(mirror) and reversals.note_synchronized(mirror=mirror, now=timezone.now()):
         dispatch.send("advance_stop", mirror_id=mirror.pk)
 
 
@@ -156,7 +155,7 @@ def note_mirroring(
     Raises PreemptedError if it was failed over since.
     """
     facts: dict[str, Any] = {
-        **reversing.fresh_life(),
+        **reversals.fresh_life(),
         "source_topic_id": made.source_topic_id,
         "mirror_topic_id": made.mirror_topic_id,
         "num_partitions": made.partitions,
@@ -171,7 +170,7 @@ def note_mirroring(
     try:
         with transaction.atomic():
             ends = dict.fromkeys(("stopped_end", "fenced_end", "fence_epoch", "source_epoch", "source_epoch_end"))
-            MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
+            MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversals.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
             coverage.keep_for(mirror=mirror, made=made, now=now)
             transition_errors.clear(mirror=mirror)
@@ -187,7 +186,7 @@ def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dic
     was_compacted = plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made)
     nothing = {"cleaned_until": None, "cleaned_kept_ms": None}
     stays = mirror.mirror_topic_id == made.mirror_topic_id
-    cleaned = tombstones.cleaned_unseen(mirror, made.source_configs, now=now) if stays and was_compacted else nothing
+    cleaned = gaps.cleaned_unseen(mirror, made.source_configs, now=now) if stays and was_compacted else nothing
     return {"was_compacted": was_compacted, **cleaned}
 
 

@@ -13,7 +13,7 @@ the mirror that the source does not have.
 
 The task may end anywhere; the reconciler sends it again, and each step can be repeated. Two workers may be at the same stop,
 since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap, and a worker
-continues only while the row has its own mark (``check_marks``). ``promote_backoff`` decides how often a promotion checks
+continues only while the row has its own mark (``check_marks``). ``reconciling.due_tasks`` decides how often a promotion checks
 step 1.
 """
 
@@ -31,20 +31,19 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from console.actions import transitions
-from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
-from console.mirrors import lineage, progress
+from console.mirrors import lineage, progress, transitions
 from console.models import MirrorPartition, MirrorTopic
 from console.queue import dispatch
-from console.reconciling import ends, groups, plans, promote_backoff, refusals, transition_errors
+from console.reconciling import due_tasks, ends, groups, plans, transition_errors
 from console.reconciling.due_tasks import MANY
+from console.verification.failover_actions import write_stop_report, write_stop_reports
 from console.workflows import leases
-from console.workflows.assigning import write_assignments
 from console.workflows.export_diverged import remove_doomed
-from console.workflows.groups import group_blockers
+from console.workflows.leases import write_assignments
 from console.workflows.mirrors import follow_source, note_failure
 from console.workflows.preemption import PreemptedError, check_wanted, preempting
+from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -108,9 +107,9 @@ def _promote(mirror: MirrorTopic) -> None:
             code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
             note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
             return
-        wait_s, checks = promote_backoff.pause_s(checks), checks + 1
+        wait_s, checks = due_tasks.promote_pause_s(checks), checks + 1
         if time.monotonic() + wait_s >= deadline:
-            promote_backoff.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
+            due_tasks.postpone_promote(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
             return
         time.sleep(wait_s)
         fresh = plans.load(mirror.pk)
@@ -295,7 +294,7 @@ def note_stopped(
             asked_at, refused = timezone.now(), stopped.refused if stopped else ()
             write_stop_report(mirror=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
             if stopped is None or stopped.gives_back:
-                refusals.note(mirror=moved, refused=refused, now=now)
+                transition_errors.note_refusals(mirror=moved, refused=refused, now=now)
             lineage.close_lineage(mirror=moved, now=now)
     except (IllegalTransitionError, StopTakenOverError):  # another run of this task was faster
         _log.info("stop.done_already", mirror=mirror.name)
@@ -309,7 +308,7 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
         transition_errors.clear_many(mirrors=moved)
         _clear_partitions(moved)
         write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
-        refusals.note_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
+        transition_errors.note_refusals_of_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
         lineage.close_many(moved, now=now)
     for mirror in set(mirrors) - set(moved):  # changed since they were read: handled singly
         note_stopped(mirror, now=now, stopped=stopped[mirror.pk])
@@ -334,7 +333,7 @@ def give_configs_back(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...]:
     except PreemptedError:
         message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
-    refusals.settle(mirror=mirror, refused=refused, now=timezone.now())
+    transition_errors.settle_refusals(mirror=mirror, refused=refused, now=timezone.now())
     return refused
 
 

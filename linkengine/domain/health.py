@@ -41,7 +41,7 @@ _SEVERITY = {health: rank for rank, health in enumerate(Health)}
 
 
 class Reason(StrEnum):
-    """Reasons for a health; ``console.presenters.health`` has a sentence and the next step for each."""
+    """Reasons for a health; ``console.web.health`` has a sentence and the next step for each."""
 
     MIRROR_FAILED = "MIRROR_FAILED"
     LINK_FAILED = "LINK_FAILED"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import User
 
-from console.actions.gates import record_checks
 from console.links.drafts import DraftValues
 from console.models import (
     Account,
@@ -36,6 +35,7 @@ from console.models import (
     UserGroup,
     VerifyRun,
 )
+from console.verification.actions import record_checks
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode

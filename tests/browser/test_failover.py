@@ -7,9 +7,9 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from console.actions.stopreports import write_stop_report
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.queue import dispatch
+from console.verification.failover_actions import write_stop_report
 from tests.browser.conftest import Visits
 from tests.browser.page_data import Scene
 from tests.browser.test_accessibility import EVERYTHING, _run

@@ -11,9 +11,9 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from console.actions import transitions
 from console.actors import ENGINE
 from console.errors import UnavailableError
+from console.mirrors import transitions
 from console.models import ClusterLink, MirrorTopic, StateTransitionError
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError

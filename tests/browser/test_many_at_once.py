@@ -9,7 +9,7 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from console.actions import bulkoperations
+from console.mirrors import bulk_operations
 from console.models import BulkOperation, ClusterLink, MirrorTopic, SourceTopic
 from console.queue import dispatch
 from linkengine.domain.states import MirrorState
@@ -31,7 +31,7 @@ def no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 def work() -> BulkOperation:
     """Carry out the newest operation."""
     operation = BulkOperation.objects.latest("requested_at")
-    while bulkoperations.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now()):
+    while bulk_operations.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now()):
         pass
     return operation
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from console.api.kafka.operations import VERBS as REST_VERBS
-from console.api.kafka.words import MIRROR_STATUSES
+from console.api.kafka_answers import MIRROR_STATUSES
+from console.mirrors.rest import VERBS as REST_VERBS
 from console.models import ClusterLink, MirrorTopic
 from linkctl.mirrors import STATUSES, VERBS, write_outcome
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters

@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.text import slugify
 
-from console.actions.clusters import register_cluster
 from console.actors import SYSTEM
+from console.clusters.actions import register_cluster
 from console.errors import ConsoleError
 from console.models import Environment, Organization
 

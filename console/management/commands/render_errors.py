@@ -17,9 +17,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from console.errors import ConsoleError
-from console.http.error_statuses import rest_status
+from console.http.errors import rest_status
 from console.models.mirrors import KEPT
-from console.presenters.errors import CONSOLE_HELP, ERROR_HELP, ErrorHelp
+from console.web.errors import CONSOLE_HELP, ERROR_HELP, ErrorHelp
 from linkengine.domain.errors import ErrorCode
 
 PLACE = "docs/operations/troubleshoot"
@@ -163,11 +163,9 @@ def _console_table(raised: Mapping[str, Iterable[type[ConsoleError]]]) -> Iterat
     documented = [code for code in CONSOLE_HELP if code not in CODES]
     missing, obsolete = sorted(set(raised) - set(documented)), sorted(set(documented) - set(raised))
     if missing:
-        raise CommandError(f"console/presenters/errors.py does not describe these codes of the console: {', '.join(missing)}.")
+        raise CommandError(f"console/web/errors.py does not describe these codes of the console: {', '.join(missing)}.")
     if obsolete:
-        raise CommandError(
-            f"console/presenters/errors.py describes codes that the console does not have: {', '.join(obsolete)}."
-        )
+        raise CommandError(f"console/web/errors.py describes codes that the console does not have: {', '.join(obsolete)}.")
     yield "| code | HTTP status | what it means | what to do |\n|---|---|---|---|\n"
     for code in documented:
         row = CONSOLE_HELP[code]

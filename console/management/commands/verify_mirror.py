@@ -10,11 +10,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from console.actions.verification import UNFINISHED, start_verify
 from console.actors import SYSTEM
 from console.errors import ConsoleError
+from console.mirrors.queries import get_mirror
 from console.models import VerifyRun
-from console.queries.mirrors import get_mirror
+from console.verification.actions import UNFINISHED, start_verify
 
 POLL_S = 0.5
 

@@ -13,7 +13,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
 
-from console.access.api_keys import hash_secret
+from console.access.credentials import hash_secret
 from console.actors import Actor
 from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, Environment, Organization, RoleBinding
 from tests.console.conftest import NOW, Engine, MakeActor

@@ -23,7 +23,9 @@ _SEED = """
 import json, sys
 from django.contrib.auth.models import User
 from django.utils import timezone
-from console.actions import access, api_keys, clusters
+from console.access import actions as access
+from console.access import key_actions as api_keys
+from console.clusters import actions as clusters
 from console.actors import SYSTEM
 from console.models import Environment, Organization
 now = timezone.now()

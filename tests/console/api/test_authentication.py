@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from console.access.queries import valid_key
 from console.models import ApiKey, AuditEvent
-from console.queries.access import valid_key
 from tests.console.api.actors import NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,9 @@ from rest_framework import exceptions
 
 from console import errors
 from console.api.errors import Failure, TooLargeError, UnreadableError, failure_of, failure_response
-from console.http.error_statuses import PAGE_STATUS, REST_STATUS
+from console.clusters import queries as cluster_queries
+from console.http.errors import PAGE_STATUS, REST_STATUS
 from console.models import ClusterLink
-from console.queries import clusters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.console.api.actors import Rest
 
@@ -116,7 +116,7 @@ class TestOverHttp:
         def explode(**_: Any) -> None:
             raise RuntimeError("password=hidden")
 
-        monkeypatch.setattr(clusters, "list_clusters", explode)
+        monkeypatch.setattr(cluster_queries, "list_clusters", explode)
 
         response = owner.get("/kafka/v3/clusters")
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console.access.login_throttle import NOBODY
+from console.access.credentials import NOBODY
 from console.models import AuditEvent
 from tests.console.api.actors import DESTINATION, Rest, make_client
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from console.models import AuditEvent, ClampedOffset, MirrorTopic, StopReport
-from console.queries import stopreports
+from console.verification import queries as verification_queries
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest
 
@@ -92,7 +92,7 @@ def set_back(report: StopReport, *, partitions: int, after_s: int) -> None:
 def test_the_limit_of_clamped_offsets_applies_to_each_report(
     owner: Rest, make_mirror: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
+    monkeypatch.setattr(verification_queries, "CLAMPED_SHOWN", 1)
     for after_s, name, partitions in ((10, "bills", 1), (20, "orders", 3)):
         mirror = make_mirror(name)
         stop = report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)

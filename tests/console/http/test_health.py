@@ -13,10 +13,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from console.http.metrics import verify_samples
+from console.links.task_queries import list_tasks
 from console.models import ClampedOffset, ClusterLink, CopyWorker, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
-from console.queries.linktasks import list_tasks
-from console.queries.verifymetrics import verify_samples
-from console.redis import heartbeats, reconciler_health, spark_health
+from console.redis import health as redis_health
 from console.redis.client import redis_client
 from console.tasks.clusters import probe_spark
 from devcluster.ports import free_port
@@ -60,10 +60,10 @@ def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: Non
     }
     assert answer.json()["spark_slots"] is None
 
-    heartbeats.note_worker()
+    redis_health.note_worker()
     assert client.get("/readyz").status_code == 503  # it is alive, but no pass has succeeded
-    for step in reconciler_health.STEPS:
-        reconciler_health.note_success(step)
+    for step in redis_health.STEPS:
+        redis_health.note_step_success(step)
 
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
@@ -71,9 +71,9 @@ def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: Non
 
 @pytest.mark.django_db
 def test_copy_workers_that_do_not_run_are_reported_with_the_reason(client: Client, own_redis: None) -> None:
-    heartbeats.note_worker()
-    for step in reconciler_health.STEPS:
-        reconciler_health.note_success(step)
+    redis_health.note_worker()
+    for step in redis_health.STEPS:
+        redis_health.note_step_success(step)
     CopyWorker.objects.create(number=0)
     CopyWorker.objects.create(number=3, trouble="No Spark.")
 
@@ -307,16 +307,16 @@ def test_other_paths_refuse_an_unknown_host(client: Client, path: str) -> None:
 
 @pytest.mark.django_db
 def test_readyz_reports_spark_slots_and_problems(client: Client, own_redis: None) -> None:
-    spark_health.note(slots=18)
+    redis_health.note_spark(slots=18)
     answer = client.get("/readyz").json()
     assert (answer["parts"]["spark"], answer["spark_slots"]) == ("ok", 18)
 
-    spark_health.note(problem="does not answer")
+    redis_health.note_spark(problem="does not answer")
     answer = client.get("/readyz").json()
     assert answer["parts"]["spark"].startswith("does not answer: nothing is copied")
     assert answer["spark_slots"] is None
 
-    old_ms = int(timezone.now().timestamp() * 1000) - spark_health.STALE_MS - 1000
+    old_ms = int(timezone.now().timestamp() * 1000) - redis_health.STALE_MS - 1000
     redis_client().set("console:spark", json.dumps({"at_ms": old_ms, "slots": 18, "problem": ""}))
     answer = client.get("/readyz").json()
     assert answer["parts"]["spark"].startswith("unknown")

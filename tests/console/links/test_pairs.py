@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.links import pairs
+from console.mirrors.operations import operate
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER
 from console.workflows import stopping

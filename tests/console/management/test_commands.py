@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from console.access.queries import valid_key
 from console.errors import ConflictError, NotFoundError, UnavailableError
 from console.management.commands import render_errors
 from console.management.commands.render_errors import (
@@ -30,7 +31,6 @@ from console.management.commands.render_errors import (
 from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
 from console.models.mirrors import KEPT
-from console.queries.access import valid_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import TRANSITIONS
 from tests.console.conftest import Engine

@@ -11,10 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from console.access import cluster_names
 from console.actors import SYSTEM
-from console.mirrors.lineage import close_lineage, open_lineage
+from console.mirrors.lineage import Origin, close_lineage, lineage_of, open_lineage
+from console.mirrors.presenters import origin_rows
 from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic
-from console.presenters.lineage import origin_rows
-from console.queries.lineage import Origin, lineage_of
 from console.workflows.mirrors import note_synced
 from linkengine.domain.mirrorjobs import MirrorSynced
 from linkengine.domain.states import MirrorState

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from console.actions import transitions
-from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import Actor
-from console.mirrors.loss import records_at_risk_of
+from console.mirrors import transitions
+from console.mirrors.figures import figures_of, records_at_risk_of
+from console.mirrors.operation_queries import preview
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StopReport
-from console.queries.figures import figures_of
-from console.queries.previews import preview
+from console.verification.failover_actions import write_stop_report, write_stop_reports
 from linkengine.domain.states import MirrorEvent, StopReason
 from tests.console.conftest import NOW, MakeMirror
 

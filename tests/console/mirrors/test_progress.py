@@ -11,18 +11,18 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from console.actions.stopreports import write_stop_report
 from console.actors import Actor
 from console.config import signing_keys
+from console.http.metrics import prometheus_text
+from console.links.health_queries import link_readiness
+from console.links.queries import list_links
 from console.mirrors import progress
+from console.mirrors.page_queries import link_figures, mirror_page
+from console.mirrors.queries import get_mirror, list_mirrors
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.queries.links import list_links
-from console.queries.metrics import prometheus_text
-from console.queries.mirrorpages import link_figures, mirror_page
-from console.queries.mirrors import get_mirror, list_mirrors
-from console.queries.readiness import link_readiness
 from console.reconciling import coverage, plans
 from console.tasks.links import reconcile_link
+from console.verification.failover_actions import write_stop_report
 from console.workflows import stopping
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.errors import ErrorCode

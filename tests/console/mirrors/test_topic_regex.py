@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from console.errors import InvalidInputError
-from console.mirrors.topic_regex import MOST_CHARACTERS, matching
+from console.mirrors.rules import MOST_CHARACTERS, matching
 
 LONG_NAMES = ["a" * 249] * 2_000
 NOT_SUPPORTED = ["(?:(?R)|a)*", r"(a)\1", "(?=a)a", "(?!b)a", "(?<=a)b", "(?<!a)b", "(?>a)", "a++", "(?P<x>a)(?P=x)", r"a\Z"]

@@ -5,8 +5,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from console.access.queries import valid_key
 from console.models import ApiKey, AuditEvent, Cluster, RoleBinding
-from console.queries.access import valid_key
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import SECRET, Scene
 from tests.console.pages.conftest import Queue, check

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console.actions import bulkoperations
+from console.links import queries as link_queries
+from console.mirrors import bulk_operations
 from console.models import BulkOperation, ClusterLink, MirrorTopic, SourceTopic
-from console.queries import topics
 from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue, hidden_in
 from tests.console.pages.test_bulk import carry_out, results
@@ -65,7 +65,7 @@ def test_all_topics_that_match_the_filter_are_added(admin: Client, url: str) -> 
 
 
 def test_all_includes_more_topics_than_the_list_shows(scene: Scene, admin: Client, url: str) -> None:
-    number = topics.LIMIT + 5
+    number = link_queries.LIMIT + 5
     rows = (SourceTopic(link=scene.link, name=f"bulk-{at:04}", partitions=1, seen_at=scene.now) for at in range(number))
     SourceTopic.objects.bulk_create(rows)
     page = admin.get(f"{url}?q=bulk-")
@@ -140,4 +140,4 @@ def test_failed_creations_are_retried_with_the_same_options(scene: Scene, admin:
     assert f'action="/operations/{failed.pk}/retry/"' in page
     assert results(retried) == {"radar-1": "ACCEPTED", "radar-2": "ACCEPTED"}
     assert MirrorTopic.objects.get(name="radar-1").replication_factor == 2
-    assert bulkoperations.failed_names(retried) == []
+    assert bulk_operations.failed_names(retried) == []

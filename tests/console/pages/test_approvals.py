@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console.actions.access import grant_role
+from console.access.actions import grant_role
 from console.actors import SYSTEM
 from console.models import ApprovalRequest, MirrorTopic
 from tests.browser.page_data import Scene, make_user

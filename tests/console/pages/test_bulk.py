@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.actions import bulkoperations
+from console.mirrors import bulk_operations
+from console.mirrors import bulk_pages as pages
 from console.models import (
     BulkOperation,
     ClusterLink,
@@ -22,7 +23,6 @@ from console.models import (
     SyncedGroup,
     VerifyRun,
 )
-from console.pages import bulk as pages
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_link, make_mirror
@@ -63,7 +63,7 @@ def carry_out(response: Any) -> BulkOperation:
     more = True
     while more:
         operation = BulkOperation.objects.select_related("link__destination__environment", "user").get(pk=key)
-        more = bulkoperations.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now())
+        more = bulk_operations.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now())
     return BulkOperation.objects.get(pk=key)
 
 

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.errors import UnavailableError
+from console.links.draft_queries import KEEP_DRAFTS
 from console.links.drafts import DraftValues, values_of
 from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, RoleBinding, SourceTopic
 from console.models.fields import seal
-from console.queries.linkdrafts import KEEP_DRAFTS
 from linkengine.domain.acls import Acl
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Group

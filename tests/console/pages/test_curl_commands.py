@@ -16,9 +16,9 @@ from django.test import Client
 from console.models import ClusterLink, LinkConfig, MirrorTopic
 from tests.browser.page_data import EAST, Scene
 from tests.console.api.actors import Rest, make_key
+from tests.console.links.test_command_presenters import VARIABLES, words_in
+from tests.console.links.test_command_presenters import run as run_in_shell
 from tests.console.pages.test_create_link import OTHER, REGISTERED, begin, choose_clusters, configure, launch
-from tests.console.presenters.test_linkcommands import VARIABLES, words_in
-from tests.console.presenters.test_linkcommands import run as run_in_shell
 
 # direction, the other cluster, the configuration
 LINKS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {

@@ -6,9 +6,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.actions import operations
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.mirrors import operations
 from console.models import MirrorTopic
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from console.pages import environments
+from console.clusters import pages as cluster_pages
 from tests.browser.page_data import WEST, Scene
 
 
@@ -13,6 +13,6 @@ def test_cluster_page_shows_the_number_of_unlisted_topics(scene: Scene, admin: C
     address = f"/clusters/{WEST}/"
     assert "more topics" not in admin.get(address).content.decode()
 
-    monkeypatch.setattr(environments, "TOPICS_SHOWN", 1)
+    monkeypatch.setattr(cluster_pages, "TOPICS_SHOWN", 1)
 
     assert "2 more topics</a>" in admin.get(address).content.decode()

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from console.models import ClusterLink, MirrorTopic
-from console.presenters.errors import ERROR_HELP
+from console.web.errors import ERROR_HELP
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue

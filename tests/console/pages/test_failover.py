@@ -13,7 +13,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.actions.stopreports import write_stop_report
 from console.models import (
     BulkOperation,
     ClusterLink,
@@ -25,7 +24,8 @@ from console.models import (
     StopReport,
     SyncedGroup,
 )
-from console.presenters.failover import CHECKLIST
+from console.verification.failover_actions import write_stop_report
+from console.verification.failover_page_presenters import CHECKLIST
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_link, make_mirror

@@ -7,7 +7,7 @@ from html import unescape
 
 from django.test import Client
 
-from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS
+from console.links.group_presenters import ACL_LOOKS, GROUP_LOOKS
 from tests.browser.page_data import Scene
 from tests.linkengine.jobs.test_group_names import NAMES
 

@@ -10,11 +10,11 @@ import pytest
 from django.http import QueryDict
 
 from console.errors import BadRequestError, InvalidInputError
+from console.links.create_forms import ConfigurationForm, NameForm, OtherClusterForm, OwnClusterForm, StartForm, part_of
+from console.links.draft_presenters import PRESETS
 from console.links.drafts import DraftValues
+from console.links.form_presenters import ACCEPT, BOTH, RECEIVE, SEND, Direction
 from console.models import Cluster, Environment
-from console.pages.linkdraftforms import ConfigurationForm, NameForm, OtherClusterForm, OwnClusterForm, StartForm, part_of
-from console.presenters.directions import ACCEPT, BOTH, RECEIVE, SEND, Direction
-from console.presenters.presets import PRESETS
 from linkengine.domain.addresses import ClusterAddress, address_from_properties, properties_of
 from linkengine.domain.linkrules import check_configs
 

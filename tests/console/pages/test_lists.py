@@ -11,9 +11,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from console.mirrors import page_parts
 from console.models import AuditEvent, ClampedOffset, Drill, RestoreRun, StopReport
-from console.pages import mirrorpages
-from console.pages.lists import PAGE_SIZE
+from console.web.lists import PAGE_SIZE
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_mirror
 from tests.console.pages.conftest import htmx
@@ -185,10 +185,10 @@ def test_invalid_page_number_shows_an_existing_page(admin: Client, scene: Scene,
 def test_mirror_page_refers_to_older_transitions_and_reports(admin: Client, scene: Scene) -> None:
     mirror, notes = scene.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
     report = StopReport.objects.get(mirror=mirror)
-    for number in range(mirrorpages.REPORTS_SHOWN - 1):
+    for number in range(page_parts.REPORTS_SHOWN - 1):
         report.pk, report.writable_at = None, scene.now - timedelta(days=number + 1)
         report.save()
-    for number in range(mirrorpages.STEPS_SHOWN - mirror.transitions.count()):
+    for number in range(page_parts.STEPS_SHOWN - mirror.transitions.count()):
         at = scene.now - timedelta(days=number + 3)
         mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=at)
     assert not [note for note in notes if note in read(admin, scene.mirror_url("gates"))]
@@ -200,4 +200,4 @@ def test_mirror_page_refers_to_older_transitions_and_reports(admin: Client, scen
     text = read(admin, scene.mirror_url("gates"))
     assert [note for note in notes if note in text] == list(notes)
     assert text.count('class="timeline"') == 1
-    assert text.count("<summary>Offsets by partition") == mirrorpages.REPORTS_SHOWN
+    assert text.count("<summary>Offsets by partition") == page_parts.REPORTS_SHOWN

@@ -7,6 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
+from console.links import queries as link_queries
 from console.models import (
     ClusterLink,
     GroupOffset,
@@ -17,7 +18,6 @@ from console.models import (
     SyncedGroup,
     VerifyRun,
 )
-from console.queries import topics
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -58,7 +58,7 @@ def test_topic_is_entered_by_name_if_topics_cannot_be_listed(scene: Scene, admin
 def test_topic_is_entered_by_name_if_there_are_too_many(scene: Scene, admin: Client) -> None:
     """Each source topic can be mirrored, and the page shows the total number of topics."""
     address = f"{scene.link_url}mirrors/new/?topic=zebra"
-    names = [f"topic-{number:03}" for number in range(topics.LIMIT - SourceTopic.objects.filter(link=scene.link).count())]
+    names = [f"topic-{number:03}" for number in range(link_queries.LIMIT - SourceTopic.objects.filter(link=scene.link).count())]
     SourceTopic.objects.bulk_create(SourceTopic(link=scene.link, name=name, partitions=1, seen_at=scene.now) for name in names)
     assert '<select class="form-select" id="source_topic" name="source_topic" multiple' in admin.get(address).content.decode()
     SourceTopic.objects.create(link=scene.link, name="zebra", partitions=1, seen_at=scene.now)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from console.clusters.presenters import REPLICATION_LOOKS
 from console.models import Namespace
-from console.presenters.namespaces import REPLICATION_LOOKS
 from linkengine.domain.names import ReplicationState
 from tests.browser.page_data import EAST, Scene
 from tests.console.pages.conftest import client_of

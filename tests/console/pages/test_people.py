@@ -13,11 +13,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.actions import accounts, usergroups
-from console.actions.access import grant_role
+from console.access import account_actions
+from console.access import actions as access_actions
+from console.access.actions import grant_role
+from console.access.queries import valid_key
 from console.actors import SYSTEM
 from console.models import Account, ApiKey, AuditEvent, RoleBinding, UserGroup, UserSession
-from console.queries.access import valid_key
 from tests.browser.page_data import PASSWORD, Scene
 from tests.console.pages.conftest import client_of
 
@@ -48,9 +49,9 @@ class TestExplain:
         return str(answer.content.decode())
 
     def test_the_granting_bindings_are_shown(self, scene: Scene, admin: Client) -> None:
-        group = usergroups.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
+        group = access_actions.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
         grant_role(group=group, role="Operator", cluster=scene.east, by=SYSTEM, now=scene.now)
-        usergroups.add_member(group=group, user=scene.stranger, by=SYSTEM, now=scene.now)
+        access_actions.add_member(group=group, user=scene.stranger, by=SYSTEM, now=scene.now)
 
         text = self.ask(admin, scene, user="charles")
 
@@ -248,7 +249,7 @@ class TestGroups:
         assert not UserGroup.objects.filter(name="on-call").exists()
 
     def test_a_user_and_a_group_together_are_refused(self, scene: Scene, admin: Client) -> None:
-        group = usergroups.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
+        group = access_actions.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
         values = {"group": str(group.pk), "user": "charles", "role": "Operator", "place": f"cluster:{scene.east.pk}"}
 
         assert admin.post("/access/new/", values).status_code == 422
@@ -264,7 +265,7 @@ class TestGroups:
         assert not UserGroup.objects.filter(name="mapped").exists()
 
     def test_readers_see_no_groups(self, scene: Scene, reader: Client) -> None:
-        group = usergroups.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
+        group = access_actions.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
 
         assert "on-call" not in reader.get("/access/groups/").content.decode()
         assert reader.get(f"/access/groups/{group.pk}/").status_code == 404
@@ -336,7 +337,9 @@ class TestProfile:
 
 
 def test_a_service_account_has_no_session(scene: Scene, admin: Client) -> None:
-    accounts.create_service_account(name="bot", description="", organization=scene.organization, by=SYSTEM, now=scene.now)
+    account_actions.create_service_account(
+        name="bot", description="", organization=scene.organization, by=SYSTEM, now=scene.now
+    )
 
     assert Client().post("/sign-in/", {"username": "bot", "password": ""}).status_code == 422
     assert Client().post("/sign-in/", {"username": "bot", "password": "!"}).status_code == 422

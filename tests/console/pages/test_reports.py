@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console.actions.links import remove_link
 from console.actors import SYSTEM
+from console.links.actions import remove_link
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, RoleBinding, StopReport
-from console.pages import stopreports as pages
+from console.verification import pages as verification_pages
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_link, make_mirror, make_user
 from tests.browser.page_fixtures import REPORT
@@ -244,8 +244,8 @@ def test_pdf_of_an_operation_lists_a_limited_number_of_topics(
     admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Any] = []
-    monkeypatch.setattr(pages, "PDF_ROWS", 2)
-    monkeypatch.setattr(pages, "to_pdf", lambda document, *, more: found.append((document, more)) or b"%PDF-")
+    monkeypatch.setattr(verification_pages, "PDF_ROWS", 2)
+    monkeypatch.setattr(verification_pages, "to_pdf", lambda document, *, more: found.append((document, more)) or b"%PDF-")
     operation = add_operation(scene, stopped=3)
 
     admin.get(f"/failover-reports/operations/{operation.pk}/report.pdf")

@@ -9,8 +9,8 @@ from django.test import Client
 
 from console.actors import Actor
 from console.errors import UnavailableError
+from console.mirrors import bulk_pages
 from console.models import ClusterLink, MirrorTopic
-from console.pages import bulk
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from tests.console.conftest import Engine, MakeMirror
 
@@ -68,7 +68,7 @@ def test_bulk_reversal_says_that_unread_risks_are_unknown_and_which_topics_were_
     url = f"{make_mirror('orders').link.get_absolute_url()}bulk/"
     make_mirror("payments")
     engine.refuses("find_reversal_risks", UnavailableError("No worker responds."))
-    monkeypatch.setattr(bulk, "NAMES_SHOWN", 1)
+    monkeypatch.setattr(bulk_pages, "NAMES_SHOWN", 1)
 
     text = page.post(url, {"operation": "reverse-and-start", "mirror": ["orders", "payments"]}).content.decode()
     paused = page.post(url, {"operation": "pause", "mirror": ["orders", "payments"]}).content.decode()

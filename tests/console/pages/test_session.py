@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from console.access.login_throttle import NOBODY
+from console.access.credentials import NOBODY
 from console.models import AuditEvent
 from tests.browser.page_data import PASSWORD, Scene
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from console.mirrors import operation_pages, page_parts
 from console.models import ClampedOffset, GroupOffset, LinkConfig, MirrorTopic, StopReport, SyncedGroup
-from console.pages import mirrorpages, operations
-from console.pages import stopreports as pages
-from console.queries import stopreports
+from console.verification import pages as verification_pages
+from console.verification import queries as verification_queries
 from tests.browser.page_data import Scene
 
 
@@ -42,7 +42,7 @@ def test_totals_include_reports_that_are_not_listed(admin: Client, scene: Scene,
         writable_at=scene.now - timedelta(days=9),
         rto_ms=1,
     )
-    monkeypatch.setattr(pages, "MOST_ROWS", 1)
+    monkeypatch.setattr(verification_pages, "MOST_ROWS", 1)
 
     answer = admin.get(f"{scene.link_url}stops/?format=json").json()
 
@@ -51,7 +51,7 @@ def test_totals_include_reports_that_are_not_listed(admin: Client, scene: Scene,
 
 
 def test_clamped_groups_are_limited_per_report(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
+    monkeypatch.setattr(verification_queries, "CLAMPED_SHOWN", 1)
     row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
     row.pk, row.group = None, "before-app-gates"
     row.save()
@@ -64,7 +64,7 @@ def test_clamped_groups_are_limited_per_report(admin: Client, scene: Scene, monk
 def test_mirror_page_shows_the_number_of_unlisted_clamped_offsets(
     admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrorpages, "CLAMPED_SHOWN", 1)
+    monkeypatch.setattr(page_parts, "CLAMPED_SHOWN", 1)
     row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
     row.pk, row.partition = None, row.partition + 1
     row.save()
@@ -75,7 +75,7 @@ def test_mirror_page_shows_the_number_of_unlisted_clamped_offsets(
 def test_failover_confirmation_counts_groups_not_partitions(
     admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "NAMES_SHOWN", 1)
+    monkeypatch.setattr(operation_pages, "NAMES_SHOWN", 1)
     LinkConfig.objects.filter(name="consumer.offset.sync.enable").update(value="true")
     mirror = scene.mirrors["planes"]
     group = SyncedGroup.objects.create(

@@ -13,11 +13,11 @@ from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
 from tests.browser import addresses
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = get_resolver("console.pages.urls")
+PAGES = get_resolver("console.web.urls")
 # Paths that are no URLs of a request, or that must not depend on the URL configuration.
 EXEMPT = {
     "console/urls.py",
-    "console/pages/urls.py",
+    "console/web/urls.py",
     "console/api/kafka_urls.py",
     "console/api/v1_urls.py",
     "console/http/middleware.py",  # health probes are recognized before a URL is resolved

@@ -17,9 +17,9 @@ from django.db import transaction
 
 from console.errors import UnavailableError
 from console.queue import dispatch
-from console.redis import heartbeats
+from console.redis import health as redis_health
 from console.redis.client import redis_client
-from console.tasks.calls import replying
+from console.tasks.workers import replying
 from devcluster.ports import free_port
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
@@ -125,7 +125,7 @@ def test_missing_worker_and_slow_worker_have_different_errors(own_redis: None) -
     with pytest.raises(UnavailableError, match="Start the Celery worker"):
         dispatch.call("check_link", timeout_s=0.1)
 
-    heartbeats.note_worker()
+    redis_health.note_worker()
     with pytest.raises(UnavailableError, match=r"did not finish check_link within 0\.1 seconds"):
         dispatch.call("check_link", timeout_s=0.1)
 

@@ -13,10 +13,10 @@ from django.test import Client
 from django.utils import timezone
 
 from console.celery import app
+from console.http.metrics import prometheus_text
 from console.models import Cluster, ClusterLink
-from console.queries.metrics import prometheus_text
-from console.queue import schedule_health
-from console.redis import reconciler_health
+from console.queue import scheduler
+from console.redis import health as redis_health
 from console.redis.client import redis_client
 from console.tasks.clusters import probe_clusters, probe_spark, refresh_topics
 from console.tasks.links import forget_old_rows, reconcile, reconcile_link
@@ -43,17 +43,17 @@ def known(link: ClusterLink) -> ClusterLink:
 
 
 def sending_for(seconds: float) -> None:
-    for task in schedule_health.EVERY_S:
+    for task in scheduler.EVERY_S:
         redis_client().set(f"console:schedule:since:{task}", int((time.time() - seconds) * 1000))
 
 
 def all_fine(link: ClusterLink) -> None:
-    for task in schedule_health.EVERY_S:
-        reconciler_health.note_success(schedule_health.step_of(task))
+    for task in scheduler.EVERY_S:
+        redis_health.note_step_success(scheduler.step_of(task))
     for pk in Cluster.objects.values_list("pk", flat=True):
         for task in ("refresh_topics", "probe_clusters"):
-            reconciler_health.note_success(schedule_health.step_of(task, cluster=pk))
-    reconciler_health.note_success(schedule_health.step_of("refresh_topics", link=link.pk))
+            redis_health.note_step_success(scheduler.step_of(task, cluster=pk))
+    redis_health.note_step_success(scheduler.step_of("refresh_topics", link=link.pk))
 
 
 def readiness(client: Client) -> tuple[int, str]:
@@ -68,7 +68,7 @@ def figure(name: str, task: str) -> float | None:
 
 def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -> None:
     all_fine(known)
-    redis_client().delete(*(f"console:step:done:beat:{task}" for task in schedule_health.EVERY_S))
+    redis_client().delete(*(f"console:step:done:beat:{task}" for task in scheduler.EVERY_S))
     assert readiness(client)[1] != "ok"
     forget_old_rows()
     refresh_topics()
@@ -77,8 +77,8 @@ def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -
 
     assert readiness(client) == (200, "ok")
     assert (
-        {figure("late", task) for task in schedule_health.EVERY_S}
-        == {figure("failures_total", task) for task in schedule_health.EVERY_S}
+        {figure("late", task) for task in scheduler.EVERY_S}
+        == {figure("failures_total", task) for task in scheduler.EVERY_S}
         == {0}
     )
 
@@ -105,10 +105,10 @@ def test_failing_task_is_named(client: Client, known: ClusterLink) -> None:
 
 def test_failing_part_of_a_single_cluster_is_named(client: Client, known: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     all_fine(known)
-    step = schedule_health.step_of("refresh_topics", cluster=known.destination_id)
+    step = scheduler.step_of("refresh_topics", cluster=known.destination_id)
     redis_client().set(f"console:step:done:{step}", int((time.time() - 121) * 1000))
     with pytest.raises(KeyError):
-        schedule_health.records_health("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
+        scheduler.records_health("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
 
     text = r"refresh_topics of cluster Destination \(last succeeded 12\d s ago, fails with KeyError\)"
     assert re.search(text, readiness(client)[1])
@@ -129,13 +129,13 @@ def test_tasks_without_success_are_late_only_after_several_periods(client: Clien
 
 
 def test_all_tasks_are_late_if_beat_is_not_running(client: Client, known: ClusterLink, settings: Any) -> None:
-    redis_client().delete(*(f"console:schedule:since:{task}" for task in schedule_health.EVERY_S))
+    redis_client().delete(*(f"console:schedule:since:{task}" for task in scheduler.EVERY_S))
     assert readiness(client)[1].startswith("9 beat tasks")
 
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
-    assert [figure("late", task) for task in schedule_health.EVERY_S] == [1, 1, 1, 1]
+    assert [figure("late", task) for task in scheduler.EVERY_S] == [1, 1, 1, 1]
     assert figure("failures_total", "refresh_topics") is None
 
 
 def test_all_beat_tasks_are_watched() -> None:
-    assert {entry["task"] for entry in app.conf.beat_schedule.values()} == {"reconcile", *schedule_health.EVERY_S}
+    assert {entry["task"] for entry in app.conf.beat_schedule.values()} == {"reconcile", *scheduler.EVERY_S}

@@ -12,7 +12,7 @@ import pytest
 from celery import Celery
 from celery.schedules import schedule
 
-from console.queue import schedule_health
+from console.queue import scheduler
 from console.queue.scheduler import MOST_WAITING, SteadyScheduler
 from console.redis.client import redis_client
 
@@ -94,9 +94,9 @@ def test_queue_without_a_worker_stays_short(beat: SteadyScheduler, clock: type[C
 
 def test_scheduler_reports_repeatedly_since_when_it_sends(beat: SteadyScheduler, clock: type[Clock]) -> None:
     run(beat, clock, seconds=1)
-    first = schedule_health.sent_for_ms()
+    first = scheduler.sent_for_ms()
     time.sleep(0.05)
     beat._reported_s -= 60
     run(beat, clock, seconds=1)
 
-    assert all(after > before for before, after in zip(first.values(), schedule_health.sent_for_ms().values(), strict=True))
+    assert all(after > before for before, after in zip(first.values(), scheduler.sent_for_ms().values(), strict=True))

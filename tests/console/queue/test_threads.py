@@ -14,7 +14,7 @@ from celery import Celery
 from django.db import connection
 
 from console.models import CopyWorker
-from console.redis import heartbeats
+from console.redis import health as redis_health
 from console.redis.client import redis_client
 from console.tasks.workers import threads_for_long
 from devcluster.ports import LOOPBACK
@@ -78,4 +78,4 @@ def test_copy_workers_leave_threads_to_other_tasks(transactional_db: None, queue
 
     queue.send_task("reconcile", queue="control")
 
-    wait(worker, lambda: heartbeats.heartbeat_age_ms() is not None, timeout_s=10)
+    wait(worker, lambda: redis_health.heartbeat_age_ms() is not None, timeout_s=10)

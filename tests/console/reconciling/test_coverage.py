@@ -10,9 +10,9 @@ import pytest
 
 from console.models import AuditEvent, MirrorPartition, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
-from console.queries import verification
 from console.reconciling import coverage, transition_errors
 from console.reconciling.plans import mirror_key
+from console.verification import queries as verification_queries
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport
 from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference, combine, hash_of
@@ -164,14 +164,14 @@ def test_run_of_deleted_topics_is_not_stored(mirror: MirrorTopic) -> None:
 def test_offsets_that_were_not_compared_are_not_verified(mirror: MirrorTopic) -> None:
     mirror.partitions.filter(partition=0).update(source_start=2, mirror_start=0, mirror_end=100)
     mirror.partitions.exclude(partition=0).update(mirror_end=None)
-    [first, *others] = verification.coverage(mirror=mirror)
+    [first, *others] = verification_queries.coverage(mirror=mirror)
     assert (first.start, first.end, first.verified_to, first.unverified, first.verified_at) == (2, 100, 2, 98, None)
     assert all(other.verified_to is None and other.unverified is None for other in others)
 
     ranges = report(checked(0, 40), checked(40, 50, differences=1), checked(50, 90), first=(DIFFERENCE,))
     coverage.note_report(mirror=mirror, report=ranges, now=NOW)
 
-    first = verification.coverage(mirror=mirror)[0]
+    first = verification_queries.coverage(mirror=mirror)[0]
     assert (first.verified_to, first.verified, first.unverified, first.differences, first.verified_at) == (40, 78, 20, 1, NOW)
 
 
@@ -179,7 +179,7 @@ def test_stopped_mirror_keeps_its_ledger_up_to_its_stop(mirror: MirrorTopic) -> 
     coverage.note_report(mirror=mirror, report=report(checked(0, 10)), now=NOW)
     mirror.partitions.filter(partition=0).update(source_start=0, mirror_start=0, mirror_end=50, stopped_end=10)
 
-    first = verification.coverage(mirror=mirror)[0]
+    first = verification_queries.coverage(mirror=mirror)[0]
 
     assert VerifiedRange.objects.count() == 1
     assert (first.verified_to, first.end, first.unverified) == (10, 10, 0)

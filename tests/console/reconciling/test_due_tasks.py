@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling.due_tasks import AT_A_TIME, is_over, of_mirrors
-from console.reconciling.promote_backoff import FEW_FAILURES
+from console.reconciling.due_tasks import AT_A_TIME, FEW_FAILURES, is_over, of_mirrors
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 

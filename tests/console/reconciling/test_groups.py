@@ -12,7 +12,7 @@ from django.utils import timezone
 from console.models import ClusterLink, LinkConfig, MirrorTopic, SyncedGroup
 from console.reconciling import groups
 from console.reconciling.groups import mirrors_of, recall, still_following, store_clamped, store_report, sync_of
-from console.workflows.groups import _errors, follow_groups, group_blockers
+from console.workflows.syncs import _errors, follow_groups, group_blockers
 from linkengine import jobs
 from linkengine.domain import groups as domain_groups
 from linkengine.domain.errors import ErrorCode

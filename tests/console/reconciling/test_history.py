@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from console.history.actions import every_ms, forget_old, keep_samples, summarize_samples
+from console.history.queries import KEEP_LINKS, KEEP_MIRRORS, KEEP_SUMMARIES, POINTS, link_history, mirror_history
 from console.models import ClusterLink, LinkSample, LinkSampleSummary, MirrorSample, MirrorSampleSummary
-from console.queries.history import KEEP_LINKS, KEEP_MIRRORS, KEEP_SUMMARIES, POINTS, link_history, mirror_history
-from console.reconciling.history import every_ms, forget_old, keep_samples, summarize_samples
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import NOW
 from tests.console.api.conftest import cluster, destination, environment, link, make_mirror, source

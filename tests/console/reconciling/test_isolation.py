@@ -12,10 +12,10 @@ from django.conf import settings as django_settings
 from django.test import Client
 
 from console.config import signing_keys
+from console.http.metrics import prometheus_text
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
-from console.queries.metrics import prometheus_text
-from console.reconciling import placing, plans, promote_backoff
-from console.redis import reconciler_health
+from console.reconciling import due_tasks, placing, plans
+from console.redis import health as redis_health
 from console.redis.client import redis_client
 from console.tasks.links import reconcile, reconcile_link
 from console.workflows import observing
@@ -163,19 +163,19 @@ def test_mirror_whose_due_tasks_fail_does_not_delay_a_failover(
     bad, other = (
         make_mirror(name, MirrorState.PENDING_STOPPED, stop_reason="failover") for name in ("a", "b")
     )  # fmt: skip
-    real = promote_backoff.is_postponed
+    real = due_tasks.is_promote_postponed
 
     def fails(mirror: MirrorTopic, **moment: Any) -> bool:
         if mirror.pk == bad.pk:
             raise KeyError("a mistake")
         return real(mirror, **moment)
 
-    monkeypatch.setattr(promote_backoff, "is_postponed", fails)
+    monkeypatch.setattr(due_tasks, "is_promote_postponed", fails)
 
     reconcile_link(link_id=link.pk)
 
     assert [kwargs for name, kwargs in sent if name == "advance_stop"] == [{"mirror_id": other.pk}]
-    assert reconciler_health.read_mirrors([link.pk])[link.pk].now == {"a": "KeyError"}
+    assert redis_health.read_mirrors([link.pk])[link.pk].now == {"a": "KeyError"}
 
 
 def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
@@ -187,7 +187,7 @@ def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
     reconcile_link(link_id=link.pk)
 
     assert "advance_stop" in [name for name, _ in sent]
-    round_of_link = reconciler_health.read([reconciler_health.of_link(link.pk)])[reconciler_health.of_link(link.pk)]
+    round_of_link = redis_health.read_steps([redis_health.step_of_link(link.pk)])[redis_health.step_of_link(link.pk)]
     assert (round_of_link.success_age_ms, round_of_link.error, round_of_link.failures) == (None, "ZeroDivisionError", 1)
 
 
@@ -206,4 +206,4 @@ def test_mirror_deleted_during_the_pass_is_not_a_failure(
     reconcile_link(link_id=link.pk)
 
     assert ends() == {"a": 10, "c": 20}
-    assert reconciler_health.read_mirrors([link.pk])[link.pk].failures == 0
+    assert redis_health.read_mirrors([link.pk])[link.pk].failures == 0

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from console.models import ClusterLink
-from console.reconciling import linkhealth
+from console.reconciling import phases
 from console.reconciling.phases import Verdict
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -33,20 +33,20 @@ def stored() -> tuple[str, str, str]:
     ],
 )
 def test_failed_probe_sets_state_and_error(code: ErrorCode, state: str, link: ClusterLink) -> None:
-    assert linkhealth.note_failure(link=link, error=LinkEngineError(code, "Why."), now=NOW)
+    assert phases.note_failure(link=link, error=LinkEngineError(code, "Why."), now=NOW)
     assert stored() == (state, code, "Why.")
-    assert not linkhealth.note_failure(link=link, error=LinkEngineError(code, "Why."), now=NOW)
+    assert not phases.note_failure(link=link, error=LinkEngineError(code, "Why."), now=NOW)
 
-    assert linkhealth.note_success(link=link, now=NOW + timedelta(seconds=5))
+    assert phases.note_success(link=link, now=NOW + timedelta(seconds=5))
     assert stored() == ("ACTIVE", "", "")
     assert ClusterLink.objects.get().probed_at == NOW + timedelta(seconds=5)
 
 
 def test_reports_of_copy_workers_set_the_state_of_the_link(link: ClusterLink) -> None:
-    linkhealth.note_verdicts(link=link, verdicts=[None, REFUSED], now=NOW)
+    phases.note_verdicts(link=link, verdicts=[None, REFUSED], now=NOW)
     assert stored() == ("FAILED", "AUTHENTICATION_ERROR", "Wrong password.")
 
-    linkhealth.note_verdicts(link=link, verdicts=[COPYING, REFUSED], now=NOW)
+    phases.note_verdicts(link=link, verdicts=[COPYING, REFUSED], now=NOW)
     assert stored() == ("ACTIVE", "", "")
 
 
@@ -55,36 +55,36 @@ def test_link_that_was_never_probed_is_probed_even_while_copying(link: ClusterLi
     link.state = LinkState.UNAVAILABLE
     link.save()
 
-    assert linkhealth.note_verdicts(link=link, verdicts=[COPYING], now=NOW)
+    assert phases.note_verdicts(link=link, verdicts=[COPYING], now=NOW)
 
     assert stored() == ("ACTIVE", "", "")
     assert ClusterLink.objects.get().probed_at is None
-    assert linkhealth.needs_probe(link=link, verdicts=[COPYING], now=NOW)
+    assert phases.needs_probe(link=link, verdicts=[COPYING], now=NOW)
 
 
 def test_missing_permission_on_a_topic_does_not_fail_the_link(link: ClusterLink) -> None:
-    assert not linkhealth.note_verdicts(link=link, verdicts=[NO_RIGHTS], now=NOW)
+    assert not phases.note_verdicts(link=link, verdicts=[NO_RIGHTS], now=NOW)
     assert stored()[0] == "ACTIVE"
 
 
 def test_paused_link_stays_paused(link: ClusterLink) -> None:
     ClusterLink.objects.update(state=LinkState.PAUSED)  # not in the instance that was read before
 
-    linkhealth.note_failure(link=link, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "Why."), now=NOW)
+    phases.note_failure(link=link, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "Why."), now=NOW)
 
     assert stored()[0] == "PAUSED"
 
 
 def test_source_is_probed_if_no_copy_worker_reports_on_it(link: ClusterLink) -> None:
-    assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
-    assert linkhealth.needs_probe(link=link, verdicts=[REFUSED], now=NOW)
+    assert phases.needs_probe(link=link, verdicts=[], now=NOW)
+    assert phases.needs_probe(link=link, verdicts=[REFUSED], now=NOW)
     link.probed_at = NOW
-    assert not linkhealth.needs_probe(link=link, verdicts=[COPYING], now=NOW)
+    assert not phases.needs_probe(link=link, verdicts=[COPYING], now=NOW)
     link.looked_at = NOW - timedelta(seconds=4)
-    assert not linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
+    assert not phases.needs_probe(link=link, verdicts=[], now=NOW)
     link.looked_at = NOW - timedelta(seconds=5)
-    assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
+    assert phases.needs_probe(link=link, verdicts=[], now=NOW)
     link.looked_at = NOW + timedelta(hours=1)  # a clock was set back
-    assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
+    assert phases.needs_probe(link=link, verdicts=[], now=NOW)
     link.state = LinkState.PAUSED
-    assert not linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
+    assert not phases.needs_probe(link=link, verdicts=[], now=NOW)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, LinkConfig, LinkTask
-from console.reconciling.linktasks import begin, due_tasks, finish
+from console.reconciling.due_tasks import begin_task_run, due_tasks, finish_task_run
 from linkengine.domain.linktasks import ERRORS_KEPT, TaskError, TaskName, TaskOutcome
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW
@@ -73,16 +73,16 @@ def test_the_start_of_a_run_clears_the_request_and_schedules_the_next_run(link: 
     LinkConfig.objects.create(link=link, name="topic.config.sync.ms", value="9000")
     LinkTask.objects.create(link=link, name=CONFIGS, requested_at=NOW, next_run_at=NOW + SECOND)
 
-    assert begin(link=link, name=CONFIGS, mirrors=True, now=NOW) is not None
+    assert begin_task_run(link=link, name=CONFIGS, mirrors=True, now=NOW) is not None
 
     row = LinkTask.objects.get()
     assert (row.started_at, row.requested_at, row.next_run_at) == (NOW, None, NOW + 9 * SECOND)
-    assert begin(link=ClusterLink.objects.get(), name=CONFIGS, mirrors=True, now=NOW) is None
+    assert begin_task_run(link=ClusterLink.objects.get(), name=CONFIGS, mirrors=True, now=NOW) is None
 
 
 def run(link: ClusterLink, outcome: TaskOutcome, *, at: Any = NOW) -> LinkTask:
     row, _ = LinkTask.objects.get_or_create(link=link, name=CONFIGS)
-    finish(row=row, outcome=outcome, now=at)
+    finish_task_run(row=row, outcome=outcome, now=at)
     return LinkTask.objects.get(pk=row.pk)
 
 

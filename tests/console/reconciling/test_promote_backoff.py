@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import promote_backoff, transition_errors
+from console.reconciling import due_tasks, transition_errors
 from console.reconciling.plans import mirror_key
 from console.workflows.mirrors import note_delay
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -32,7 +32,7 @@ def waiting(make_mirror: MakeMirror, code: ErrorCode) -> MirrorTopic:
 
 
 def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
-    pauses = [promote_backoff.pause_s(checks) for checks in range(40)]
+    pauses = [due_tasks.promote_pause_s(checks) for checks in range(40)]
 
     assert 0.07 < pauses[0] < 0.13
     assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(11))
@@ -66,7 +66,7 @@ def test_failed_step_is_retried_soon_while_producers_are_kept_out(
 def test_lag_zero_triggers_the_promotion_that_waits_for_it(make_mirror: MakeMirror) -> None:
     mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_LAG)
 
-    assert list(promote_backoff.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW)) == [mirror]
+    assert list(due_tasks.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW)) == [mirror]
 
 
 @pytest.mark.parametrize("source_end", [11, None], ids=["behind", "unknown"])
@@ -74,13 +74,13 @@ def test_positive_or_unknown_lag_triggers_no_promotion(make_mirror: MakeMirror, 
     mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_LAG)
     mirror.partitions.filter(partition=1).update(source_end=source_end)
 
-    assert not list(promote_backoff.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
+    assert not list(due_tasks.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
 
 
 def test_lag_zero_does_not_trigger_a_promotion_that_waits_for_groups(make_mirror: MakeMirror) -> None:
     mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_GROUPS)
 
-    assert not list(promote_backoff.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
+    assert not list(due_tasks.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_run_of_a_task_triggers_promotions_that_wait_for_it(
 ) -> None:
     mirror = waiting(make_mirror, code)
 
-    assert promote_backoff.wake_after(link=link, task=task, outcome=TaskOutcome(changes=changes)) is woken
+    assert due_tasks.wake_after(link=link, task=task, outcome=TaskOutcome(changes=changes)) is woken
 
     mirror.refresh_from_db()
     assert (mirror.retry_at is None) is woken
@@ -108,7 +108,7 @@ def test_run_of_a_task_triggers_promotions_that_wait_for_it(
 def test_failover_ordered_since_is_not_postponed(make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, stop_reason="failover")
 
-    promote_backoff.postpone(mirror=mirror, checks=6, wait_s=6.4, now=NOW)
+    due_tasks.postpone_promote(mirror=mirror, checks=6, wait_s=6.4, now=NOW)
 
     mirror.refresh_from_db()
     assert mirror.retry_at is None

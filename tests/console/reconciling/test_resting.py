@@ -18,7 +18,7 @@ from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks import links
 from console.tasks.links import _send_links, reconcile_link, sample_link
-from console.workflows import pool, resting
+from console.workflows import observing, pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
@@ -40,7 +40,7 @@ def own_redis(settings: Any, redis_url: str, sent: Sent, monkeypatch: pytest.Mon
     redis_client().flushdb()
     redis_client().set("console:copy-workers-since", 1)
     monkeypatch.setattr(pool, "HEARTBEAT_CACHE_S", 0.0)
-    monkeypatch.setattr(resting, "BUSY", 1e-6)  # every pass is expensive
+    monkeypatch.setattr(observing, "BUSY", 1e-6)  # every pass is expensive
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_recurring_task_that_becomes_due_is_sent_without_a_pass(
 def test_a_link_with_cheap_passes_does_not_rest(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "BUSY", 1e6)
+    monkeypatch.setattr(observing, "BUSY", 1e6)
     report(sink, mirror)
     settle(link)
 
@@ -269,7 +269,7 @@ def test_a_partition_of_a_paused_mirror_that_is_not_behind_needs_a_pass(
     paused.partitions.update(behind=False)
     before = ClusterLink.objects.get(pk=link.pk).level_at
 
-    assert not resting.sample(link, now=timezone.now())
+    assert not observing.sample(link, now=timezone.now())
 
     assert ClusterLink.objects.get(pk=link.pk).level_at == before
 
@@ -281,6 +281,6 @@ def test_late_records_need_a_pass(mirror: MirrorTopic, link: ClusterLink, sink: 
     MirrorPartition.objects.update(behind=True, whole_at=timezone.now() - timedelta(minutes=1))
     level_report(sink, mirror, source_end=12, mirror_end=12, bytes_copied=50)
 
-    assert not resting.sample(link, now=timezone.now())
+    assert not observing.sample(link, now=timezone.now())
 
     assert MirrorPartition.objects.get().mirror_end == 10

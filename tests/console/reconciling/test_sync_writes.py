@@ -11,8 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, SourceTopic
-from console.reconciling.linktasks import begin, finish
-from console.workflows import topicconfigs
+from console.reconciling.due_tasks import begin_task_run, finish_task_run
+from console.workflows import syncs
 from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -69,7 +69,7 @@ def sync(link: ClusterLink) -> list[str]:
 
 
 def run(link: ClusterLink) -> TaskOutcome:
-    return topicconfigs.follow_topics(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
+    return syncs.follow_topics(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
 
 
 def test_config_sync_without_differences_writes_no_row(link: ClusterLink, clusters: Clusters) -> None:
@@ -89,9 +89,9 @@ def test_config_sync_writes_only_mirrors_whose_configs_changed(link: ClusterLink
 def test_config_sync_shows_success_and_errors_in_the_row_of_the_task(link: ClusterLink, clusters: Clusters) -> None:
     def stored(outcome: TaskOutcome, *, minutes: int) -> LinkTask:
         now = NOW + timedelta(minutes=minutes)
-        row = begin(link=link, name=TaskName.TOPIC_CONFIGS, mirrors=True, now=now)
+        row = begin_task_run(link=link, name=TaskName.TOPIC_CONFIGS, mirrors=True, now=now)
         assert row is not None
-        finish(row=row, outcome=outcome, now=now)
+        finish_task_run(row=row, outcome=outcome, now=now)
         return LinkTask.objects.get()
 
     succeeded = stored(run(link), minutes=0)
@@ -107,7 +107,7 @@ def test_config_sync_shows_success_and_errors_in_the_row_of_the_task(link: Clust
 def test_config_sync_in_batches_writes_the_link_once_per_batch(
     link: ClusterLink, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 2)
+    monkeypatch.setattr(syncs, "MIRRORS_AT_ONCE", 2)
 
     assert sync(link) == ["UPDATE console_clusterlink"] * 2
     assert clusters.batches == [["a", "b"], ["c", "d"]]
@@ -116,8 +116,8 @@ def test_config_sync_in_batches_writes_the_link_once_per_batch(
 def test_config_sync_starts_after_the_last_batch_of_a_run_that_was_out_of_time(
     link: ClusterLink, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 3)
-    monkeypatch.setattr(topicconfigs, "RUN_S", -1.0)
+    monkeypatch.setattr(syncs, "MIRRORS_AT_ONCE", 3)
+    monkeypatch.setattr(syncs, "RUN_S", -1.0)
 
     outcomes = [run(link) for _ in range(3)]
 
@@ -128,7 +128,7 @@ def test_config_sync_starts_after_the_last_batch_of_a_run_that_was_out_of_time(
 def test_config_sync_starts_after_a_batch_that_failed(
     link: ClusterLink, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 2)
+    monkeypatch.setattr(syncs, "MIRRORS_AT_ONCE", 2)
     clusters.failure = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")
     with pytest.raises(LinkEngineError):
         run(link)

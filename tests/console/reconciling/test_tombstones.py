@@ -9,12 +9,12 @@ import pytest
 
 from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, VerifyRun
 from console.models.mirrors import TOMBSTONES_MISSED
-from console.reconciling import coverage, tombstones, transition_errors
+from console.reconciling import coverage, gaps, transition_errors
 from console.reconciling.plans import mirror_key
 from console.reconciling.sampling import lift_level, note_level, store_progress
 from console.workflows import restoring, reversing
-from console.workflows.gates import _comparison
 from console.workflows.mirrors import note_synced
+from console.workflows.verifying import _comparison
 from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
@@ -46,7 +46,7 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
     link = ClusterLink.objects.get(pk=mirror.link_id)
     lift_level(link, rows.values())
-    tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
+    gaps.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
     store_progress(rows=rows, reports=reports, now=at)
     note_level(link, rows.values(), now=at)
 
@@ -230,13 +230,13 @@ def test_lateness_is_checked_with_the_configs_that_are_read_after_it(
     read_configs(mirror, NOW + DAYS + timedelta(seconds=5), read)
 
     assert (alarms(mirror), ledger(mirror) == []) == (expected, bool(expected))
-    assert tombstones.kept_late([mirror]) == set()
+    assert gaps.kept_late([mirror]) == set()
 
 
 def test_a_shorter_tombstone_retention_that_is_read_later_counts_for_earlier_lateness(mirror: MirrorTopic) -> None:
     away = NOW + timedelta(minutes=30)
     see(mirror, away, mirror_end=300, source_end=300)
-    assert (alarms(mirror), tombstones.kept_late([mirror])) == ([], {mirror.pk})
+    assert (alarms(mirror), gaps.kept_late([mirror])) == ([], {mirror.pk})
 
     read_configs(mirror, away + timedelta(seconds=5), COMPACTED | {"delete.retention.ms": "60000"})
 

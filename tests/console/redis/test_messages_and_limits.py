@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from console.redis import heartbeats, rate_limit, replies
+from console.redis import health as redis_health
+from console.redis import rate_limit, replies
 from console.redis.client import redis_client
 
 HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much
@@ -35,8 +36,8 @@ def test_reply_reaches_the_waiting_caller() -> None:
 
 
 def test_age_of_the_worker_heartbeat_is_measured() -> None:
-    assert heartbeats.heartbeat_age_ms() is None
-    heartbeats.note_worker()
-    silence = heartbeats.heartbeat_age_ms()
+    assert redis_health.heartbeat_age_ms() is None
+    redis_health.note_worker()
+    silence = redis_health.heartbeat_age_ms()
     assert silence is not None
     assert silence < 5000

@@ -12,10 +12,10 @@ import time_machine
 from django.db import connection
 from django.test import Client
 
+from console.http.metrics import prometheus_text
 from console.models import ClusterLink, Namespace
-from console.queries.metrics import prometheus_text
-from console.queue import schedule_health
-from console.redis import clock_skew, reconciler_health
+from console.queue import scheduler
+from console.redis import health as redis_health
 from console.redis.client import redis_client
 from console.tasks.links import reconcile, reconcile_link
 from devcluster.ports import free_port
@@ -29,7 +29,7 @@ LABELS = '{cluster="destination-id",link="west-to-east"}'
 def own_redis(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
     redis_client().flushdb()
-    schedule_health.note_sending()  # beat is alive
+    scheduler.note_sending()  # beat is alive
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_successful_passes_are_ready(client: Client, link: ClusterLink, sent: Se
     names = ("database", "redis", "worker", "rounds", "links", "copy workers", "mirrors", "clocks", "schedule", "copy")
     assert {name: answer.json()["parts"][name] for name in names} == dict.fromkeys(names, "ok")
     shown = figures()
-    assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in reconciler_health.STEPS} == {0}
-    assert {shown[f'clusterlink_round_failures_total{{step="{step}"}}'] for step in reconciler_health.STEPS} == {0}
+    assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in redis_health.STEPS} == {0}
+    assert {shown[f'clusterlink_round_failures_total{{step="{step}"}}'] for step in redis_health.STEPS} == {0}
     assert (shown[f"clusterlink_link_late{LABELS}"], shown[f"clusterlink_link_round_failures_total{LABELS}"]) == (0, 0)
 
 
@@ -85,7 +85,7 @@ def test_failed_step_is_reported_and_does_not_prevent_the_others(
     assert (answer.status_code, parts["worker"]) == (503, "ok")
     assert re.search(r"gates \(not seen to succeed, fails with \w+Error\)", parts["rounds"])
     assert "worker's log" in parts["rounds"]
-    assert not [step for step in reconciler_health.STEPS if step != "gates" and f"{step} (" in parts["rounds"]]
+    assert not [step for step in redis_health.STEPS if step != "gates" and f"{step} (" in parts["rounds"]]
     shown = figures()
     assert shown['clusterlink_round_late{step="gates"}'] == 1
     assert shown['clusterlink_round_failures_total{step="gates"}'] == 2
@@ -130,7 +130,7 @@ def test_console_is_not_ready_if_no_link_is_reconciled(client: Client, link: Clu
     assert client.get("/readyz").status_code == 503
     reconcile_link(link_id=link.pk)
     assert client.get("/readyz").status_code == 200
-    forget_success(reconciler_health.of_link(link.pk), for_s=61)
+    forget_success(redis_health.step_of_link(link.pk), for_s=61)
     assert client.get("/readyz").status_code == 503
 
 
@@ -139,14 +139,14 @@ def test_without_redis_all_steps_are_late_and_counters_are_missing(link: Cluster
 
     shown = figures()
 
-    assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in reconciler_health.STEPS} == {1}
+    assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in redis_health.STEPS} == {1}
     assert shown[f"clusterlink_link_late{LABELS}"] == 1
     assert not [name for name in shown if name.startswith(("clusterlink_round_failures", "clusterlink_link_round_failures"))]
 
 
 def test_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLink, sent: Sent) -> None:
     with time_machine.travel(time.time() + 10):  # the worker's machine
-        clock_skew.note_worker()
+        redis_health.note_clock()
     reconcile_link(link_id=link.pk)
 
     with time_machine.travel(time.time() - 5):
@@ -155,5 +155,5 @@ def test_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLin
     assert re.search(
         r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Synchronize all machines", clocks_part
     )
-    clock_skew.note_worker()
+    redis_health.note_clock()
     assert client.get("/readyz").json()["parts"]["clocks"] == "ok"

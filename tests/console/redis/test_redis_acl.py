@@ -13,8 +13,9 @@ import pytest
 import redis
 from celery import Celery
 
-from console.queue import dispatch, schedule_health
-from console.redis import clock_skew, heartbeats, locks, rate_limit, reconciler_health, replies
+from console.queue import dispatch, scheduler
+from console.redis import health as redis_health
+from console.redis import locks, rate_limit, replies
 from devcluster.processes import Process
 from devcluster.redis import RedisServer
 from linkengine import jobs
@@ -84,13 +85,13 @@ def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> 
     jobs.clear_mirror(address, LINK, mirror_id=MIRROR, keys=[grant.key])
     jobs.clear_link(address, LINK, keys=[grant.key])
 
-    heartbeats.note_worker()
-    clock_skew.note_worker()
-    schedule_health.note_sending()
-    reconciler_health.note_success("links")
-    reconciler_health.note_failure("links", ValueError("x"))
-    reconciler_health.note_mirrors(1, {"orders": ValueError("x")})
-    assert reconciler_health.read(["links"])["links"].failures == 1
+    redis_health.note_worker()
+    redis_health.note_clock()
+    scheduler.note_sending()
+    redis_health.note_step_success("links")
+    redis_health.note_step_failure("links", ValueError("x"))
+    redis_health.note_mirrors(1, {"orders": ValueError("x")})
+    assert redis_health.read_steps(["links"])["links"].failures == 1
     assert locks.claim("one", ttl_ms=1_000)
     assert rate_limit.take_token("one", per_s=1, burst=1) == 0
     assert not locks.is_abandoned("one")

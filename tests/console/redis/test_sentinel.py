@@ -12,7 +12,7 @@ from celery import Celery
 from kombu import Connection, Queue
 
 from console.queue.transport import SentinelTransport, broker_settings
-from console.redis import heartbeats
+from console.redis import health as redis_health
 from console.redis.client import redis_client
 from devcluster.ports import LOOPBACK
 from devcluster.sentinel import PASSWORD, SentinelRedis
@@ -55,7 +55,7 @@ def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, setti
     lease = RedisLease(servers.url, ttl_ms=60_000)
     grant = lease.acquire("a mirror/0", "a copier")
     assert grant is not None
-    heartbeats.note_worker()
+    redis_health.note_worker()
     app = celery(servers.url)
     with app, app.connection_for_write() as connection:
         assert isinstance(connection.transport, SentinelTransport)
@@ -71,7 +71,7 @@ def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, setti
 
         assert eventually(lambda: redis_client().ping(), redis.RedisError)
         assert servers.primary() != first
-        assert heartbeats.heartbeat_age_ms() is not None  # replicated before
+        assert redis_health.heartbeat_age_ms() is not None  # replicated before
         assert lease.renew([grant]) == {"a mirror/0"}
         assert RedisLease(servers.url, ttl_ms=60_000).acquire("a mirror/0", "another") is None
     with celery(servers.url) as app:

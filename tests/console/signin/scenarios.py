@@ -112,7 +112,7 @@ def provider_scenarios(provider: Provider) -> None:
     from django.test import Client
     from django.utils import timezone
 
-    from console.actions.usergroups import create_group
+    from console.access.actions import create_group
     from console.actors import SYSTEM
     from console.models import AuditEvent, Organization, UserGroup
 

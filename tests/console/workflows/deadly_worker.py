@@ -38,8 +38,8 @@ import celery.bin.celery  # noqa: E402, F401
 import pyspark.sql.connect.session  # noqa: E402, F401
 
 import console.urls  # noqa: E402, F401
-from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
+from console.mirrors import transitions  # noqa: E402
 from console.reconciling import due_tasks, ends  # noqa: E402
 from console.redis import locks  # noqa: E402
 from console.tasks import links as link_tasks  # noqa: E402

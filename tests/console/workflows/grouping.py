@@ -10,7 +10,7 @@ from django.conf import settings
 from console.models import ClusterLink, GateRun, MirrorPartition, MirrorTopic
 from console.reconciling import plans
 from console.tasks.verification import advance_gate
-from console.workflows import groups
+from console.workflows import syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.groups import Committed
@@ -67,4 +67,4 @@ def checks_of(mirror: MirrorTopic) -> list[tuple[str, str]]:
 
 
 def run(mirror: MirrorTopic) -> TaskOutcome:
-    return groups.follow_groups(ClusterLink.objects.get(pk=mirror.link_id))
+    return syncs.follow_groups(ClusterLink.objects.get(pk=mirror.link_id))

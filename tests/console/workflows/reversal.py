@@ -10,9 +10,9 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
 from console.mirrors import diverged_exports
+from console.mirrors.operations import operate, operate_many
 from console.models import Cluster, ClusterLink, MirrorTopic, RestoreRun
 from console.tasks.links import reconcile
 from console.tasks.mirrors import setup_mirror

@@ -11,7 +11,7 @@ import pytest
 
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, Namespace, SyncedAcl
 from console.reconciling import plans
-from console.workflows import acls
+from console.workflows import syncs
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.acls import Acl, namespace_guard
@@ -79,11 +79,11 @@ def test_additions_and_removals_follow_and_a_second_run_changes_nothing(
     link, prefixed = switch_on(link, rule), replace(rule, pattern_type="PREFIXED", operation="WRITE", permission="DENY")
     put(there, [rule, prefixed], until)
 
-    first = acls.follow_acls(link)
+    first = syncs.follow_acls(link)
     until(lambda: of(here, rule) == {rule, prefixed})
-    second = acls.follow_acls(link)
+    second = syncs.follow_acls(link)
     remove(there, [rule], until)
-    third = acls.follow_acls(link)
+    third = syncs.follow_acls(link)
 
     assert (first.changes, second.changes, third.changes) == (2, 0, 1)
     assert first.errors == ()
@@ -98,12 +98,12 @@ def test_acls_that_the_source_does_not_show_are_not_deleted(
     """Without DESCRIBE on the cluster no ACL is listed. Synced ACLs stay, and the gate reports an error."""
     link = switch_on(link, rule)
     put(there, [rule], until)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     until(lambda: of(here, rule) == {rule})
     ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
     link = ClusterLink.objects.get(pk=link.pk)
 
-    for task in (acls.follow_acls, acls.acl_inequalities):
+    for task in (syncs.follow_acls, syncs.acl_inequalities):
         with pytest.raises(LinkEngineError, match="Cluster authorization failed") as refused:
             task(link)
         assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
@@ -117,15 +117,15 @@ def test_gate_finds_missing_surplus_and_contradicted_acls(
     """None of these is an error of a run: they wait for their turn, were never tried, or are local."""
     link = switch_on(link, rule)
     put(there, [rule], until)
-    assert "1 ACLs of the source are missing on the destination, for example ALLOW READ" in acls.acl_inequalities(link)[0]
+    assert "1 ACLs of the source are missing on the destination, for example ALLOW READ" in syncs.acl_inequalities(link)[0]
 
-    acls.follow_acls(link)
-    until(lambda: acls.acl_inequalities(link) == [])
+    syncs.follow_acls(link)
+    until(lambda: syncs.acl_inequalities(link) == [])
     put(here, [rule.opposite], until)
-    assert "are contradicted by an ACL of the destination" in acls.acl_inequalities(link)[0]
+    assert "are contradicted by an ACL of the destination" in syncs.acl_inequalities(link)[0]
     remove(here, [rule.opposite], until)
     remove(there, [rule], until)
-    assert "of the destination have been removed at the source" in acls.acl_inequalities(link)[0]
+    assert "of the destination have been removed at the source" in syncs.acl_inequalities(link)[0]
     until(lambda: of(here, rule) == {rule})  # a check changes nothing
 
 
@@ -136,10 +136,10 @@ def test_local_acl_stays_when_the_source_deletes_the_same_acl(
     put(here, [rule], until)
     put(there, [rule], until)
 
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     row = SyncedAcl.objects.get()
     remove(there, [rule], until)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
 
     assert (row.status, row.is_conflict) == ("ALREADY_THERE", True)
     assert of(here, rule) == {rule}
@@ -152,16 +152,16 @@ def test_acl_of_two_links_stays_until_both_sources_have_deleted_it(
     link = switch_on(link, rule)
     second = switch_on(_another(link), rule)
     put(there, [rule], until)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     until(lambda: of(here, rule) == {rule})
-    acls.follow_acls(second)
+    syncs.follow_acls(second)
     assert (statuses(link), statuses(second)) == ({"READ": "CREATED"}, {"READ": "SHARED"})
 
     remove(there, [rule], until)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     assert of(here, rule) == {rule}  # the second link still claims it
 
-    acls.follow_acls(second)
+    syncs.follow_acls(second)
     until(lambda: of(here, rule) == set())
 
 
@@ -173,10 +173,10 @@ def test_guard_acl_of_a_mirror_topic_is_not_changed(
     here.deny_writes(topic_name)
     there.deny_writes(topic_name)
 
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     assert SyncedAcl.objects.get().status == "GUARD"
     there.allow_writes(topic_name)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
 
     assert here.denies_writes(topic_name)
     assert not SyncedAcl.objects.exists()
@@ -204,11 +204,11 @@ def test_acl_that_a_link_created_is_not_synced_back_by_a_link_in_the_other_direc
 ) -> None:
     link, back = switch_on(link, rule), switch_on(back, rule)
     put(there, [rule], until)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     until(lambda: of(here, rule) == {rule})
     remove(there, [rule], until)
 
-    acls.follow_acls(back)
+    syncs.follow_acls(back)
 
     assert statuses(back) == {"READ": "CAME_FROM_HERE"}
     assert of(there, rule) == set()
@@ -233,7 +233,7 @@ def test_acl_that_hides_a_head_during_seeding_is_not_synced_back(
     here.deny_reads(topic)
 
     try:
-        outcome = acls.follow_acls(back)
+        outcome = syncs.follow_acls(back)
         assert not there.denies_reads(topic)
     finally:
         here.allow_reads(topic)
@@ -259,7 +259,7 @@ def test_guard_acl_of_a_namespace_is_not_synced_back(
     put(here, [guard], until)
 
     try:
-        outcome = acls.follow_acls(back)
+        outcome = syncs.follow_acls(back)
         assert guard not in there.acls()
     finally:
         for admin in (here, there):
@@ -275,7 +275,7 @@ def test_acl_missing_in_one_answer_is_not_deleted(
     """A broker that has just started, or was disconnected, has old metadata."""
     link, read_all, omit_once = switch_on(link, rule), jobs.read_acls, [True]
     put(there, [rule], until)
-    acls.follow_acls(link)
+    syncs.follow_acls(link)
     until(lambda: of(here, rule) == {rule})
 
     def read(address: ClusterAddress) -> set[Acl]:
@@ -283,7 +283,7 @@ def test_acl_missing_in_one_answer_is_not_deleted(
         return read_all(address) - {rule} if omits else read_all(address)
 
     monkeypatch.setattr(jobs, "read_acls", read)
-    outcome = acls.follow_acls(link)
+    outcome = syncs.follow_acls(link)
 
     assert (outcome.changes, outcome.errors, omit_once) == (0, (), [])
     assert of(here, rule) == {rule}
@@ -297,7 +297,7 @@ def test_cluster_without_authorizer_is_an_error_not_an_empty_list(
     monkeypatch.setattr(ClusterAdmin, "has_authorizer", lambda _: False)
 
     with pytest.raises(LinkEngineError) as refused:
-        acls.follow_acls(link)
+        syncs.follow_acls(link)
 
     assert refused.value.code is ErrorCode.SECURITY_DISABLED_ERROR
 

@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from console.actions.mirrors import delete_mirror
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.links.queries import judge_topic
+from console.mirrors.actions import delete_mirror
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
-from console.queries.mirrorability import judge_topic
 from console.reconciling import plans
 from console.workflows import autocreate
 from devcluster.access import APP, create_acls

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from console.actions import bulkoperations
+from console.mirrors import bulk_operations
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.queue import dispatch
 from console.redis import locks
@@ -59,7 +59,7 @@ def test_task_carries_out_all_topics(operation: BulkOperation) -> None:
 
 
 def test_task_is_sent_again_after_its_slice(operation: BulkOperation, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out = bulkoperations.carry_out
+    carry_out = bulk_operations.carry_out
 
     def slowly(found: BulkOperation, **values: Any) -> bool:
         more = carry_out(found, **values)
@@ -67,12 +67,12 @@ def test_task_is_sent_again_after_its_slice(operation: BulkOperation, sent: Sent
         return more
 
     monkeypatch.setattr(mirrors, "BULK_SLICE_S", 0.05)
-    monkeypatch.setattr(bulkoperations, "carry_out", slowly)
+    monkeypatch.setattr(bulk_operations, "carry_out", slowly)
 
     advance_bulk_operation(operation_id=operation.pk)
 
     assert sent.count(("advance_bulk_operation", {"operation_id": operation.pk})) == 1
-    assert operation.topics.filter(status="WAITING").count() == 20 - bulkoperations.BATCH
+    assert operation.topics.filter(status="WAITING").count() == 20 - bulk_operations.BATCH
 
 
 def test_task_does_nothing_while_another_worker_has_the_operation(operation: BulkOperation, sent: Sent) -> None:

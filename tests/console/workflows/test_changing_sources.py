@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from console.models import ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
 from console.tasks.mirrors import setup_mirror
-from console.workflows import acls, autocreate, groups, topicconfigs
+from console.workflows import autocreate, syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.acls import Acl
 from linkengine.domain.groups import Committed
@@ -88,17 +88,17 @@ def test_moving_groups_are_never_moved_back_or_past_the_mirror(
     before: dict[str, int] = {}
     with changing(commit) as changes:
         for _ in range(RUNS):
-            groups.follow_groups(fresh(link))
+            syncs.follow_groups(fresh(link))
             now = committed()
             assert all(before.get(name, 0) <= now.get(name, 0) <= 60 for name in names)
             before = now
         assert changes() > 1
     there.commit({name: {(topic, 0): Committed(offset=40 + 30 * (name == names[0]))} for name in names})
-    groups.follow_groups(fresh(link))
-    groups.follow_groups(fresh(link))
+    syncs.follow_groups(fresh(link))
+    syncs.follow_groups(fresh(link))
 
     assert committed()[names[0]] == 60
-    assert groups.follow_groups(fresh(link)).errors == ()
+    assert syncs.follow_groups(fresh(link)).errors == ()
 
 
 def test_acls_that_come_and_go_leave_no_trace_and_no_local_acl_changes(
@@ -130,7 +130,7 @@ def test_acls_that_come_and_go_leave_no_trace_and_no_local_acl_changes(
     until(lambda: rule("WRITE") in of(here))
     with changing(come_and_go) as changes:
         for _ in range(RUNS):
-            assert acls.follow_acls(fresh(link)).errors == ()
+            assert syncs.follow_acls(fresh(link)).errors == ()
             assert rule("WRITE") in of(here)
         assert changes() > 1
     there.create_acls([rule("READ"), rule("ALTER")])
@@ -138,7 +138,7 @@ def test_acls_that_come_and_go_leave_no_trace_and_no_local_acl_changes(
     until(lambda: of(there) == {rule("READ"), rule("ALTER")})
 
     def equal() -> bool:
-        acls.follow_acls(fresh(link))
+        syncs.follow_acls(fresh(link))
         return of(here) == {rule("READ"), rule("ALTER"), rule("WRITE")}
 
     until(equal)
@@ -170,12 +170,12 @@ def test_changing_configs_are_no_local_edits_and_new_partitions_are_copied(
 
     with changing(alter) as changes:
         for _ in range(RUNS):
-            errors = topicconfigs.follow_topics(fresh(link)).errors
+            errors = syncs.follow_topics(fresh(link)).errors
             assert all("Two readings" in error.message for error in errors)  # configs are applied once two are equal
         until(lambda: changes() > 5)
 
     def equal() -> bool:
-        assert topicconfigs.follow_topics(fresh(link)).errors == ()
+        assert syncs.follow_topics(fresh(link)).errors == ()
         mirrored, original_topic = here.describe(topic), there.describe(topic)
         same = mirrored.configs[COMPACTION] == original_topic.configs[COMPACTION]
         return same and mirrored.partitions == original_topic.partitions == 4

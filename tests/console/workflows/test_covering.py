@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from console.models import LinkConfig, MirrorTopic, VerifyRun, VerifyWatch
 from console.models.mirrors import RECORDS_DIFFER
-from console.queries import verification
 from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks.verification import TURN, TURNS, look_after_coverage, verify_mirror, verify_next
+from console.verification import queries as verification_queries
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
@@ -66,7 +66,7 @@ def test_verified_ranges_follow_the_copy_and_a_difference_raises_the_alarm_until
     whole = both.verified_ranges.get()
     assert (whole.start, whole.end, whole.records) == (0, 1_500, 1_500)
     assert whole.hash != first.hash
-    assert verification.coverage(mirror=both)[0].unverified == 0
+    assert verification_queries.coverage(mirror=both)[0].unverified == 0
     MirrorTopic.objects.update(source_topic="not-there")
     verify_next(mirror_id=both.pk)  # nothing is left to compare, so no cluster is contacted
     assert VerifyWatch.objects.get().error_message == ""

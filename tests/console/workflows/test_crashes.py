@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from console.actions import bulk
-from console.actions.operations import operate_many
 from console.actors import SYSTEM
+from console.mirrors import operations
+from console.mirrors.operations import operate_many
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.redis import locks
@@ -62,7 +62,7 @@ def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
 def test_bulk_failover_survives_a_crash_after_the_fences(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, die: Die, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (bulk,):
+    for module in (operations,):
         monkeypatch.setattr(module, "FEW", 1)
     for module in (due_tasks, stopping):
         monkeypatch.setattr(module, "MANY", 1)

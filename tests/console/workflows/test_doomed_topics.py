@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.actions.operations import operate_many
 from console.actors import SYSTEM
 from console.mirrors import diverged_exports
+from console.mirrors.operations import operate_many
 from console.models import AuditEvent, ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.tasks.mirrors import advance_restore

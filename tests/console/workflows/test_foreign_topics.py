@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from console.actions.transitions import apply_event
 from console.actors import ENGINE
+from console.mirrors.transitions import apply_event
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror, stop_many

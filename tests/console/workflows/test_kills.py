@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from django.utils import timezone
 
-from console.actions.operations import operate_many
-from console.actions.transitions import apply_event
 from console.actors import ENGINE, SYSTEM
+from console.mirrors.operations import operate_many
+from console.mirrors.transitions import apply_event
 from console.models import ClusterLink, MirrorTopic, RestoreRun, StateTransition, StopReport
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode

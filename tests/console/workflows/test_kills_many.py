@@ -10,14 +10,14 @@ from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from django.utils import timezone
 
-from console.actions import reparenting
-from console.actions.drills import start_drill
-from console.actions.operations import operate_many
-from console.actions.reparenting import reparent
 from console.actors import SYSTEM
 from console.errors import ConflictError, UnavailableError
+from console.mirrors import reparenting
+from console.mirrors.operations import operate_many
+from console.mirrors.reparenting import reparent
 from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, StopReport
 from console.queue import dispatch
+from console.verification.failover_actions import start_drill
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -12,9 +12,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from django.utils import timezone
 
-from console.actions.linkconfigs import ConfigChange, alter_configs
-from console.actions.operations import operate
 from console.actors import SYSTEM
+from console.links.actions import ConfigChange, alter_configs
+from console.mirrors.operations import operate
 from console.models import (
     ClusterLink,
     CopyWorker,
@@ -31,7 +31,7 @@ from console.tasks.links import reconcile_link
 from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror
 from console.tasks.verification import advance_gate, look_after_runs, verify_mirror
 from console.tasks.workers import run_copy_worker
-from console.workflows import pool, stopping, topicconfigs
+from console.workflows import pool, stopping, syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.configs import mirror_configs
@@ -115,7 +115,7 @@ def test_partitions_follow_the_source(mirror: MirrorTopic, source_admin: AdminCl
     source_admin.create_partitions([NewPartitions(mirror.source_topic, 4)])[mirror.source_topic].result(30)
 
     for _ in range(2):
-        assert topicconfigs.follow_topics(mirror.link).errors == ()
+        assert syncs.follow_topics(mirror.link).errors == ()
 
     assert MirrorTopic.objects.get().num_partitions == 4
 

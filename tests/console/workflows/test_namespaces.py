@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from console.actions.namespaces import delete_namespace
 from console.actors import SYSTEM
+from console.clusters.actions import delete_namespace
 from console.models import Cluster, Namespace
 from console.tasks.clusters import guard_namespace
 from devcluster.kafka import KafkaCluster

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from django.db.models import F, Q
 
-from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import SYSTEM
-from console.api.kafka.words import mirror_status
+from console.api.kafka_answers import mirror_status
+from console.links.actions import ConfigChange, alter_configs
 from console.models import Cluster, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase

@@ -15,7 +15,8 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
-from console.redis import locks, spark_health
+from console.redis import health as redis_health
+from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks.links import reconcile_link
 from console.tasks.workers import run_copy_worker
@@ -335,7 +336,7 @@ def crowded(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> list[str
     monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
     monkeypatch.setattr(pool, "probe_spark", lambda: None)
     monkeypatch.setattr(pool, "_outcome", ends_soon)
-    spark_health.note(slots=4)
+    redis_health.note_spark(slots=4)
     for number in range(2):
         CopyWorker.objects.create(number=number, worker_id=worker_id_for(number, "old"))
     return executors
@@ -362,7 +363,7 @@ def test_worker_is_not_replaced_once_the_workers_are_spread(crowded: list[str]) 
 def test_probe_before_a_replacement_shows_that_the_other_executor_is_lost(
     crowded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "probe_spark", lambda: spark_health.note(slots=None))
+    monkeypatch.setattr(pool, "probe_spark", lambda: redis_health.note_spark(slots=None))
 
     run_copy_worker(number=1)
 
@@ -377,7 +378,7 @@ def test_replacements_stop_after_some_tries_until_the_slots_change(crowded: list
         tried.append(CopyWorker.objects.get(number=1).ended_at is None)
     assert tried == [True] * pool.SPREAD_TRIES + [False]
 
-    spark_health.note(slots=6)
+    redis_health.note_spark(slots=6)
     run_copy_worker(number=1)
     assert CopyWorker.objects.get(number=1).ended_at is None
 
@@ -385,7 +386,7 @@ def test_replacements_stop_after_some_tries_until_the_slots_change(crowded: list
 @pytest.mark.parametrize(("slots", "size"), [(None, 1), (1, 1), (4, 2), (17, 8)])
 def test_half_of_the_task_slots_copy_by_default(settings: Any, slots: int | None, size: int) -> None:
     settings.COPY_WORKERS = 0
-    spark_health.note(slots=slots)
+    redis_health.note_spark(slots=slots)
 
     assert pool.pool_size(current=7) == size
 
@@ -396,25 +397,25 @@ def test_pool_grows_and_shrinks_with_the_slots_that_probes_of_spark_find(
     """A third Spark worker joins, and two leave. Fewer slots count only when they have been reported for a minute."""
     settings.COPY_WORKERS = 0
     now_s = time.time()
-    monkeypatch.setattr(spark_health, "time", SimpleNamespace(time=lambda: now_s))
+    monkeypatch.setattr(redis_health, "time", SimpleNamespace(time=lambda: now_s))
     make_mirror(partitions=2)
-    spark_health.note(slots=4)
+    redis_health.note_spark(slots=4)
     workers = [Worker(0), Worker(1)]
     reconcile_link(link_id=link.pk)
     pool.maintain_workers()
     assert submitted(sent) == []
 
     now_s += 10
-    spark_health.note(slots=6)
+    redis_health.note_spark(slots=6)
     pool.maintain_workers()
     assert submitted(sent) == [2]
     workers.append(Worker(2))
 
     now_s += 10
-    spark_health.note(slots=3)
+    redis_health.note_spark(slots=3)
     assert pool.current_pool().size == 3
     now_s += 55
-    spark_health.note(slots=3)
+    redis_health.note_spark(slots=3)
     assert pool.current_pool().size == 1
     for _ in range(3):
         locks.release_claim("copy-balance")
@@ -429,15 +430,15 @@ def test_pool_keeps_its_size_while_spark_does_not_respond(
 ) -> None:
     settings.COPY_WORKERS = 0
     now_s = time.time()
-    monkeypatch.setattr(spark_health, "time", SimpleNamespace(time=lambda: now_s))
-    spark_health.note(slots=6)
+    monkeypatch.setattr(redis_health, "time", SimpleNamespace(time=lambda: now_s))
+    redis_health.note_spark(slots=6)
     for number in range(3):
         Worker(number)
     assert pool.current_pool().size == 3
 
     for _ in range(12):
         now_s += 10
-        spark_health.note(problem="does not answer")
+        redis_health.note_spark(problem="does not answer")
 
     assert pool.current_pool().size == 3
     redis_client().delete("console:spark")  # as after a loss of Redis's data

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.actions.drills import start_drill
-from console.actions.links import delete_link
-from console.actions.mirrors import delete_mirror
-from console.actions.refusals import retry_refused_configs
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.links.actions import delete_link
+from console.mirrors.actions import delete_mirror, retry_refused_configs
 from console.mirrors.rules import refused_steps, why_not
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.mirrors import CONFIGS_REFUSED, DELETION_REFUSED
@@ -21,6 +19,7 @@ from console.tasks import mirrors
 from console.tasks.clusters import probe_cluster
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import advance_stop
+from console.verification.failover_actions import start_drill
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode

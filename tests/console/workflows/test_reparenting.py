@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
-from console.actions.reparenting import possible_links, reparent
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.mirrors.reparenting import possible_links, reparent
 from console.models import Cluster, ClusterLink, Environment, LineageRange, MirrorPartition, MirrorTopic
 from console.queue import dispatch
 from console.reconciling import plans

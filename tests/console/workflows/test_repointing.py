@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import SYSTEM
+from console.links.actions import ConfigChange, alter_configs
 from console.models import Cluster, ClusterLink, MirrorTopic
 from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster

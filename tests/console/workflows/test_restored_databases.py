@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.config import signing_keys
+from console.mirrors.operations import operate
 from console.models import (
     ClusterLink,
     CopyWorker,
@@ -25,7 +25,7 @@ from console.models import (
 from console.reconciling import plans
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import advance_stop
-from console.workflows import topicconfigs
+from console.workflows import syncs
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
@@ -84,7 +84,7 @@ def test_mirror_that_was_stopped_after_the_backup_fails_and_stays_as_it_is(
     _restore_database(mirror, group)
 
     if found_by == "TopicConfigsSync":
-        assert [error.code for error in topicconfigs.follow_topics(mirror.link).errors] == ["MIRROR_WAS_STOPPED"]
+        assert [error.code for error in syncs.follow_topics(mirror.link).errors] == ["MIRROR_WAS_STOPPED"]
     if found_by != "none":
         drive(lambda: state_of(mirror) == S.FAILED)
         assert MirrorTopic.objects.get().error_code == "MIRROR_WAS_STOPPED"

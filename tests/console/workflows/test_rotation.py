@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 )
 from django.utils import timezone
 
-from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import SYSTEM
+from console.links.actions import ConfigChange, alter_configs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from console.actions.links import ConfigChange, alter_configs, delete_link
-from console.actions.verification import start_verify
 from console.actors import SYSTEM
 from console.links import pairs
+from console.links.actions import ConfigChange, alter_configs, delete_link
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, VerifyRun
 from console.reconciling import plans
 from console.tasks.links import probe_link
 from console.tasks.mirrors import setup_mirror
 from console.tasks.verification import verify_mirror
-from console.workflows import gates
+from console.verification.actions import start_verify
+from console.workflows import verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -155,8 +155,8 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
     run.refresh_from_db()
     assert (run.status, run.records_compared) == (VerifyRun.Status.ERROR, None)
     assert "The source side is missing" in run.error_message
-    assert [read.problem for read in gates._canary(loaded)] == [pairs.missing_side(inbound)]
-    assert [code for code, _ in gates._blockers(loaded)] == [MISSING_SIDE]
+    assert [read.problem for read in verifying._canary(loaded)] == [pairs.missing_side(inbound)]
+    assert [code for code, _ in verifying._blockers(loaded)] == [MISSING_SIDE]
 
     if paused:
         set_paused("false")

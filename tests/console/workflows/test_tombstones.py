@@ -14,9 +14,9 @@ from django.utils import timezone
 from console.mirrors import progress
 from console.models import LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
-from console.queries import verification
 from console.reconciling import plans
 from console.tasks.verification import verify_mirror, verify_next
+from console.verification import queries as verification_queries
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
@@ -99,7 +99,7 @@ def test_a_missed_deletion_raises_the_alarm_is_found_by_verification_and_can_be_
 
     assert values_of(destination_cluster, users.name, b"doomed") == [b"v1"]
     assert codes(users) == {TOMBSTONES_MISSED}
-    while verification.coverage(mirror=newest(users))[0].unverified and RECORDS_DIFFER not in codes(users):
+    while verification_queries.coverage(mirror=newest(users))[0].unverified and RECORDS_DIFFER not in codes(users):
         verify_next(mirror_id=users.pk)
     assert "offset 0: not on the source" in users.transition_errors.get(code=RECORDS_DIFFER).message
 

@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from django.utils import timezone
 
 from console.actors import ENGINE
+from console.http.metrics import prometheus_text
+from console.mirrors.queries import list_mirrors
 from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkConfig, MirrorPartition, MirrorTopic
-from console.queries.metrics import prometheus_text
-from console.queries.mirrors import list_mirrors
 from console.reconciling import plans
 from console.tasks.mirrors import setup_mirror
 from console.tasks.verification import advance_gate
-from console.workflows import topicconfigs
+from console.workflows import syncs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorState
@@ -37,7 +37,7 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
 
 
 def run(link: ClusterLink) -> TaskOutcome:
-    return topicconfigs.follow_topics(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
+    return syncs.follow_topics(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
 
 
 def test_local_edit_is_reverted_and_shown(mirror: MirrorTopic) -> None:
@@ -168,7 +168,7 @@ def test_failed_change_is_retried_by_the_next_run(mirror: MirrorTopic, monkeypat
 def test_run_syncs_all_mirrors_and_reports_all_errors(
     mirror: MirrorTopic, second: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 1)
+    monkeypatch.setattr(syncs, "MIRRORS_AT_ONCE", 1)
     ClusterAdmin(mirror.link.destination.address).set_configs(second.name, {"retention.ms": "60000"})
     readable = ClusterAdmin.effective_configs_of
     monkeypatch.setattr(
@@ -187,8 +187,8 @@ def test_run_syncs_all_mirrors_and_reports_all_errors(
 def test_run_out_of_time_reports_the_rest_and_the_next_run_starts_with_it(
     mirror: MirrorTopic, second: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 1)
-    monkeypatch.setattr(topicconfigs, "RUN_S", -1.0)
+    monkeypatch.setattr(syncs, "MIRRORS_AT_ONCE", 1)
+    monkeypatch.setattr(syncs, "RUN_S", -1.0)
     here = ClusterAdmin(mirror.link.destination.address)
     for name in (mirror.name, second.name):
         here.set_configs(name, {"retention.ms": "60000"})

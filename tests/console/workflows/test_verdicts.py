@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.reconciling import plans
-from console.workflows import acls, export_diverged, mirrors
+from console.workflows import export_diverged, mirrors, syncs
 from linkengine import jobs
 from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, parse_acl_filters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -108,11 +108,11 @@ class Clusters:
         monkeypatch.setattr(plans, "source_address", lambda _: "source")
         monkeypatch.setattr(jobs, "read_acls", lambda address: getattr(self, address).pop(0))
         monkeypatch.setattr(jobs, "read_acls_of_every_broker", self._read_everywhere)
-        monkeypatch.setattr(acls, "SECOND_LOOK_AFTER_S", 0.0)
+        monkeypatch.setattr(syncs, "SECOND_LOOK_AFTER_S", 0.0)
 
     def plan(self, *, ledger: dict[Acl, AclStatus]) -> tuple[AclPlan, tuple[TaskError, ...]]:
         facts = AclFacts(source=self.source.pop(0), destination=self.destination.pop(0), filters=EVERYTHING, ledger=ledger)
-        return acls._plan(self.link, facts)
+        return syncs._plan(self.link, facts)
 
     def _read_everywhere(self, _: object) -> set[Acl]:
         if isinstance(self.everywhere, LinkEngineError):

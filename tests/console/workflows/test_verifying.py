@@ -11,7 +11,6 @@ import pytest
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
-from console.actions.verification import start_verify
 from console.actors import ENGINE, Actor
 from console.models import MirrorTopic, VerifyRun
 from console.reconciling import plans
@@ -20,6 +19,7 @@ from console.redis.client import redis_client
 from console.tasks import workers
 from console.tasks.verification import TURNS, look_after_runs, verify_mirror
 from console.tasks.workers import for_long
+from console.verification.actions import start_verify
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 

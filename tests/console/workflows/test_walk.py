@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
 from console.errors import ConsoleError
 from console.mirrors import diverged_exports
+from console.mirrors.operations import operate, operate_many
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from console.redis import locks
 from console.workflows import reversing

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from cryptography.fernet import Fernet
 
-from console.actions import bulk, transitions
-from console.actions.operations import operate_many
 from console.actors import ENGINE, SYSTEM
+from console.mirrors import operations, transitions
+from console.mirrors.operations import operate_many
 from console.models import Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.fields import UnreadableProperties
-from console.reconciling import due_tasks, plans, refusals
+from console.reconciling import due_tasks, plans, transition_errors
 from console.redis import replies
 from console.tasks.mirrors import give_configs_back, setup_mirror
 from console.workflows import preemption, stopping
@@ -107,7 +107,7 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bulk, "FEW", 3)
+    monkeypatch.setattr(operations, "FEW", 3)
     for module in (due_tasks, stopping):
         monkeypatch.setattr(module, "MANY", 3)
     together: list[set[str]] = []
@@ -144,7 +144,7 @@ def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_ge
 
     jobs.close_topic(here, new_mirror.name)  # by a task that was suspended during the stop
     preemption.settle(new_mirror)
-    refusals.note(
+    transition_errors.note_refusals(
         mirror=fresh(new_mirror),
         refused=[RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")],
         now=NOW,

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from console.actions.operations import operate
 from console.actors import SYSTEM
+from console.mirrors.operations import operate
 from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
 from console.tasks.mirrors import advance_stop
-from console.workflows import groups, stopping
+from console.workflows import stopping, syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.acls import Acl
 from linkengine.domain.errors import ErrorCode
@@ -186,7 +186,7 @@ def test_check_of_a_promotion_does_not_change_the_batches(mirror: MirrorTopic, t
     run(mirror)
     before = dict(SyncedGroup.objects.values_list("name", "looked_at"))
 
-    assert groups.group_blockers(mirror) == {}
+    assert syncs.group_blockers(mirror) == {}
 
     assert dict(SyncedGroup.objects.values_list("name", "looked_at")) == before
 
@@ -206,7 +206,7 @@ def test_group_without_describe_permission_does_not_count_as_deleted(
     until(lambda: run(mirror).errors)
     SyncedGroup.objects.filter(name=hidden).update(listed_at=NOW)  # more than a day ago
 
-    again, blockers = run(mirror), groups.group_blockers(MirrorTopic.objects.get(pk=mirror.pk))
+    again, blockers = run(mirror), syncs.group_blockers(MirrorTopic.objects.get(pk=mirror.pk))
     there.delete_acls([replace(rule, permission="DENY")])
     until(lambda: not run(mirror).errors)
 

@@ -1,0 +1,284 @@
+"""Users, service accounts and the second factor."""
+
+from __future__ import annotations
+
+import secrets
+import zoneinfo
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from console import audit
+from console.access import Permission, check_permission, second_factor
+from console.access.actions import check_password
+from console.access.credentials import hash_secret
+from console.access.permissions import FOREVER, covered_until
+from console.actors import ENGINE, SYSTEM, Actor
+from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
+from console.models import Account, Invitation, Organization, RoleBinding, UserSession
+
+# ----------------------------------------------------------------------------------------------------
+# Invites users, creates service accounts, deactivates and activates both, and stores preferences.
+#
+# An account belongs to an organization, whose administrators (MANAGE_USERS) manage it. The holder of an invitation link becomes
+# that user, so a link for an account that has roles is created only by an actor who could grant all of these roles. Superusers
+# and staff are managed by superusers only.
+
+
+INVITATION_LIFE = timedelta(days=3)
+TOKEN_BYTES = 32
+RESERVED_NAMES = frozenset({ENGINE.name, SYSTEM.name})  # actors of the audit log that are not users
+
+
+def invite_user(*, name: str, organization: Organization, by: Actor, now: datetime) -> tuple[User, str]:
+    """Create a user who cannot sign in yet; return the user and the token of the invitation, which is not stored."""
+    check_permission(by, Permission.MANAGE_USERS, organization=organization)
+    with transaction.atomic():
+        user = _create_user(name, kind=Account.Kind.PERSON, organization=organization, by=by, now=now)
+        token = _new_invitation(user, by=by, now=now)
+        audit.record(by=by, action="InviteUser", resource=_path(user), now=now, detail={"organization": organization.name})
+    return user, token
+
+
+def renew_invitation(*, user: User, by: Actor, now: datetime) -> str:
+    """Create another invitation link, also for a user who forgot the password; the previous link stops working."""
+    account = _check_manages(user, by=by)
+    if account.kind == Account.Kind.SERVICE:
+        raise InvalidInputError(f"'{user.get_username()}' is a service account and has no password. Create an API key for it.")
+    if not user.is_active and not Invitation.objects.filter(user=user).exists():
+        raise ConflictError(f"User '{user.get_username()}' is deactivated. Activate the user first.")
+    _check_may_act_as(user, by=by, now=now)
+    with transaction.atomic():
+        token = _new_invitation(user, by=by, now=now)
+        audit.record(by=by, action="RenewInvitation", resource=_path(user), now=now)
+    return token
+
+
+def cancel_invitation(*, user: User, by: Actor, now: datetime) -> None:
+    """Withdraw an invitation. A user who has never signed in is deleted."""
+    _check_manages(user, by=by)
+    with transaction.atomic():
+        deleted, _ = Invitation.objects.filter(user=user).delete()
+        if not deleted:
+            raise ConflictError(f"User '{user.get_username()}' has no open invitation, so nothing was changed.")
+        audit.record(by=by, action="CancelInvitation", resource=_path(user), now=now)
+        if not user.is_active:
+            user.delete()
+
+
+def find_invitation(*, token: str, now: datetime) -> Invitation:
+    """Return the invitation of a token; raise NotFoundError if it is unknown, used, replaced or expired."""
+    found = Invitation.objects.select_related("user").filter(token_hash=hash_secret(token), expires_at__gt=now).first()
+    if found is None:
+        raise NotFoundError("This invitation link is not valid: it was used, replaced or has expired. Ask for a new one.")
+    return found
+
+
+def accept_invitation(*, token: str, password: str, request_id: str, client_address: str, now: datetime) -> User:
+    """Set the password of an invited user, activate the user and use up the invitation."""
+    user = find_invitation(token=token, now=now).user
+    check_password(password, user, field="new_password")
+    by = Actor(name=user.get_username(), user=user, request_id=request_id, client_address=client_address)
+    with transaction.atomic():
+        deleted, _ = Invitation.objects.filter(token_hash=hash_secret(token), user=user).delete()
+        if not deleted:
+            raise NotFoundError("This invitation link was used in the meantime. Sign in, or ask for a new one.")
+        user.set_password(password)
+        user.is_active = True
+        user.save(update_fields=["password", "is_active"])
+        end_sessions(user)
+        audit.record(by=by, action="AcceptInvitation", resource=_path(user), now=now)
+    return user
+
+
+def create_service_account(*, name: str, description: str, organization: Organization, by: Actor, now: datetime) -> User:
+    """Create an account for a program. It has no password; give it roles and API keys."""
+    check_permission(by, Permission.MANAGE_USERS, organization=organization)
+    with transaction.atomic():
+        user = _create_user(name, kind=Account.Kind.SERVICE, organization=organization, description=description, by=by, now=now)
+        detail = {"organization": organization.name}
+        audit.record(by=by, action="CreateServiceAccount", resource=_path(user), now=now, detail=detail)
+    return user
+
+
+def deactivate_user(*, user: User, by: Actor, now: datetime) -> None:
+    """Deactivate a user or a service account: sessions end, API keys and tokens are rejected. Roles and keys are kept."""
+    _check_manages(user, by=by)
+    if by.user is not None and by.user.pk == user.pk:
+        raise ConflictError("You cannot deactivate yourself. Ask another administrator to do it.")
+    with transaction.atomic():
+        if not User.objects.filter(pk=user.pk, is_active=True).update(is_active=False):
+            raise ConflictError(f"'{user.get_username()}' is not active, so nothing was changed.")
+        Invitation.objects.filter(user=user).delete()
+        end_sessions(user)
+        audit.record(by=by, action="DeactivateUser", resource=_path(user), now=now)
+
+
+def activate_user(*, user: User, by: Actor, now: datetime) -> None:
+    """Activate a deactivated user or service account, with the roles and API keys that it had."""
+    _check_manages(user, by=by)
+    if Invitation.objects.filter(user=user).exists():
+        raise ConflictError(f"User '{user.get_username()}' has an open invitation and becomes active by accepting it.")
+    with transaction.atomic():
+        if not User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
+            raise ConflictError(f"'{user.get_username()}' is active already, so nothing was changed.")
+        audit.record(by=by, action="ActivateUser", resource=_path(user), now=now)
+
+
+def save_preferences(*, time_zone: str, density: str, by: Actor, now: datetime) -> Account:
+    """Store the actor's time zone ("" is UTC) and the density of tables."""
+    if time_zone and time_zone not in zoneinfo.available_timezones():
+        raise InvalidInputError(f"'{time_zone}' is not a time zone. Choose one from the list.", field="time_zone")
+    if density not in Account.Density.values:
+        raise InvalidInputError(f"'{density}' is not a density. Choose one from the list.", field="density")
+    assert by.user is not None  # only users have preferences
+    values = {"time_zone": time_zone, "density": density}
+    created = {**values, "created_at": now, "created_by": by.name}
+    with transaction.atomic():
+        account, _ = Account.objects.update_or_create(user=by.user, defaults=values, create_defaults=created)
+        audit.record(by=by, action="SavePreferences", resource=_path(by.user), now=now, detail=values)
+    return account
+
+
+def record_sign_in(*, path: str, by: Actor, now: datetime) -> None:
+    """Record that the actor has signed in at the page ``path``: with a password, a code, or an identity provider."""
+    audit.record(by=by, action="SignIn", resource=f"user/{by.name}", now=now, detail={"path": path})
+
+
+def record_sign_out(*, by: Actor, now: datetime) -> None:
+    """Record that the actor has signed out."""
+    audit.record(by=by, action="SignOut", resource=f"user/{by.name}", now=now)
+
+
+def end_session(*, session_id: int, by: Actor, now: datetime) -> None:
+    """End one session of the actor."""
+    row = UserSession.objects.filter(pk=session_id, user=by.user).first() if by.user else None
+    if row is None:
+        raise NotFoundError("This session has ended already.")
+    with transaction.atomic():
+        Session.objects.filter(session_key=row.session_key).delete()
+        row.delete()
+        audit.record(by=by, action="EndSession", resource=f"user/{by.name}", now=now)
+
+
+def end_own_sessions(*, but: str | None, by: Actor, now: datetime) -> None:
+    """End all sessions of the actor, without the session with the key ``but``."""
+    assert by.user is not None  # only users have sessions
+    with transaction.atomic():
+        end_sessions(by.user, but=but)
+        audit.record(by=by, action="EndOtherSessions", resource=f"user/{by.name}", now=now)
+
+
+def end_sessions(user: User, *, but: str | None = None) -> None:
+    """End all sessions of a user, without the session with the key ``but``."""
+    rows = UserSession.objects.filter(user=user).exclude(session_key=but or "")
+    Session.objects.filter(session_key__in=list(rows.values_list("session_key", flat=True))).delete()
+    rows.delete()
+
+
+def _create_user(name: str, *, kind: str, organization: Organization, description: str = "", by: Actor, now: datetime) -> User:
+    if name.strip().lower() in RESERVED_NAMES:
+        raise InvalidInputError(f"The name '{name}' is reserved. Choose another name.", field="name")
+    user = User(username=User.normalize_username(name), is_active=kind == Account.Kind.SERVICE)
+    user.set_unusable_password()
+    try:
+        user.full_clean()
+        with transaction.atomic():
+            user.save(force_insert=True)
+    except ValidationError as error:
+        message = " ".join(error.message_dict.get("username", error.messages))
+        raise InvalidInputError(message, field="name") from None
+    except IntegrityError:
+        raise InvalidInputError("A user with that user name already exists. Choose another name.", field="name") from None
+    account = Account(
+        user=user, kind=kind, organization=organization, description=description, created_at=now, created_by=by.name
+    )
+    account.save(force_insert=True)
+    return user
+
+
+def _new_invitation(user: User, *, by: Actor, now: datetime) -> str:
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    values = {"token_hash": hash_secret(token), "created_at": now, "created_by": by.name, "expires_at": now + INVITATION_LIFE}
+    Invitation.objects.update_or_create(user=user, defaults=values)
+    return token
+
+
+def _check_manages(user: User, *, by: Actor) -> Account:
+    """Return the user's account; raise DeniedError unless the actor manages it."""
+    account = Account.objects.select_related("organization").filter(user=user).first()
+    if by.may_do_all:
+        return account or Account(user=user)
+    if account is None or account.organization is None or user.is_superuser or user.is_staff:
+        reason = f"User '{user.get_username()}' is managed by the administrators of this installation only. Ask one of them."
+        audit.record_denial(by=by, action="MANAGE_USERS", resource=_path(user), reason=reason)
+        raise DeniedError(reason, code="NOT_AUTHORIZED")
+    check_permission(by, Permission.MANAGE_USERS, organization=account.organization)
+    return account
+
+
+def _check_may_act_as(user: User, *, by: Actor, now: datetime) -> None:
+    """Raise DeniedError unless the actor could grant every role of the user, without an end: a link lets them use the roles."""
+    if by.may_do_all:
+        return
+    rows = RoleBinding.objects.of_user(user).in_force(now)
+    if covered_until(by, rows.select_related("organization", "environment", "cluster__environment")) == FOREVER:
+        return
+    reason = (
+        f"User '{user.get_username()}' has a role that you could not grant, or your own role expires. The link would let you "
+        "use that role. Ask an administrator who has all permissions of the user."
+    )
+    audit.record_denial(by=by, action="RenewInvitation", resource=_path(user), reason=reason)
+    raise DeniedError(reason, code="NOT_AUTHORIZED")
+
+
+def _path(user: User) -> str:
+    """Return the resource name for the audit log: within the organization of the account, whose auditors may see it."""
+    organization = getattr(getattr(user, "account", None), "organization", None)
+    path = f"user/{user.get_username()}"
+    return f"{audit.path_of(organization)}/{path}" if organization is not None else path
+
+
+# ----------------------------------------------------------------------------------------------------
+# Turns the second factor of the actor on and off, and accepts its codes at sign-in.
+
+
+def turn_on(*, secret: str, code: str, by: Actor, now: datetime) -> list[str]:
+    """Store the secret of the actor and return the recovery codes, which are not shown again.
+
+    The caller has checked the password. Raises InvalidInputError if the code does not belong to the secret.
+    """
+    assert by.user is not None  # only users have a second factor
+    if second_factor.has_second_factor(by.user):
+        raise ConflictError("You have a second factor already. Turn it off first to set up another device.")
+    with transaction.atomic():
+        codes = second_factor.activate(by.user, secret, code)
+        if codes is None:
+            message = "The code is not valid. Enter the current code of the app, and check the clock of the device."
+            raise InvalidInputError(message, field="code")
+        audit.record(by=by, action="TurnOnSecondFactor", resource=f"user/{by.user.get_username()}", now=now)
+    return codes
+
+
+def turn_off(*, by: Actor, now: datetime) -> None:
+    """Delete the secret and the recovery codes of the actor; the caller has checked the password and a code."""
+    assert by.user is not None  # only users have a second factor
+    with transaction.atomic():
+        if not second_factor.deactivate(by.user):
+            raise ConflictError("You have no second factor, so nothing was changed.")
+        audit.record(by=by, action="TurnOffSecondFactor", resource=f"user/{by.user.get_username()}", now=now)
+
+
+def accept(*, user: User, code: str, by: Actor, now: datetime) -> bool:
+    """Return whether a time-based code or a recovery code of the user is valid, and use it up."""
+    if second_factor.accept_code(user, code):
+        return True
+    with transaction.atomic():
+        if not second_factor.accept_recovery_code(user, code):
+            return False
+        detail = {"left": second_factor.recovery_codes_left(user)}
+        audit.record(by=by, action="UseRecoveryCode", resource=f"user/{user.get_username()}", now=now, detail=detail)
+    return True

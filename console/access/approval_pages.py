@@ -1,0 +1,246 @@
+"""Approvals: requests, decisions, and the operations of an environment that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import approval_actions, visible_links
+from console.access.approvals import APPROVABLE, covered, needs_approval, open_requests
+from console.access.pages import access_context
+from console.access.queries import governed_environments, visible_requests
+from console.actors import Actor
+from console.errors import ConsoleError
+from console.mirrors.operation_presenters import VERBS
+from console.models import ApprovalRequest, ClusterLink, MirrorTopic
+from console.web.forms import ConsoleForm
+from console.web.lists import page_from
+from console.web.numbers import moment, plural
+from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
+from linkengine.domain.states import MirrorEvent
+
+Status = ApprovalRequest.Status
+
+
+class RequestForm(ConsoleForm):
+    """Link, operation, topics and reason."""
+
+    link = forms.ChoiceField(label="Cluster link")
+    operation = forms.ChoiceField(label="Operation")
+    topics = forms.CharField(
+        label="Mirror topics",
+        required=False,
+        help_text="One name per line. Empty: all mirror topics of the link.",
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "form-control mono"}),
+    )
+    reason = forms.CharField(label="Reason", max_length=500, widget=forms.Textarea(attrs={"rows": 2}))
+
+    def __init__(self, *args: Any, by: Actor, **kwargs: Any) -> None:
+        """Offer the links that the user may see."""
+        super().__init__(*args, **kwargs)
+        links = visible_links(by).select_related("destination__environment__organization", "source__environment")
+        self.links = {str(link.pk): link for link in links.order_by("destination__name", "name")}
+        choices = [(key, f"{link.destination.name} / {link.name}") for key, link in self.links.items()]
+        self.fields["link"].choices = choices  # type: ignore[attr-defined]
+        self.fields["operation"].choices = [(event.value, _label(event)) for event in APPROVABLE]  # type: ignore[attr-defined]
+
+
+class DecisionForm(ConsoleForm):
+    """Reason and duration of a decision."""
+
+    reason = forms.CharField(
+        label="Reason",
+        required=False,
+        max_length=500,
+        help_text="Required to reject.",
+        widget=forms.Textarea(attrs={"rows": 2}),
+    )
+    lasts = forms.ChoiceField(
+        label="The approval is in force for", choices=[("1", "1 hour"), ("4", "4 hours"), ("24", "24 hours")], initial="1"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalNeed:
+    """The approvals that an operation needs, for its confirmation: which are there, requested, or missing."""
+
+    link: int
+    operation: str
+    missing: frozenset[str]  # names of the mirror topics that are not approved
+    rows: Sequence[dict[str, Any]]  # open requests of the user
+
+    @property
+    def topics(self) -> str:
+        """The names for the form of a request; empty, for all of the link, if there are too many to name."""
+        return "\n".join(sorted(self.missing)) if len(self.missing) <= approval_actions.MOST_TOPICS else ""
+
+
+def approval_need(
+    link: ClusterLink, operation: MirrorEvent | None, mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime
+) -> ApprovalNeed | None:
+    """Return the approvals that an operation on mirrors of the link needs; None if it needs none. Two queries if it does."""
+    if operation is None or not needs_approval(link, operation, by=by):
+        return None
+    requests = open_requests(link, operation, by=by)
+    missing = {mirror.name for mirror in mirrors} - {mirror.name for mirror in covered(mirrors, operation, requests)}
+    rows = [
+        {
+            "url": request.get_absolute_url(),
+            "what": plural(len(request.topics), "topic") if request.topics else "all topics",
+            "approver": request.decided_by.get_username() if request.is_approved and request.decided_by else "",
+            "decision_reason": request.decision_reason,
+            "expires": moment(request.expires_at, now=now),
+        }
+        for request in requests
+    ]
+    return ApprovalNeed(link=link.pk, operation=operation.value, missing=frozenset(missing), rows=rows)
+
+
+@page("access")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List approval requests, and the environments whose rule the user may change."""
+    by, now = actor_of(request), timezone.now()
+    shown, pager = page_from(request, visible_requests(by=by))
+    environments = [
+        {"name": row.name, "slug": row.slug, "operations": ", ".join(_label(MirrorEvent(n)) for n in row.approval_operations)}
+        for row in governed_environments(by=by)
+    ]
+    context = {"rows": [_row(row, now=now) for row in shown], "pager": pager, "environments": environments}
+    return reply(request, "access/approvals.html", access_context("approvals") | context)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    """Request an approval. With ``prefill`` the fields are those of a confirmation, whose topics are too many for a URL."""
+    by, now = actor_of(request), timezone.now()
+    shows = request.method == "GET" or "prefill" in request.POST
+    initial = request.POST.dict() if "prefill" in request.POST else request.GET.dict()
+    form = RequestForm(None if shows else request.POST, by=by, initial=initial)
+    context = access_context("approvals", last="Request approval") | {"form": form}
+    if shows or not form.is_valid():
+        return reply(request, "access/approval_new.html", context, status=200 if shows else 422)
+    values = form.cleaned_data
+    try:
+        stored = approval_actions.request_approval(
+            link=form.links[values["link"]],
+            operation=MirrorEvent(values["operation"]),
+            topics=values["topics"].split(),
+            reason=values["reason"],
+            by=by,
+            now=now,
+        )
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        problem = {} if form.refuse(error) else problem_of(error)
+        return reply(request, "access/approval_new.html", context | {"problem": problem}, status=status_of(error))
+    return done(request, stored.get_absolute_url(), "Approval requested. Send the address of this page to another user.")
+
+
+@page("access")
+@require_GET
+def detail(request: HttpRequest, request_id: int) -> HttpResponse:
+    """Show a request."""
+    found = get_object_or_404(visible_requests(by=actor_of(request)), pk=request_id)
+    return _show(request, found, DecisionForm())
+
+
+@page("access")
+@require_POST
+def decide(request: HttpRequest, request_id: int, verb: str) -> HttpResponse:
+    """Approve, reject or withdraw a request."""
+    by, now = actor_of(request), timezone.now()
+    found = get_object_or_404(visible_requests(by=by), pk=request_id)
+    if verb == "withdraw":
+        approval_actions.withdraw(request=found, by=by, now=now)
+        return done(request, found.get_absolute_url(), "Withdrawn.")
+    if verb not in ("approve", "reject"):
+        raise Http404
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        return _show(request, found, form, status=422)
+    reason, lasts = form.cleaned_data["reason"], timedelta(hours=int(form.cleaned_data["lasts"]))
+    try:
+        if verb == "approve":
+            approval_actions.approve(request=found, reason=reason, lasts=lasts, by=by, now=now)
+        else:
+            approval_actions.reject(request=found, reason=reason, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        problem = {} if form.refuse(error) else problem_of(error)
+        return _show(request, found, form, status=status_of(error), problem=problem)
+    return done(request, found.get_absolute_url(), "Approved." if verb == "approve" else "Rejected.")
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def choose_operations(request: HttpRequest, slug: str) -> HttpResponse:
+    """Choose the operations of an environment that need an approval."""
+    by, now = actor_of(request), timezone.now()
+    environment = next((row for row in governed_environments(by=by) if row.slug == slug), None)
+    if environment is None:
+        raise Http404
+    if request.method == "POST":
+        chosen = request.POST.getlist("operations")
+        approval_actions.set_approval_operations(environment=environment, operations=chosen, by=by, now=now)
+        return done(request, reverse("pages:approvals"), f"Saved for environment {environment.name}.")
+    operations = [
+        {"value": event.value, "label": _label(event), "checked": event.value in environment.approval_operations}
+        for event in APPROVABLE
+    ]
+    context = access_context("approvals", last=environment.name) | {"environment": environment, "operations": operations}
+    return reply(request, "access/approval_operations.html", context)
+
+
+def _show(
+    request: HttpRequest, found: ApprovalRequest, form: DecisionForm, *, status: int = 200, **more: object
+) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    alive = found.expires_at > now and found.status in (Status.REQUESTED, Status.APPROVED)
+    may_decide = approval_actions.may_decide(found, by=by)
+    own = by.user is not None and by.user.pk == found.user_id
+    context = {
+        "row": _row(found, now=now),
+        "form": form,
+        "may_decide": may_decide,
+        "may_withdraw": alive and (own or may_decide),
+    }
+    return reply(request, "access/approval.html", access_context("approvals", last="Request") | context | more, status=status)
+
+
+def _row(found: ApprovalRequest, *, now: datetime) -> dict[str, Any]:
+    is_open = found.status == Status.REQUESTED and found.expires_at > now
+    ended = found.expires_at <= now and found.status in (Status.REQUESTED, Status.APPROVED)
+    what = plural(len(found.topics), "topic") if found.topics else "all topics"
+    return {
+        "key": found.pk,
+        "url": found.get_absolute_url(),
+        "title": f"{_label(MirrorEvent(found.operation))}: {what}",
+        "link": f"{found.link.destination.name} / {found.link.name}",
+        "status": "Expired" if ended else "Waiting" if is_open else found.get_status_display(),
+        "topics": found.topics,
+        "reason": found.reason,
+        "requester": found.user.get_username(),
+        "requested": moment(found.requested_at, now=now),
+        "decider": found.decided_by.get_username() if found.decided_by else "a deleted user",
+        "decided": moment(found.decided_at, now=now),
+        "decision_reason": found.decision_reason,
+        "expires": moment(found.expires_at, now=now),
+        "is_open": is_open,
+    }
+
+
+def _label(event: MirrorEvent) -> str:
+    return VERBS[event].label

@@ -1,0 +1,440 @@
+"""The Access section: role bindings, the places where a user may grant roles, API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from console.access import Permission, can, key_actions, visible_clusters, visible_environments, visible_links, visible_mirrors
+from console.access import actions as access_actions
+from console.access import queries as access_queries
+from console.access.credentials import UserNameField
+from console.access.permissions import may_grant, permissions_of
+from console.access.presenters import PERMISSION_WORDS, binding_row, key_row, role_cards
+from console.actors import Actor
+from console.errors import ConsoleError, DeniedError, InvalidInputError
+from console.models import ApiKey, Cluster, Environment, Organization, RoleBinding
+from console.web.forms import ConsoleForm
+from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
+
+# ----------------------------------------------------------------------------------------------------
+# The scopes (organization, environment, cluster) that forms of the Access section offer to a user.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPlace:
+    """A scope. ``key`` is its value in the form."""
+
+    key: str
+    label: str
+    node: Organization | Environment | Cluster
+
+    @property
+    def keyword(self) -> NodeKeyword:
+        """The scope as a keyword of actions and of ``can``."""
+        return _keyword(self.node)
+
+
+class NodeKeyword(TypedDict, total=False):
+    """A scope as keyword arguments of the action. Exactly one is set."""
+
+    organization: Organization
+    environment: Environment
+    cluster: Cluster
+
+
+def grantable(by: Actor) -> list[GrantPlace]:
+    """List the scopes whose access the actor manages, or that of a topic or link there, top down. Two queries."""
+    return [place for place in viewable(by) if _manages(by, place.node)]
+
+
+def viewable(by: Actor) -> list[GrantPlace]:
+    """List the scopes of which the actor may see at least one row, top down. Two queries."""
+    environments = list(visible_environments(by).select_related("organization").order_by("name"))
+    clusters = list(visible_clusters(by).select_related("environment__organization").order_by("name"))
+    organizations = {environment.organization_id: environment.organization for environment in environments}.values()
+    places = [_place("organization", organization, organization.name) for organization in organizations]
+    paths = {environment.pk: f"{environment.organization.name} / {environment.name}" for environment in environments}
+    places += [_place("environment", environment, paths[environment.pk]) for environment in environments]
+    for cluster in clusters:
+        environment = cluster.environment
+        places.append(_place("cluster", cluster, f"{environment.organization.name} / {environment.name} / {cluster.name}"))
+    return places
+
+
+def node_of(key: str, *, by: Actor) -> NodeKeyword:
+    """Return the scope of a form value as keyword arguments of the action; raise InvalidInputError if there is none."""
+    for place in grantable(by):
+        if place.key == key:
+            return _keyword(place.node)
+    raise InvalidInputError("Choose a scope from the list.", field="place")
+
+
+def _keyword(node: Organization | Environment | Cluster) -> NodeKeyword:
+    if isinstance(node, Organization):
+        return {"organization": node}
+    return {"environment": node} if isinstance(node, Environment) else {"cluster": node}
+
+
+def _place(kind: str, node: Organization | Environment | Cluster, label: str) -> GrantPlace:
+    return GrantPlace(key=f"{kind}:{node.pk}", label=label, node=node)
+
+
+def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
+    if isinstance(node, Organization):
+        return can(by, Permission.MANAGE_ACCESS, organization=node)
+    if isinstance(node, Environment):
+        return can(by, Permission.MANAGE_ACCESS, environment=node)
+    on_cluster = (binding for binding in by.bindings if binding.cluster_id == node.pk)
+    manages_resource = any(Permission.MANAGE_ACCESS in permissions_of(binding) for binding in on_cluster)
+    return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The Access section: role bindings, who may do what and why, role descriptions, the user's own roles, API keys.
+
+
+_TABS = (
+    ("bindings", "Role bindings", "pages:access"),
+    ("explain", "Explain access", "pages:explain-access"),
+    ("users", "Users", "pages:users"),
+    ("groups", "Groups", "pages:groups"),
+    ("approvals", "Approvals", "pages:approvals"),
+    ("roles", "Roles", "pages:roles"),
+    ("me", "My roles", "pages:me"),
+    ("keys", "API keys", "pages:api-keys"),
+)
+# Hours that a role or an API key can last, as the forms offer them.
+_HOURS = (
+    ("", "Does not expire"),
+    ("1", "In 1 hour"),
+    ("8", "In 8 hours"),
+    ("24", "In 1 day"),
+    ("168", "In 7 days"),
+    ("720", "In 30 days"),
+    ("2160", "In 90 days"),
+    ("8760", "In 1 year"),
+)
+_OVERLAPS = (("0", "Immediately"), ("1", "In 1 hour"), ("24", "In 1 day"), ("168", "In 7 days"))
+
+
+class GrantForm(ConsoleForm):
+    """Principal, role and scope. A resource restricts a role on a cluster."""
+
+    conditional = frozenset({"user", "group"})
+
+    user = UserNameField(label="User", suggestions="user-names", required=False)
+    group = forms.ChoiceField(label="Or group", required=False)
+    role = forms.ChoiceField(label="Role", choices=[("", "Choose a role"), *RoleBinding.Role.choices])
+    place = forms.ChoiceField(label="Scope")
+    resource_type = forms.ChoiceField(
+        label="Resource", required=False, choices=[("", "All resources in the scope"), *RoleBinding.ResourceType.choices]
+    )
+    resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
+    prefixed = forms.BooleanField(
+        label="Use the name as a prefix",
+        required=False,
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
+    )
+
+    expires_at = forms.ChoiceField(label="Expires", required=False, choices=_HOURS)
+
+    def __init__(self, *args: Any, places: list[tuple[str, str]], by: Actor, **kwargs: Any) -> None:
+        """Offer the scopes whose access the user manages, and the groups that the user may name."""
+        super().__init__(*args, **kwargs)
+        self._groups = {str(group.pk): group for group in access_queries.grantable_groups(by=by)}
+        self.fields["place"].choices = [("", "Choose a scope"), *places]  # type: ignore[attr-defined]
+        groups = [(key, f"{group.organization.name} / {group.name}") for key, group in self._groups.items()]
+        self.fields["group"].choices = [("", "No group"), *groups]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any] | None:
+        """Require either a user or a group."""
+        values = super().clean() or {}
+        if "user" in values and "group" in values:
+            if bool(values["user"]) == bool(values["group"]):
+                self.add_error("user", "Enter a user name, or choose a group. A role binding has exactly one of them.")
+            values["group"] = self._groups.get(values["group"])
+        return values
+
+
+class ExplainForm(ConsoleForm):
+    """A permission, a place, and a user; without a user all users are listed."""
+
+    user = UserNameField(label="User", suggestions="user-names", required=False)
+    permission = forms.ChoiceField(
+        label="Action", choices=[(permission.name, words) for permission, words in PERMISSION_WORDS.items()]
+    )
+    place = forms.ChoiceField(label="Scope")
+    resource_type = forms.ChoiceField(
+        label="Resource", required=False, choices=[("", "All resources in the scope"), *RoleBinding.ResourceType.choices[1:]]
+    )
+    resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
+
+    def __init__(self, *args: Any, places: list[GrantPlace], **kwargs: Any) -> None:
+        """Offer the scopes that the user may ask about."""
+        super().__init__(*args, **kwargs)
+        self._places = {place.key: place for place in places}
+        self.fields["place"].choices = [(place.key, place.label) for place in places]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any] | None:
+        """Require type and name of a resource together, on a cluster."""
+        values = super().clean() or {}
+        kind, name = values.get("resource_type", ""), values.get("resource_name", "")
+        if bool(kind) != bool(name):
+            self.add_error("resource_name", "A resource needs both a type and a name. Give both, or neither.")
+        elif kind and not str(values.get("place", "")).startswith("cluster:"):
+            self.add_error("resource_name", "Resources belong to clusters. Choose a cluster as the scope.")
+        return values
+
+    def place_keywords(self, by: Actor) -> dict[str, Any]:
+        """Return the place as keywords of ``can``. A mirror topic is also reached by roles on its link."""
+        values = self.cleaned_data
+        keywords: dict[str, Any] = dict(self._places[values["place"]].keyword)
+        kind, name = values["resource_type"], values["resource_name"]
+        if not kind:
+            return keywords
+        if kind == RoleBinding.ResourceType.TOPIC:
+            mirrors = visible_mirrors(by).select_related("link__destination__environment__organization")
+            mirror = mirrors.filter(link__destination=keywords["cluster"], name=name).first()
+            if mirror is not None:
+                return {"mirror": mirror}
+        if kind == RoleBinding.ResourceType.CLUSTER_LINK:
+            links = visible_links(by).select_related("destination__environment__organization")
+            link = links.filter(destination=keywords["cluster"], name=name).first()
+            if link is not None:
+                return {"link": link}
+        return {**keywords, "resource_type": kind, "resource_name": name}
+
+
+class KeyForm(ConsoleForm):
+    """A new API key: owner, description, limits and expiry."""
+
+    description = forms.CharField(
+        label="Description", required=False, max_length=200, help_text="The program that uses the key, for example terraform."
+    )
+    owner = forms.ChoiceField(label="Owner", required=False)
+    role = forms.ChoiceField(
+        label="Limit to the permissions of",
+        required=False,
+        choices=[("", "No limit: everything that the owner may do"), *RoleBinding.Role.choices],
+    )
+    place = forms.ChoiceField(label="Limit to", required=False)
+    expires_at = forms.ChoiceField(label="Expires", required=False, choices=_HOURS, initial="2160")
+
+    def __init__(self, *args: Any, by: Actor, **kwargs: Any) -> None:
+        """Offer the owners for whom the user may create keys, and the scopes that the user may see."""
+        super().__init__(*args, **kwargs)
+        self._by = by
+        self._owners = {str(user.pk): user for user in access_queries.key_owners(by=by)}
+        self._places = {place.key: place for place in viewable(by)}
+        self.fields["owner"].choices = [(key, user.get_username()) for key, user in self._owners.items()]  # type: ignore[attr-defined]
+        places = [(key, place.label) for key, place in self._places.items()]
+        self.fields["place"].choices = [("", "No limit: every scope of the owner"), *places]  # type: ignore[attr-defined]
+
+    def keywords(self, now: datetime) -> dict[str, Any]:
+        """Return the values as keywords of ``create_api_key``."""
+        values = self.cleaned_data
+        place = self._places.get(values["place"])
+        scope: dict[str, Any] = dict(place.keyword) if place else {}
+        limit = key_actions.KeyLimit(role=values["role"], **scope)
+        return {
+            "user": self._owners.get(values["owner"], self._by.user),
+            "description": values["description"].strip(),
+            "limit": limit,
+            "expires_at": _after(values["expires_at"], now),
+        }
+
+
+class RotateForm(ConsoleForm):
+    """When the previous secret stops being accepted."""
+
+    overlap = forms.ChoiceField(
+        label="The old secret stops working",
+        choices=_OVERLAPS,
+        initial="24",
+        help_text="Replace the secret in all programs that use the key within this time.",
+    )
+
+
+@page("access")
+@require_GET
+def bindings(request: HttpRequest) -> HttpResponse:
+    """List role bindings. They can be added and removed, not edited."""
+    by, now = actor_of(request), timezone.now()
+    places = grantable(by)
+    bindings = access_queries.list_bindings(by=by)
+    rows = [binding_row(binding, now=now, removable=may_grant(by, binding)) for binding in bindings]
+    context = access_context("bindings") | {"rows": rows, "may_grant": bool(places)}
+    return reply(request, "access/bindings.html", context)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def grant(request: HttpRequest) -> HttpResponse:
+    """Add a role binding."""
+    by = actor_of(request)
+    places = grantable(by)
+    if not places:
+        raise DeniedError("You may not grant roles. Ask for the role ResourceOwner, or a higher one.", code="NOT_AUTHORIZED")
+    form = GrantForm(request.POST or None, places=[(place.key, place.label) for place in places], by=by)
+    if request.method == "GET":
+        return _grant_form(request, form)
+    if form.is_valid():
+        values = form.cleaned_data
+        node, now = node_of(values.pop("place"), by=by), timezone.now()
+        values["expires_at"] = _after(values["expires_at"], now)
+        try:
+            binding = access_actions.grant_role(**values, **node, by=by, now=now)
+        except ConsoleError as error:
+            if error.kind == "denied" and error.field is None:
+                raise
+            problem = {} if form.refuse(error) else problem_of(error)
+            return _grant_form(request, form, problem=problem, status=status_of(error))
+        return done(request, reverse("pages:access"), f"Role {binding.role} granted to {binding.principal}.")
+    return _grant_form(request, form, status=422)
+
+
+def _grant_form(request: HttpRequest, form: GrantForm, *, status: int = 200, **more: object) -> HttpResponse:
+    context = access_context("bindings", last="Add role binding") | {"form": form}
+    context["names"] = access_queries.known_user_names(by=actor_of(request))  # suggestions; other names can be entered
+    return reply(request, "access/grant.html", context | more, status=status)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def revoke(request: HttpRequest, binding_id: int) -> HttpResponse:
+    """Show the confirmation; remove a role binding."""
+    by, now = actor_of(request), timezone.now()
+    binding = next((binding for binding in access_queries.list_bindings(by=by) if binding.pk == binding_id), None)
+    binding = binding or get_object_or_404(RoleBinding.objects.none(), pk=binding_id)
+    if request.method == "GET":
+        row = binding_row(binding, now=now, removable=True)
+        context = access_context("bindings", last="Remove role binding") | {"row": row}
+        return reply(request, "access/revoke.html", context)
+    access_actions.revoke_role(binding=binding, by=by, now=now)
+    return done(request, reverse("pages:access"), f"Role {binding.role} removed from {binding.principal}.")
+
+
+@page("access")
+@require_GET
+def explain(request: HttpRequest) -> HttpResponse:
+    """Show who may do something at a place, and by which role binding."""
+    by, now = actor_of(request), timezone.now()
+    places = viewable(by)
+    form = ExplainForm(request.GET if "permission" in request.GET else None, places=places)
+    context = access_context("explain") | {"form": form, "places": places, "names": access_queries.known_user_names(by=by)}
+    if not form.is_bound:
+        return reply(request, "access/explain.html", context)
+    if not form.is_valid():
+        return reply(request, "access/explain.html", context, status=422)
+    values = form.cleaned_data
+    found = access_queries.explain(
+        permission=Permission[values["permission"]], place=form.place_keywords(by), user=values["user"], by=by, now=now
+    )
+    context["asked"] = values["user"]
+    context["action"] = PERMISSION_WORDS[Permission[values["permission"]]]
+    context["inactive"] = found.inactive
+    context["holders"] = [
+        {"name": holder.user.get_username(), "rows": [binding_row(row, now=now, removable=False) for row in holder.bindings]}
+        for holder in found.holders
+    ]
+    context["expired"] = [binding_row(row, now=now, removable=False) for row in found.expired]
+    return reply(request, "access/explain.html", context | {"answered": True})
+
+
+@page("access")
+@require_GET
+def roles(request: HttpRequest) -> HttpResponse:
+    """List the roles with their permissions."""
+    return reply(request, "access/roles.html", access_context("roles") | {"roles": role_cards()})
+
+
+@page("access")
+@require_GET
+def me(request: HttpRequest) -> HttpResponse:
+    """Show the roles of the user."""
+    by, now = actor_of(request), timezone.now()
+    rows = [binding_row(binding, now=now, removable=False) for binding in access_queries.my_bindings(by=by)]
+    return reply(request, "access/me.html", access_context("me") | {"rows": rows, "may_do_all": by.may_do_all})
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def api_keys(request: HttpRequest) -> HttpResponse:
+    """List API keys; create one and show its secret once."""
+    by, now = actor_of(request), timezone.now()
+    if request.method == "GET":
+        return _keys_page(request, KeyForm(by=by))
+    form = KeyForm(request.POST, by=by)
+    if not form.is_valid():
+        return _keys_page(request, form, status=422)
+    try:
+        key, secret = key_actions.create_api_key(**form.keywords(now), by=by, now=now)
+    except ConsoleError as error:
+        if not form.refuse(error):
+            raise
+        return _keys_page(request, form, status=status_of(error))
+    return _keys_page(request, KeyForm(by=by), created_key={"key": key.key, "secret": secret}, status=201)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def rotate_api_key(request: HttpRequest, key: str) -> HttpResponse:
+    """Show the confirmation; replace an API key and show the new secret once."""
+    by, now = actor_of(request), timezone.now()
+    row = _listed_key(key, by=by)
+    form = RotateForm(request.POST or None)
+    context = access_context("keys", last="Rotate API key") | {"row": key_row(row, now=now), "form": form}
+    if request.method == "GET" or not form.is_valid():
+        return reply(request, "access/rotate_key.html", context, status=200 if request.method == "GET" else 422)
+    overlap = timedelta(hours=int(form.cleaned_data["overlap"]))
+    created, secret = key_actions.rotate_api_key(api_key=row, overlap=overlap, by=by, now=now)
+    return _keys_page(request, KeyForm(by=by), created_key={"key": created.key, "secret": secret, "replaces": key}, status=201)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def delete_api_key(request: HttpRequest, key: str) -> HttpResponse:
+    """Show the confirmation; delete an API key."""
+    by, now = actor_of(request), timezone.now()
+    row = _listed_key(key, by=by)
+    if request.method == "GET":
+        context = access_context("keys", last="Delete API key") | {"row": key_row(row, now=now)}
+        return reply(request, "access/delete_key.html", context)
+    key_actions.delete_api_key(api_key=row, by=by, now=now)
+    return done(request, reverse("pages:api-keys"), f"API key {key} deleted. Requests with this key are rejected.")
+
+
+def _listed_key(key: str, *, by: Actor) -> ApiKey:
+    found = next((api_key for api_key in access_queries.list_api_keys(by=by) if api_key.key == key), None)
+    return found or get_object_or_404(ApiKey.objects.none(), key=key)
+
+
+def _keys_page(
+    request: HttpRequest, form: KeyForm, *, created_key: Mapping[str, str] | None = None, status: int = 200
+) -> HttpResponse:
+    rows = [key_row(api_key, now=timezone.now()) for api_key in access_queries.list_api_keys(by=actor_of(request))]
+    context = access_context("keys") | {"rows": rows, "form": form, "created_key": created_key or {}}
+    return reply(request, "access/api_keys.html", context, status=status)
+
+
+def _after(hours: str, now: datetime) -> datetime | None:
+    return now + timedelta(hours=int(hours)) if hours else None
+
+
+def access_context(tab: str, *, last: str = "") -> dict[str, Any]:
+    title, url = next((label, reverse(name)) for key, label, name in _TABS if key == tab)
+    crumbs = [Crumb(label="Access", url=reverse("pages:access")), Crumb(label=title, url=url if last else "")]
+    return {
+        "tabs": [Tab(label=label, url=reverse(name), current=key == tab) for key, label, name in _TABS],
+        "crumbs": [*crumbs, Crumb(label=last)] if last else crumbs,
+    }

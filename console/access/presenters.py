@@ -1,0 +1,252 @@
+"""View models of role bindings, roles, API keys and audit events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from console.access.permissions import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission, Role
+from console.models import Account, ApiKey, Cluster, Environment, Organization, RoleBinding, UserSession
+from console.web.badges import AUDIT_LOOKS, Badge
+from console.web.numbers import Moment, moment
+
+if TYPE_CHECKING:
+    from console.models import AuditEvent
+
+
+# ----------------------------------------------------------------------------------------------------
+# View models of role bindings, roles and API keys.
+
+
+# The permissions of a role as its card on the Roles page lists them.
+PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
+    {
+        Permission.VIEW: "View clusters, links, mirror topics and their state",
+        Permission.MANAGE_LINK: "Create, edit and delete cluster links",
+        Permission.MANAGE_MIRROR: "Add and delete mirror topics",
+        Permission.MANAGE_TOPIC: "Create, configure and delete topics",
+        Permission.MANAGE_GROUP: "Reset offsets of consumer groups",
+        Permission.MANAGE_ACLS: "Create and delete ACLs",
+        Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
+        Permission.READ_RECORDS: "View records of a mirror topic and of its source, side by side",
+        Permission.VERIFY: "Verify mirror topics",
+        Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
+        Permission.USE_CREDENTIALS: "Create links that use the stored credentials of a cluster",
+        Permission.MANAGE_ACCESS: "Grant and revoke roles",
+        Permission.VIEW_ACCESS: "View role bindings, and who may do what",
+        Permission.MANAGE_USERS: "Invite and deactivate users, manage groups and service accounts",
+        Permission.VIEW_AUDIT: "View the audit log",
+        Permission.MANAGE_ORGANIZATION: "Create environments",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingRow:
+    """A role binding."""
+
+    key: int
+    principal: str
+    is_group: bool
+    role: str
+    scope: str
+    resource: str
+    granted: Moment | None
+    granted_by: str
+    expires: Moment | None
+    expired: bool
+    removable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """An API key, without its secret."""
+
+    key: str
+    owner: str
+    description: str
+    limit: str  # role and place, "" for everything that the owner may do
+    created: Moment | None
+    used: Moment | None
+    expires: Moment | None
+    expired: bool
+    rotated_to: str  # the key that replaces this one, or ""
+
+
+def binding_row(binding: RoleBinding, *, now: datetime, removable: bool) -> BindingRow:
+    """Create the row of a binding. The scope is the path from the organization."""
+    return BindingRow(
+        key=binding.pk,
+        principal=binding.principal,
+        is_group=binding.group_id is not None,
+        role=binding.role,
+        scope=scope_of(binding),
+        resource=_resource(binding),
+        granted=moment(binding.granted_at, now=now),
+        granted_by=binding.granted_by,
+        expires=moment(binding.expires_at, now=now),
+        expired=binding.has_expired(now),
+        removable=removable,
+    )
+
+
+def scope_of(binding: RoleBinding) -> str:
+    """Return the path of the organization, environment or cluster of a binding."""
+    return path_of(binding.node)
+
+
+def path_of(node: Organization | Environment | Cluster | None) -> str:
+    """Return the names on the way from the organization to a node; "" for None."""
+    if node is None:
+        return ""
+    if isinstance(node, Cluster):
+        return f"{path_of(node.environment)} / {node.name}"
+    return f"{node.organization.name} / {node.name}" if isinstance(node, Environment) else node.name
+
+
+def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
+    """Create the row of an API key."""
+    return KeyRow(
+        key=key.key,
+        owner=key.user.get_username(),
+        description=key.description,
+        limit=" in ".join(filter(None, (key.role, path_of(key.node)))),
+        created=moment(key.created_at, now=now),
+        used=moment(key.last_used_at, now=now),
+        expires=moment(key.expires_at, now=now),
+        expired=key.expires_at is not None and key.expires_at <= now,
+        rotated_to=key.rotated_to.key if key.rotated_to else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRow:
+    """A user or a service account."""
+
+    key: int
+    name: str
+    kind: str
+    description: str
+    organization: str
+    status: str  # Active, Deactivated, Invited, Invitation expired
+    since: Moment | None
+    last_sign_in: Moment | None
+    manageable: bool
+    is_active: bool
+    is_invited: bool
+    is_service: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A session of the user."""
+
+    key: int
+    started: Moment | None
+    address: str
+    program: str
+    current: bool
+
+
+def account_row(user: User, *, now: datetime, manageable: bool) -> AccountRow:
+    """Create the row of a user, who has been loaded with account and invitation."""
+    account: Account | None = getattr(user, "account", None)
+    invitation = getattr(user, "invitation", None)
+    service = account is not None and account.kind == Account.Kind.SERVICE
+    if user.is_active:
+        status = "Active"
+    elif invitation is None:
+        status = "Deactivated"
+    else:
+        status = "Invited" if invitation.expires_at > now else "Invitation expired"
+    return AccountRow(
+        key=user.pk,
+        name=user.get_username(),
+        kind="Service account" if service else "Administrator of this installation" if user.is_superuser else "User",
+        description=account.description if account else "",
+        organization=account.organization.name if account and account.organization else "",
+        status=status,
+        since=moment(account.created_at if account else user.date_joined, now=now),
+        last_sign_in=moment(user.last_login, now=now),
+        manageable=manageable,
+        is_active=user.is_active,
+        is_invited=invitation is not None,
+        is_service=service,
+    )
+
+
+def session_row(session: UserSession, *, current_key: str | None, now: datetime) -> SessionRow:
+    """Create the row of a session."""
+    return SessionRow(
+        key=session.pk,
+        started=moment(session.started_at, now=now),
+        address=session.client_address,
+        program=session.user_agent,
+        current=session.session_key == current_key,
+    )
+
+
+def role_cards() -> list[dict[str, object]]:
+    """Return all roles with their descriptions and permissions."""
+    return [
+        {
+            "name": role.value,
+            "description": ROLE_DESCRIPTIONS[role],
+            "allows": [words for permission, words in PERMISSION_WORDS.items() if permission in ROLE_PERMISSIONS[role]],
+        }
+        for role in Role
+    ]
+
+
+def _resource(binding: RoleBinding) -> str:
+    if not binding.resource_type:
+        return "everything"
+    return f"{binding.resource_type} {binding.resource_name}{'*' if binding.prefixed else ''}".strip()
+
+
+# ----------------------------------------------------------------------------------------------------
+# View model of an audit event.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """A row of the audit log."""
+
+    at: Moment | None
+    actor: str
+    action: str
+    resource: str
+    look: Badge
+    detail: Sequence[tuple[str, str]]
+    url: str  # of the bulk operation that the event is about, "" if it is about none
+    client: str
+    request_id: str
+
+
+def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
+    """Create the row of an event."""
+    return EventRow(
+        at=moment(event.at, now=now),
+        actor=event.actor,
+        action=event.action,
+        resource=event.resource,
+        look=AUDIT_LOOKS[event.result],
+        detail=[(name, _text(value)) for name, value in event.detail.items()],
+        url=reverse("pages:operation", args=(event.detail["bulk_operation"],)) if "bulk_operation" in event.detail else "",
+        client=event.client_address,
+        request_id=event.request_id,
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(item) for item in value)
+    return "" if value is None else str(value)

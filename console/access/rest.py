@@ -1,0 +1,126 @@
+"""Bearer tokens and API keys, below /api/v1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import audit
+from console.access.key_actions import create_token, delete_api_key
+from console.access.queries import list_api_keys
+from console.api.authentication import ApiKeyAuthentication
+from console.api.schema import ADDITIONS, NumberField, operation
+from console.api.views import RestView, actor_of, body, moment
+from console.errors import NotFoundError
+from console.models import ApiKey
+
+# ----------------------------------------------------------------------------------------------------
+# Bearer tokens, for clients that send ``Authorization: Bearer``. Creating a token needs an API key with its secret.
+
+
+class CreateTokenRequestData(serializers.Serializer[Any]):
+    """A token to create."""
+
+    expires_in_s = NumberField(
+        required=False, min_value=1, help_text="Validity in seconds; the installation has a maximum, which is the default."
+    )
+
+
+class AccessToken(serializers.Serializer[Any]):
+    """A bearer token, named as in RFC 6749."""
+
+    access_token = serializers.CharField()
+    token_type = serializers.CharField(help_text="Bearer.")
+    expires_in = serializers.IntegerField(help_text="Seconds.")
+
+
+class TokenListView(RestView):
+    """/api/v1/tokens"""
+
+    authentication_classes = [ApiKeyAuthentication]  # a token must not create further tokens
+
+    @operation(
+        "createAccessToken",
+        summary="Create a bearer token",
+        description="The token acts as the API key of this request until it expires, or the key expires or is deleted. Tokens "
+        "are not stored.",
+        body=CreateTokenRequestData,
+        responses={201: AccessToken},
+        tag=ADDITIONS,
+    )
+    def post(self, request: Request) -> Response:
+        """Create a token."""
+        wanted = body(request, CreateTokenRequestData)
+        life_s = wanted.get("expires_in_s", settings.API_TOKEN_LIFE_S)
+        token = create_token(key=str(request.auth), life_s=life_s, by=actor_of(request), now=moment())
+        return Response({"access_token": token, "token_type": "Bearer", "expires_in": life_s}, status=201)
+
+
+# ----------------------------------------------------------------------------------------------------
+# API keys: list and delete. They are created and rotated in the console: a stolen key must not create its successor.
+
+
+class ApiKeyData(serializers.ModelSerializer[ApiKey]):
+    """An API key, without its secret."""
+
+    owner = serializers.CharField(source="user.username")
+    role = serializers.CharField(allow_blank=True, help_text="The role that limits the key; empty: no limit.")
+    scope = serializers.SerializerMethodField(help_text="The place that limits the key, as in the audit log; empty: no limit.")
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute; null if the key was never used.")
+    replaced_by = serializers.CharField(
+        source="rotated_to.key", allow_null=True, default=None, help_text="The key that has replaced this one."
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("key", "owner", "description", "role", "scope", "created_at", "expires_at", "last_used_at", "replaced_by")
+
+    def get_scope(self, row: ApiKey) -> str:
+        """Return the path of the place."""
+        return audit.path_of(row.node) if row.node is not None else ""
+
+
+class ApiKeyDataList(serializers.Serializer[Any]):
+    """API keys, newest first."""
+
+    data: Any = ApiKeyData(many=True)
+
+
+class ApiKeyListView(RestView):
+    """/api/v1/api-keys"""
+
+    @operation(
+        "listApiKeys",
+        summary="List API keys",
+        description="Keys of the owner of this API key, and of service accounts that the owner manages. A limited API key "
+        "lists itself only.",
+        responses={200: ApiKeyDataList},
+        tag=ADDITIONS,
+    )
+    def get(self, request: Request) -> Response:
+        """Return the keys that the actor may see."""
+        return Response({"data": ApiKeyData(list_api_keys(by=actor_of(request)), many=True).data})
+
+
+class ApiKeyView(RestView):
+    """/api/v1/api-keys/{api_key}"""
+
+    @operation(
+        "deleteApiKey",
+        summary="Delete an API key",
+        description="The key and its bearer tokens are rejected from then on. A limited API key deletes itself only.",
+        responses={204: "The API key was deleted."},
+        tag=ADDITIONS,
+    )
+    def delete(self, request: Request, api_key: str) -> Response:
+        """Delete a key."""
+        by = actor_of(request)
+        found = next((row for row in list_api_keys(by=by) if row.key == api_key), None)
+        if found is None:
+            raise NotFoundError(f"API key '{api_key}' does not exist.", code="UNKNOWN_API_KEY")
+        delete_api_key(api_key=found, by=by, now=moment())
+        return Response(status=204)

@@ -1,0 +1,281 @@
+"""Users, service accounts, invitations and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import Permission, account_actions, can
+from console.access import actions as access_actions
+from console.access import queries as access_queries
+from console.access.credentials import UserNameField
+from console.access.pages import access_context
+from console.access.presenters import account_row, binding_row
+from console.actors import Actor
+from console.errors import ConsoleError
+from console.models import Organization, UserGroup
+from console.web.forms import ConsoleForm
+from console.web.lists import page_from
+from console.web.numbers import moment
+from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
+
+_NAME = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+
+
+class _InOrganizationForm(ConsoleForm):
+    """A name and one of the organizations whose users the user manages."""
+
+    name = forms.CharField(label="Name", max_length=150, widget=forms.TextInput(attrs=_NAME))
+    organization = forms.ChoiceField(label="Organization")
+
+    def __init__(self, *args: Any, organizations: list[Organization], **kwargs: Any) -> None:
+        """Offer the organizations."""
+        super().__init__(*args, **kwargs)
+        self._organizations = {str(organization.pk): organization for organization in organizations}
+        choices = [(key, organization.name) for key, organization in self._organizations.items()]
+        self.fields["organization"].choices = choices  # type: ignore[attr-defined]
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the values as keywords of the action."""
+        values = dict(self.cleaned_data)
+        return {**values, "organization": self._organizations[values["organization"]]}
+
+
+class InvitationForm(_InOrganizationForm):
+    """A user to invite."""
+
+
+class ServiceAccountForm(_InOrganizationForm):
+    """A service account to create."""
+
+    description = forms.CharField(label="Description", required=False, max_length=200)
+
+
+class GroupForm(_InOrganizationForm):
+    """A group to create."""
+
+    description = forms.CharField(label="Description", required=False, max_length=200)
+    external_name = forms.CharField(
+        label="Group of the identity provider",
+        required=False,
+        max_length=255,
+        help_text="Its members become members of this group when they sign in. Administrators of the installation only.",
+    )
+
+
+class MemberForm(ConsoleForm):
+    """A user to add to a group."""
+
+    user = UserNameField(label="User", suggestions="user-names")
+
+
+@page("access")
+@require_GET
+def users(request: HttpRequest) -> HttpResponse:
+    """List the users and service accounts of the organizations whose access the user may view."""
+    by, now = actor_of(request), timezone.now()
+    query = request.GET.get("q", "").strip()
+    found = access_queries.list_accounts(by=by)
+    shown, pager = page_from(request, found.filter(username__icontains=query) if query else found)
+    managed = access_queries.managed_organizations(by=by)
+    rows = [account_row(user, now=now, manageable=_manages(user, managed, by=by)) for user in shown]
+    context = {"rows": rows, "pager": pager, "query": query, "may_manage": bool(managed)}
+    return reply(request, "access/users.html", access_context("users") | context)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def invite(request: HttpRequest) -> HttpResponse:
+    """Invite a user and show the invitation link once."""
+    by, now = actor_of(request), timezone.now()
+    form = InvitationForm(request.POST or None, organizations=_managed(by))
+    context = access_context("users", last="Invite user") | {"form": form, "title": "Invite user", "kind": "user"}
+    if request.method == "GET" or not form.is_valid():
+        return reply(request, "access/new_account.html", context, status=200 if request.method == "GET" else 422)
+    try:
+        user, token = account_actions.invite_user(**form.keywords(), by=by, now=now)
+    except ConsoleError as error:
+        return _refused(request, context, form, error)
+    return _invitation_page(request, user, token)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def new_service_account(request: HttpRequest) -> HttpResponse:
+    """Create a service account."""
+    by, now = actor_of(request), timezone.now()
+    form = ServiceAccountForm(request.POST or None, organizations=_managed(by))
+    title = "Create service account"
+    context = access_context("users", last=title) | {"form": form, "title": title, "kind": "service"}
+    if request.method == "GET" or not form.is_valid():
+        return reply(request, "access/new_account.html", context, status=200 if request.method == "GET" else 422)
+    try:
+        user = account_actions.create_service_account(**form.keywords(), by=by, now=now)
+    except ConsoleError as error:
+        return _refused(request, context, form, error)
+    message = f"Service account {user.get_username()} created. Grant it a role, then create an API key for it."
+    return done(request, reverse("pages:users"), message)
+
+
+# Verb of the URL -> title of the confirmation, what it changes, action, message afterwards.
+_VERBS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "deactivate": (
+        "Deactivate",
+        "The user's sessions end immediately, and API keys and tokens are rejected. Roles and API keys are kept.",
+        account_actions.deactivate_user,
+        "deactivated",
+    ),
+    "activate": (
+        "Activate",
+        "The user can sign in again, with the roles and API keys of before.",
+        account_actions.activate_user,
+        "activated",
+    ),
+    "cancel": (
+        "Cancel the invitation of",
+        "The invitation link stops working. A user who has never signed in is deleted with all roles.",
+        account_actions.cancel_invitation,
+        "no longer invited",
+    ),
+    "renew": (
+        "Create an invitation link for",
+        "The link sets a new password, so its holder can sign in as this user. Links created before stop working.",
+        account_actions.renew_invitation,
+        "",
+    ),
+}
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def change_account(request: HttpRequest, user_id: int, verb: str) -> HttpResponse:
+    """Show the confirmation; deactivate or activate a user, cancel or renew an invitation."""
+    by, now = actor_of(request), timezone.now()
+    if verb not in _VERBS:
+        raise Http404
+    title, effect, action, past = _VERBS[verb]
+    user = get_object_or_404(access_queries.list_accounts(by=by), pk=user_id)
+    if request.method == "GET":
+        context = access_context("users", last=title) | {"row": account_row(user, now=now, manageable=True)}
+        values = {"title": title, "effect": effect, "dangerous": verb in ("deactivate", "cancel")}
+        return reply(request, "access/change_account.html", context | values)
+    result = action(user=user, by=by, now=now)
+    if verb == "renew":
+        return _invitation_page(request, user, result)
+    return done(request, reverse("pages:users"), f"{user.get_username()} is {past}.")
+
+
+@page("access")
+@require_GET
+def groups(request: HttpRequest) -> HttpResponse:
+    """List groups."""
+    by = actor_of(request)
+    shown, pager = page_from(request, access_queries.list_groups(by=by))
+    context = {"groups": shown, "pager": pager, "may_manage": bool(access_queries.managed_organizations(by=by))}
+    return reply(request, "access/groups.html", access_context("groups") | context)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def new_group(request: HttpRequest) -> HttpResponse:
+    """Create a group."""
+    by, now = actor_of(request), timezone.now()
+    form = GroupForm(request.POST or None, organizations=_managed(by))
+    context = access_context("groups", last="Create group") | {"form": form, "title": "Create group", "kind": "group"}
+    if request.method == "GET" or not form.is_valid():
+        return reply(request, "access/new_account.html", context, status=200 if request.method == "GET" else 422)
+    try:
+        group = access_actions.create_group(**form.keywords(), by=by, now=now)
+    except ConsoleError as error:
+        return _refused(request, context, form, error)
+    message = f"Group {group.name} created. Add members, and grant roles to it."
+    return done(request, reverse("pages:group", args=(group.pk,)), message)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def group(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Show the members and roles of a group; add a member."""
+    by = actor_of(request)
+    found = get_object_or_404(access_queries.list_groups(by=by), pk=group_id)
+    form = MemberForm(request.POST or None)
+    if request.method == "GET":
+        return _group_page(request, found, form)
+    if not form.is_valid():
+        return _group_page(request, found, form, status=422)
+    user = form.cleaned_data["user"]
+    access_actions.add_member(group=found, user=user, by=by, now=timezone.now())
+    return done(request, reverse("pages:group", args=(found.pk,)), f"{user.get_username()} is a member of {found.name}.")
+
+
+@page("access")
+@require_POST
+def remove_member(request: HttpRequest, group_id: int, user_id: int) -> HttpResponse:
+    """Remove a member from a group."""
+    by = actor_of(request)
+    found = get_object_or_404(access_queries.list_groups(by=by), pk=group_id)
+    user = get_object_or_404(User.objects.filter(memberships__group=found), pk=user_id)
+    access_actions.remove_member(group=found, user=user, by=by, now=timezone.now())
+    message = f"{user.get_username()} is no longer a member of {found.name}."
+    return done(request, reverse("pages:group", args=(found.pk,)), message)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def delete_group(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Show the confirmation; delete a group with its role bindings."""
+    by = actor_of(request)
+    found = get_object_or_404(access_queries.list_groups(by=by), pk=group_id)
+    if request.method == "GET":
+        return reply(request, "access/delete_group.html", access_context("groups", last="Delete group") | {"group": found})
+    name = found.name
+    access_actions.delete_group(group=found, by=by, now=timezone.now())
+    return done(request, reverse("pages:groups"), f"Group {name} deleted with its role bindings.")
+
+
+def _group_page(request: HttpRequest, group: UserGroup, form: MemberForm, *, status: int = 200) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    members = access_queries.members_of(group)
+    bindings = group.role_bindings.select_related("group", "organization", "environment__organization")
+    bindings = bindings.select_related("cluster__environment__organization")
+    context = {
+        "group": group,
+        "form": form,
+        "members": [{"user": member.user, "member": member, "added": moment(member.added_at, now=now)} for member in members],
+        "rows": [binding_row(binding, now=now, removable=False) for binding in bindings],
+        "may_manage": can(by, Permission.MANAGE_USERS, organization=group.organization),
+        "names": access_queries.known_user_names(by=by),
+    }
+    return reply(request, "access/group.html", access_context("groups", last=group.name) | context, status=status)
+
+
+def _invitation_page(request: HttpRequest, user: User, token: str) -> HttpResponse:
+    link = request.build_absolute_uri(reverse("pages:invitation", args=(token,)))
+    context = {"name": user.get_username(), "link": link, "days": account_actions.INVITATION_LIFE.days}
+    return reply(request, "access/invited.html", access_context("users", last="Invitation link") | context, status=201)
+
+
+def _refused(request: HttpRequest, context: dict[str, Any], form: ConsoleForm, error: ConsoleError) -> HttpResponse:
+    if error.kind == "denied" and error.field is None:
+        raise error
+    problem = {} if form.refuse(error) else problem_of(error)
+    return reply(request, "access/new_account.html", context | {"problem": problem}, status=status_of(error))
+
+
+def _managed(by: Actor) -> list[Organization]:
+    return access_queries.managed_organizations(by=by)
+
+
+def _manages(user: User, managed: list[Organization], *, by: Actor) -> bool:
+    if by.may_do_all:
+        return True
+    account = getattr(user, "account", None)
+    return account is not None and account.organization in managed and not (user.is_superuser or user.is_staff)

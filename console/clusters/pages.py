@@ -1,0 +1,419 @@
+"""The Environments and Topics sections, namespaces of a cluster, and the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import Permission, can, check_permission, cluster_names
+from console.actors import Actor
+from console.clusters import actions as cluster_actions
+from console.clusters import queries as cluster_queries
+from console.clusters.presenters import cluster_row, leader_prefix, namespace_row
+from console.clusters.queries import TopicOfCluster, cluster_topics, find, with_mirrors
+from console.errors import ConsoleError, InvalidInputError
+from console.links import checks as link_checks
+from console.links import queries as link_queries
+from console.links.form_presenters import checklist
+from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
+from console.links.queries import LinkSummary
+from console.mirrors import page_queries
+from console.mirrors.presenters import mirror_row
+from console.models import Cluster, ClusterLink, Environment, Namespace
+from console.models.links import LinkMode
+from console.web import numbers
+from console.web.badges import link_look, mirror_look
+from console.web.forms import ConnectionForm
+from console.web.health import HealthView, cluster_health_view, severity
+from console.web.lists import PAGE_SIZE, page_from, pager, start_of
+from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
+
+# ----------------------------------------------------------------------------------------------------
+# The Environments section: environments, their clusters and links, and the registration of clusters.
+
+
+TOPICS_SHOWN = 200
+
+
+@page("environments")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """Show the environments as cards, or all links in the Cluster links tab."""
+    by, now = actor_of(request), timezone.now()
+    links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
+    clusters = cluster_queries.list_clusters(by=by)
+    tab = "links" if request.GET.get("tab") == "links" else "environments"
+    context = {
+        "tab": tab,
+        "tabs": [
+            Tab(label="Environments", url=reverse("pages:environments"), current=tab == "environments"),
+            Tab(label="Cluster links", url=reverse("pages:environments", query={"tab": "links"}), current=tab == "links"),
+        ],
+        "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
+        "rows": worst_first(links),
+        "clusters_known": bool(clusters),
+        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
+        "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
+    }
+    return reply(request, "environments/list.html", context)
+
+
+@page("environments")
+@require_GET
+def detail(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show the clusters and links of an environment."""
+    by, now = actor_of(request), timezone.now()
+    environment = cluster_queries.get_environment(slug=slug, by=by)
+    clusters = cluster_queries.list_clusters(by=by, environment=environment)
+    summaries = link_queries.list_links(by=by, environment=environment)
+    context = {
+        "environment": {"name": environment.name, "slug": environment.slug},
+        "environment_name": environment.name,
+        "clusters": [
+            {"row": cluster_row(cluster, now=now), "health": _cluster_health(cluster, summaries)} for cluster in clusters
+        ],
+        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
+        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
+        "clusters_known": bool(clusters),
+        "crumbs": [Crumb(label="Environments", url=reverse("pages:environments")), Crumb(label=environment.name)],
+    }
+    return reply(request, "environments/detail.html", context)
+
+
+class RegisterForm(ConnectionForm):
+    """Name and connection of a cluster."""
+
+    name = forms.CharField(label="Cluster name", max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    field_order = ("name",)
+
+
+@page("environments")
+@sensitive_post_parameters("password", "key_pem", "key_password")
+@require_http_methods(["GET", "POST"])
+def register(request: HttpRequest, slug: str) -> HttpResponse:
+    """Test the connection to a cluster, or register it."""
+    by = actor_of(request)
+    environment = cluster_queries.get_environment(slug=slug, by=by)
+    check_permission(by, Permission.MANAGE_CLUSTER, environment=environment)
+    form = RegisterForm(request.POST or None)
+    if request.method == "GET":
+        return _register_form(request, environment, form)
+    if not form.is_valid():
+        return _register_form(request, environment, form, status=422)
+    try:
+        if request.POST.get("intent") == "test":
+            checks = link_checks.check_properties(form.properties(), by=by)
+            return _register_form(request, environment, form, checklist=checklist(checks, now=timezone.now()))
+        cluster = cluster_actions.register_cluster(
+            environment=environment,
+            name=form.cleaned_data["name"],
+            properties=form.properties(),
+            by=by,
+            now=timezone.now(),
+        )
+    except ConsoleError as error:
+        problem = {} if form.refuse(error) else problem_of(error)
+        return _register_form(request, environment, form, problem=problem, status=status_of(error))
+    return done(request, cluster.get_absolute_url(), f"Cluster {cluster.name} registered.")
+
+
+@page("environments")
+@require_GET
+def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Show a cluster with its links and its topics as of the last probe."""
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))
+    return _show_cluster(request, found)
+
+
+@page("environments")
+@require_POST
+def check(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Test the connection with the registered properties, and show the checklist on the page of the cluster."""
+    by, now = actor_of(request), timezone.now()
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    try:
+        checks = link_checks.check_registered(cluster=found, by=by)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _show_cluster(request, found, problem=problem_of(error), status=status_of(error))
+    return _show_cluster(request, found, checklist=checklist(checks, now=now))
+
+
+def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
+    summaries = link_queries.list_links(by=by, cluster_id=found.cluster_id)
+    context = {
+        "cluster": cluster_row(found, now=now),
+        "environment_name": environment.name,
+        "health": _cluster_health(found, summaries),
+        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "may_see_all": may_see_all,
+        **(_topics(found) if may_see_all else {}),
+        "clusters_known": True,
+        "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
+        "crumbs": [
+            Crumb(label="Environments", url=reverse("pages:environments")),
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
+            Crumb(label=found.name),
+        ],
+    }
+    return reply(request, "environments/cluster.html", context | more, status=status)
+
+
+@page("environments")
+@require_POST
+def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Request a new probe of the cluster."""
+    by = actor_of(request)
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
+    return done(request, found.get_absolute_url(), "Refresh of the cluster requested.")
+
+
+def _topics(cluster: Cluster) -> dict[str, object]:
+    """Return the topics of the cluster as of the last probe, and the number of those that are not listed."""
+    topics = cluster_queries.listed_topics(cluster)
+    shown = [
+        {"name": topic.name, "partitions": topic.partitions, "retention": numbers.retention(topic.retention_ms)}
+        for topic in topics[:TOPICS_SHOWN]
+    ]
+    return {"topics": shown, "more_topics": topics.count() - TOPICS_SHOWN if len(shown) == TOPICS_SHOWN else 0}
+
+
+def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> dict[str, object]:
+    own_clusters = [cluster for cluster in clusters if cluster.environment_id == environment.pk]
+    own_links = [row for row in links if row.environment == environment.pk]
+    return {
+        "name": environment.name,
+        "organization": environment.organization.name,
+        "url": environment.get_absolute_url(),
+        "clusters": len(own_clusters),
+        "links": len(own_links),
+        "mirrors": sum(row.mirrors for row in own_links),
+        "attention": sum(row.attention for row in own_links),
+        "worst": _worst_of(own_clusters, own_links),
+    }
+
+
+def _cluster_health(cluster: Cluster, summaries: Sequence[LinkSummary]) -> HealthView:
+    """Return the health of a cluster: that of its last check, or of the worst link to it."""
+    return cluster_health_view(
+        [(summary.link.name, summary.health) for summary in summaries if summary.link.destination_id == cluster.pk],
+        reachable=None if cluster.probed_at is None and not cluster.error_code else not cluster.error_code,
+    )
+
+
+def _worst_of(clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> tuple[str, HealthView] | None:
+    """Return the name and the health of the worst link or cluster of an environment; None if it has neither."""
+    named = [(row.name, row.health) for row in links] + [(cluster.name, _cluster_health(cluster, ())) for cluster in clusters]
+    return min(named, key=lambda pair: severity(pair[1]), default=None)
+
+
+def _register_form(
+    request: HttpRequest, environment: Environment, form: RegisterForm, *, status: int = 200, **more: object
+) -> HttpResponse:
+    url = environment.get_absolute_url()
+    context = {
+        "form": form,
+        "environment_name": environment.name,
+        "cancel": url,
+        "crumbs": [Crumb(label=environment.name, url=url), Crumb(label="Register cluster")],
+    }
+    return reply(request, "environments/register.html", context | more, status=status)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The namespaces of a cluster: list, create, reserve, attach to a link, detach, delete.
+
+
+@page("environments")
+@require_http_methods(["GET", "POST"])
+def namespaces(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Show the namespaces; perform the submitted action and show them again."""
+    by = actor_of(request)
+    cluster = cluster_queries.get_whole_cluster(cluster_id=cluster_id, by=by)
+    if request.method == "GET":
+        return _show(request, cluster)
+    try:
+        message = _act(request, cluster, by=by)
+    except ConsoleError as error:
+        if error.kind in {"denied", "not_found"}:
+            raise
+        return _show(
+            request, cluster, status=status_of(error), problem=problem_of(error), prefix=request.POST.get("prefix", "")
+        )
+    return done(request, reverse("pages:cluster-namespaces", args=(cluster.cluster_id,)), message)
+
+
+def _act(request: HttpRequest, cluster: Cluster, *, by: Actor) -> str:
+    """Perform the action of the submitted button; return the message for the user."""
+    intent, now = request.POST.get("intent", ""), timezone.now()
+    if intent == "create":
+        prefix, reserved = request.POST.get("prefix", "").strip(), bool(request.POST.get("reserved"))
+        namespace = cluster_actions.create_namespace(cluster=cluster, prefix=prefix, reserved=reserved, by=by, now=now)
+        return f"Namespace {namespace} created."
+    namespace = _namespace(request, cluster)
+    if intent == "attach":
+        link = link_queries.get_link(cluster_id=cluster.cluster_id, name=request.POST.get("link", ""), by=by)
+        cluster_actions.attach(namespace=namespace, link=link, leader_prefix=leader_prefix(namespace, link), by=by, now=now)
+        return f"Namespace {namespace} attached to link {link.name}."
+    if intent == "detach":
+        cluster_actions.detach(namespace=namespace, by=by, now=now)
+        return f"Namespace {namespace} detached from its link. It remains reserved."
+    if intent == "delete":
+        cluster_actions.delete_namespace(namespace=namespace, by=by, now=now)
+        return f"Namespace {namespace} is being deleted. Its topics are not deleted."
+    reserved = intent == "reserve"
+    cluster_actions.reserve(namespace=namespace, reserved=reserved, by=by, now=now)
+    return f"Namespace {namespace} reserved." if reserved else f"Reservation of namespace {namespace} removed."
+
+
+def _namespace(request: HttpRequest, cluster: Cluster) -> Namespace:
+    number = request.POST.get("namespace", "")
+    if not number.isdecimal():
+        raise InvalidInputError("The request names no namespace.", field="namespace")
+    return cluster_queries.get_namespace(cluster=cluster, namespace_id=int(number[:18]))
+
+
+def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
+    by = actor_of(request)
+    environment = cluster.environment
+    links = list(ClusterLink.objects.filter(destination=cluster).exclude(mode=LinkMode.SOURCE))
+    url = cluster.get_absolute_url()
+    context = {
+        "cluster": {"name": cluster.name, "url": url},
+        "environment_name": environment.name,
+        "rows": [namespace_row(summary, links=links) for summary in cluster_queries.list_namespaces(cluster=cluster)],
+        "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster) and can(by, Permission.MANAGE_ACLS, cluster=cluster),
+        "crumbs": [
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
+            Crumb(label=cluster.name, url=url),
+            Crumb(label="Namespaces"),
+        ],
+    }
+    return reply(request, "environments/namespaces.html", context | more, status=status)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The Topics section: mirror topics of all links, topics of a cluster, and the search.
+
+
+MAX_RESULTS = 50
+SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
+
+
+@page("topics")
+@require_GET
+def topic_index(request: HttpRequest) -> HttpResponse:
+    """List the mirror topics of all links that the user may see."""
+    by, now = actor_of(request), timezone.now()
+    query = request.GET.get("q", "").strip()
+    found = page_queries.mirror_page(by=by, search=query, start=start_of(request), size=PAGE_SIZE)
+    context = {
+        "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
+        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
+        "query": query,
+    }
+    return reply(request, "topics/list.html", context)
+
+
+@page("environments")
+@require_GET
+def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """List the topics of a cluster as of the last check, with their mirror topics and sources."""
+    by, now, query = actor_of(request), timezone.now(), request.GET.get("q", "").strip()
+    cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    shown, where = page_from(request, cluster_topics(cluster=cluster, by=by, search=query))
+    names, environment = cluster_names(by), cluster.environment
+    context = {
+        "cluster": cluster_row(cluster, now=now),
+        "environment_name": environment.name,
+        "rows": [_topic_row(row, names) for row in with_mirrors(shown, cluster=cluster, by=by)],
+        "pager": where,
+        "query": query,
+        "crumbs": [
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
+            Crumb(label=cluster.name, url=cluster.get_absolute_url()),
+            Crumb(label="Topics"),
+        ],
+    }
+    return reply(request, "topics/of_cluster.html", context)
+
+
+@page("")
+@require_GET
+def search(request: HttpRequest) -> HttpResponse:
+    """Search links, mirror topics, clusters, topics, consumer groups and users by a part of the name."""
+    query = request.GET.get("q", "").strip()
+    found = find(query, by=actor_of(request), limit=MAX_RESULTS)
+    context = {
+        "query": query,
+        "found": found,
+        "links": [_link_row(link) for link in found.links],
+        "mirrors": [
+            row | {"url": _mirror_url(row), "look": mirror_look(row["state"], row["stop_reason"])} for row in found.mirrors
+        ],
+        "source_topics": [
+            row | {"url": reverse("pages:link-topic", args=(*_link_args(row), row["name"]))} for row in found.source_topics
+        ],
+        "topics": [
+            row | {"url": reverse("pages:cluster-topics", args=(row["listed_on"],), query={"q": row["name"]})}
+            for row in found.topics
+        ],
+        "groups": [
+            row | {"url": reverse("pages:link-groups", args=_link_args(row), query={"q": row["name"]})} for row in found.groups
+        ],
+    }
+    return reply(request, "search.html", context)
+
+
+def _link_row(link: ClusterLink) -> dict[str, Any]:
+    (source, _), (destination, _) = endpoints_of(link)
+    look = link_look(link.state)
+    return {"name": link.name, "url": link.get_absolute_url(), "source": source, "destination": destination, "look": look}
+
+
+def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
+    topic, mirror = row.topic, row.mirror_of
+    listed = [
+        {"name": source["name"], "cluster": source["destination_name"], "url": _mirror_url(source)}
+        for source in row.source_for[:SOURCE_FOR_SHOWN]
+    ]
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "retention": numbers.retention(topic.retention_ms),
+        "mirror_of": mirror
+        and {
+            "topic": mirror["source_topic"],
+            "cluster": names.get(mirror["source"], mirror["source"]),
+            "url": _mirror_url(mirror),
+        },
+        "is_unknown_mirror": topic.is_mirror and mirror is None,
+        "source_for": listed,
+        "more": len(row.source_for) - len(listed),
+    }
+
+
+def _mirror_url(row: Mapping[str, Any]) -> str:
+    return reverse("pages:mirror", args=(*_link_args(row), row["name"]))
+
+
+def _link_args(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the arguments of the URL patterns of a link's pages, from a row of a query."""
+    return (row["destination"], row["link_name"])
+
+
+def _link(link: ClusterLink) -> dict[str, str]:
+    cluster = link.destination
+    return {"name": link.name, "cluster_id": cluster.cluster_id, "url": link.get_absolute_url(), "destination": cluster.name}

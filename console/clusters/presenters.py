@@ -1,0 +1,178 @@
+"""View models of a registered cluster, of a connection test and of namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from django.urls import reverse
+
+from console.web import numbers
+from console.web.badges import Badge, Family, cluster_look
+from console.web.errors import ErrorNote, error_note
+from console.web.numbers import Moment, moment
+from linkengine.domain.names import ReplicationState
+
+if TYPE_CHECKING:
+    from console.clusters.queries import NamespaceSummary
+    from console.models import Cluster, ClusterLink, Namespace
+
+
+# ----------------------------------------------------------------------------------------------------
+# View model of a registered cluster.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRow:
+    """A registered cluster."""
+
+    name: str
+    cluster_id: str
+    url: str
+    bootstrap_servers: str
+    look: Badge
+    brokers: str
+    kafka_version: str
+    authorizer: str
+    probed: Moment | None
+    note: ErrorNote | None
+
+
+def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
+    """Create the row of a cluster, as of its last probe."""
+    return ClusterRow(
+        name=cluster.name,
+        cluster_id=cluster.cluster_id,
+        url=cluster.get_absolute_url(),
+        bootstrap_servers=cluster.bootstrap_servers,
+        look=cluster_look(probed=cluster.probed_at is not None, error_code=cluster.error_code),
+        brokers=numbers.count(cluster.brokers),
+        kafka_version=cluster.kafka_version or "unknown",
+        authorizer=_authorizer(enabled=cluster.has_authorizer),
+        probed=moment(cluster.probed_at, now=now),
+        note=error_note(cluster.error_code, cluster.error_message, now=now),
+    )
+
+
+def _authorizer(*, enabled: bool) -> str:
+    return "enabled: mirror topics can be read-only" if enabled else "disabled: writes to mirror topics cannot be denied"
+
+
+# ----------------------------------------------------------------------------------------------------
+# View models of the namespaces of a cluster: replication state, topic creation and possible actions.
+
+
+_NOT_ATTACHED = Badge(
+    code="DISCONNECTED",
+    label="Not attached",
+    icon="pause-circle-fill",
+    family=Family.IDLE,
+    meaning="The namespace is not attached to a link.",
+)
+NAMED = 5  # topics without a mirror that are listed
+REPLICATION_LOOKS: Mapping[ReplicationState, Badge] = MappingProxyType(
+    {
+        ReplicationState.DISCONNECTED: Badge(
+            code="DISCONNECTED",
+            label="Disconnected",
+            icon="plug-fill",
+            family=Family.WARN,
+            meaning="The link or one of its mirror topics is no longer updated.",
+            next_step="See the link's page for the reason.",
+        ),
+        ReplicationState.CATCHING_UP: Badge(
+            code="CATCHING_UP",
+            label="Catching up",
+            icon="arrow-repeat",
+            family=Family.BUSY,
+            meaning="A topic is not mirrored yet, lags more than 10 seconds, or its lag is unknown.",
+            next_step="Mirror the missing topics, or include them in the link's auto-create filters.",
+        ),
+        ReplicationState.FOLLOWING: Badge(
+            code="FOLLOWING",
+            label="Following",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="All topics lag a few seconds at most.",
+        ),
+        ReplicationState.IN_SYNC: Badge(
+            code="IN_SYNC",
+            label="In sync",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="All topics of the source namespace are mirrored and in sync.",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceRow:
+    """A namespace."""
+
+    key: int
+    name: str
+    look: Badge
+    link: str
+    link_url: str
+    leader: str  # the namespace on the source
+    mirrors: int
+    unmirrored: str  # topics of the source namespace without a mirror
+    reserved: bool
+    deleting: bool
+    attached: bool
+    guard: str  # who may create topics, and whether the cluster enforces it
+    guard_problem: str
+    candidates: list[str]  # links that it can be attached to
+
+
+def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) -> NamespaceRow:
+    """Create the row of a namespace. ``links`` are the links to its cluster."""
+    namespace = summary.namespace
+    return NamespaceRow(
+        key=namespace.pk,
+        name=str(namespace),
+        look=REPLICATION_LOOKS[summary.state] if namespace.link else _NOT_ATTACHED,
+        link=namespace.link.name if namespace.link else "",
+        link_url=reverse("pages:link", args=(namespace.cluster.cluster_id, namespace.link.name)) if namespace.link else "",
+        leader=f"{namespace.leader_prefix}*" if namespace.link else "",
+        mirrors=summary.mirrors,
+        unmirrored=_unmirrored(summary),
+        reserved=namespace.reserved,
+        deleting=namespace.deletion_requested_at is not None,
+        attached=namespace.link_id is not None,
+        guard=_guard(namespace),
+        guard_problem=namespace.guard_problem,
+        candidates=[
+            link.name for link in links if namespace.prefix.startswith(link.prefix) and link.deletion_requested_at is None
+        ],
+    )
+
+
+def _unmirrored(summary: NamespaceSummary) -> str:
+    if not summary.namespace.link:
+        return ""
+    if summary.unmirrored is None:
+        return "The source topics could not be listed recently."
+    rest = len(summary.unmirrored) - NAMED
+    names = ", ".join(summary.unmirrored[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"Not mirrored: {names}." if names else ""
+
+
+def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:
+    """Return the prefix of the namespace on the link's source: without the prefix that the link adds."""
+    return namespace.prefix.removeprefix(link.prefix)
+
+
+def _guard(namespace: Namespace) -> str:
+    if namespace.deletion_requested_at is not None:
+        return "Being deleted: the DENY rule on the cluster is being removed."
+    if not namespace.reserved:
+        return "Not restricted."
+    owner = "Only by its link" if namespace.link_id else "Not possible through this console"
+    if namespace.guarded is None:
+        return f"{owner}; the cluster does not enforce it yet."
+    return f"{owner}; enforced by the cluster." if namespace.guarded else f"{owner}; not enforced by the cluster."

@@ -1,0 +1,264 @@
+"""View models of a cluster link that is being created: steps, summary, configs, and what its filters match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from django.urls import reverse
+
+from console.links.draft_queries import KEEP_DRAFTS
+from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
+from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
+from console.web import numbers
+from console.web.numbers import Moment, moment
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+
+if TYPE_CHECKING:
+    from console.links.draft_queries import FilterCounts
+    from console.models import LinkDraft
+
+
+# ----------------------------------------------------------------------------------------------------
+# The purposes of a link to choose from when it is created. Each turns on what Confluent's console recommends for it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A purpose, and the switches that it turns on."""
+
+    key: str
+    title: str
+    hint: str
+    auto_create: bool = False
+    add_prefix: bool = False
+    sync_offsets: bool = False
+    sync_acls: bool = False
+
+    def switches(self) -> dict[str, bool]:
+        """Return the fields of the draft that the preset sets."""
+        return {
+            "auto_create": self.auto_create,
+            "add_prefix": self.add_prefix,
+            "sync_offsets": self.sync_offsets,
+            "sync_acls": self.sync_acls,
+        }
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        preset.key: preset
+        for preset in (
+            Preset(
+                key="migrate",
+                title="Migrate",
+                hint="Move topics and consumer groups to another cluster. Turns on auto-create and consumer offset sync.",
+                auto_create=True,
+                sync_offsets=True,
+            ),
+            Preset(
+                key="recovery",
+                title="Disaster recovery",
+                hint="Keep a copy to fail over to. Turns on auto-create, consumer offset sync and ACL sync.",
+                auto_create=True,
+                sync_offsets=True,
+                sync_acls=True,
+            ),
+            Preset(
+                key="share",
+                title="Share data",
+                hint="Make topics readable on another team's cluster. Turns on auto-create and a prefix.",
+                auto_create=True,
+                add_prefix=True,
+            ),
+            Preset(
+                key="aggregate",
+                title="Aggregate",
+                hint="Collect topics of several clusters on one. Turns on a prefix; add mirror topics by name.",
+                add_prefix=True,
+            ),
+            Preset(key="custom", title="Custom", hint="Turns nothing on. Choose everything in step 3."),
+        )
+    }
+)
+
+
+# ----------------------------------------------------------------------------------------------------
+
+
+SOURCE, DESTINATION, CONFIGURATION, REVIEW = "source", "destination", "configuration", "review"
+STEPS = (SOURCE, DESTINATION, CONFIGURATION, REVIEW)
+HIDDEN = "hidden"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """A step with its address."""
+
+    key: str
+    number: int
+    label: str
+    url: str
+    current: bool
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftRow:
+    """A draft to continue."""
+
+    title: str
+    detail: str
+    url: str
+    discard_url: str
+    changed: Moment | None
+    expires: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewRow:
+    """What the filters of one kind match."""
+
+    title: str
+    sentence: str
+    names: Sequence[str]
+    more: str
+    problems: Sequence[str]
+
+
+def direction_of(values: DraftValues) -> Direction:
+    """Return the direction of a draft."""
+    return DIRECTIONS.get(values.direction, RECEIVE)
+
+
+def side_of(step: str, direction: Direction) -> str:
+    """Return the side, own or other, that a step asks for: the step "source" comes first."""
+    return OWN_SIDE if (step == SOURCE) == direction.own_first else OTHER_SIDE
+
+
+def step_of(part: str, direction: Direction) -> str:
+    """Return the step that asks for a part of the draft: "own", "other" or "configuration"."""
+    if part in (OWN_SIDE, OTHER_SIDE):
+        return SOURCE if side_of(SOURCE, direction) == part else DESTINATION
+    return part or REVIEW
+
+
+def steps_of(values: DraftValues) -> tuple[str, ...]:
+    """Return the steps of a draft. The source side of a link has no configuration."""
+    return STEPS if values.has_mirrors else (SOURCE, DESTINATION, REVIEW)
+
+
+def step_views(draft_id: int, values: DraftValues, *, current: str) -> list[StepView]:
+    """Return the steps for the page."""
+    direction = direction_of(values)
+    labels = {CONFIGURATION: "Configuration", REVIEW: "Review and create"}
+    done = {OWN_SIDE: bool(values.own), OTHER_SIDE: values.knows_other}
+    views = []
+    for number, key in enumerate(steps_of(values), start=1):
+        side = side_of(key, direction) if key in (SOURCE, DESTINATION) else ""
+        views.append(
+            StepView(
+                key=key,
+                number=number,
+                label=labels.get(key) or (direction.own if side == OWN_SIDE else direction.other),
+                url=step_url(draft_id, key),
+                current=key == current,
+                done=done.get(side, False),
+            )
+        )
+    return views
+
+
+def step_url(draft_id: int, step: str) -> str:
+    """Return the URL of a step."""
+    return reverse("pages:new-link-step", args=(draft_id, step))
+
+
+def neighbour(values: DraftValues, step: str, *, back: bool = False) -> str:
+    """Return the next or the previous step; the step itself at the end."""
+    steps = steps_of(values)
+    place = steps.index(step) + (-1 if back else 1)
+    return steps[min(max(place, 0), len(steps) - 1)]
+
+
+def draft_row(draft: LinkDraft, names: Mapping[str, str], *, now: datetime) -> DraftRow:
+    """Return the row of a draft. ``names`` are those of the clusters that the user may see, by id."""
+    values = values_of(draft)
+    places = [places_of(values, names)] if values.own or values.knows_other else []
+    return DraftRow(
+        title=values.name or "Unnamed link",
+        detail=", ".join([direction_of(values).title, *places]),
+        url=draft.get_absolute_url(),
+        discard_url=reverse("pages:new-link-discard", args=(draft.pk,)),
+        changed=moment(draft.updated_at, now=now),
+        expires=numbers.ago(draft.updated_at + KEEP_DRAFTS, now=now),
+    )
+
+
+def places_of(values: DraftValues, names: Mapping[str, str]) -> str:
+    """Return the two clusters in the direction of the records."""
+    own = names.get(values.own, values.own) or "not chosen"
+    other = other_name(values, names)
+    return f"{own} to {other}" if values.link_mode == "SOURCE" else f"{other} to {own}"
+
+
+def other_name(values: DraftValues, names: Mapping[str, str]) -> str:
+    """Return the name of the other cluster: its registered name, its servers, or its id."""
+    if values.has_own_connection:
+        return values.connection.get("bootstrap.servers", "") or "not chosen"
+    return names.get(values.other, values.other) or "not chosen"
+
+
+def summary_rows(values: DraftValues, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what is created, as pairs of label and value."""
+    direction = direction_of(values)
+    own = (direction.own, names.get(values.own, values.own) or "not chosen")
+    other = (direction.other, other_name(values, names))
+    clusters = [own, other] if direction.own_first else [other, own]
+    rows = [("Direction", direction.title), *clusters, ("Connection", _connection_words(values))]
+    if not values.has_mirrors:
+        return rows
+    return [
+        *rows,
+        ("Purpose", PRESETS[values.preset].title if values.preset in PRESETS else "Custom"),
+        ("Auto-create mirror topics", _on(values.auto_create)),
+        ("Prefix", values.prefix if values.add_prefix else "none"),
+        ("Sync consumer offsets", _on(values.sync_offsets)),
+        ("Sync ACLs", _on(values.sync_acls)),
+    ]
+
+
+def config_rows(values: DraftValues) -> list[tuple[str, str]]:
+    """Return the configs that differ from their defaults, sensitive values hidden."""
+    return [
+        (name, HIDDEN if LINK_CONFIGS[name].sensitive and value else value or "")
+        for name, value in sorted(values.configs().items())
+    ]
+
+
+def preview_row(title: str, noun: str, counts: FilterCounts, *, verb: str) -> PreviewRow:
+    """Return the sentence of a preview, for example "Synced: 12 of 14 consumer groups. Not included: 2 excluded."."""
+    if counts.total is None:
+        sentence = f"Unknown. {counts.reason}"
+        return PreviewRow(title=title, sentence=sentence, names=(), more="", problems=())
+    least = "at least " if counts.at_least else ""
+    of = f"{verb} {least}{numbers.count(counts.matched)} of {numbers.plural(counts.total, noun)}"
+    left_out = ", ".join(f"{numbers.count(number)} {reason}" for reason, number in counts.left_out)
+    sentence = f"{of}. Not included: {left_out}." if left_out else f"{of}."
+    incomplete = f" The list is incomplete: {counts.reason}" if counts.reason else ""
+    more = f"and {numbers.count(counts.more_names)} more" if counts.more_names else ""
+    return PreviewRow(title=title, sentence=sentence + incomplete, names=counts.names, more=more, problems=counts.problems)
+
+
+def _on(value: bool) -> str:  # noqa: FBT001 - the value itself
+    return "on" if value else "off"
+
+
+def _connection_words(values: DraftValues) -> str:
+    if not values.has_own_connection:
+        return "registered address and credentials"
+    mechanism = values.connection.get("sasl.mechanism", "")
+    return " ".join(filter(None, (values.connection.get("security.protocol", ""), mechanism, "with its own credentials")))

@@ -1,0 +1,270 @@
+"""View models of consumer groups and ACLs of a link, with the display of each status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from console.models import ClampedOffset, GroupOffset, SyncedAcl, SyncedGroup
+from console.web import numbers
+from console.web.badges import Badge, Family
+from console.web.numbers import Moment, moment
+from linkengine.domain.acls import AclStatus
+from linkengine.domain.groups import GroupStatus
+
+PARTITIONS_SHOWN = 20  # of each group; the REST API lists all
+NAME_SHOWN = 250  # characters; the REST API and the CSV file have the whole name
+_G, _A = GroupStatus, AclStatus
+
+
+def _look(code: str, label: str, icon: str, *, family: Family, words: tuple[str, str]) -> Badge:
+    return Badge(code=code, label=label, icon=icon, family=family, meaning=words[0], next_step=words[1])
+
+
+GROUP_LOOKS: Mapping[GroupStatus, Badge] = MappingProxyType(
+    {
+        GroupStatus(look.code): look
+        for look in (
+            _look(_G.SYNCED, "Synced", "check-circle-fill", family=Family.OK, words=("Its offsets are synced.", "")),
+            _look(
+                _G.PARTLY_SYNCED,
+                "Partly synced",
+                "circle-half",
+                family=Family.WARN,
+                words=("Some partitions are not synced.", "See the reason for the partitions and what to do."),
+            ),
+            _look(
+                _G.IN_USE,
+                "In use on destination",
+                "person-circle",
+                family=Family.WARN,
+                words=(
+                    "Consumers on the destination use this group.",
+                    "Exclude it in the filters when they have moved permanently.",
+                ),
+            ),
+            _look(
+                _G.FAILED,
+                "Failed",
+                "x-octagon-fill",
+                family=Family.BAD,
+                words=("Its offsets could not be read or written.", "Fix the cause. It is retried automatically."),
+            ),
+            _look(
+                _G.WAITING,
+                "Pending",
+                "hourglass-split",
+                family=Family.BUSY,
+                words=("It has not been synced yet.", "Wait for the next run."),
+            ),
+            _look(
+                _G.NO_MIRROR_TOPIC,
+                "No mirror topic",
+                "link-45deg",
+                family=Family.DONE,
+                words=("It reads no mirrored topic.", "Add mirror topics for the topics it reads."),
+            ),
+            _look(
+                _G.EXCLUDED,
+                "Excluded",
+                "stop-circle-fill",
+                family=Family.DONE,
+                words=("It does not match the filters.", "To include it, change consumer.offset.group.filters."),
+            ),
+            _look(
+                _G.UNSUPPORTED_TYPE,
+                "Unsupported type",
+                "info-circle",
+                family=Family.DONE,
+                words=("Offsets of this group type cannot be synced.", "The group starts without offsets on the destination."),
+            ),
+            _look(
+                _G.NOT_LISTED,
+                "Not listed",
+                "search",
+                family=Family.IDLE,
+                words=("The source no longer lists it.", "It is removed from this list after one day."),
+            ),
+        )
+    }
+)
+ACL_LOOKS: Mapping[AclStatus, Badge] = MappingProxyType(
+    {
+        AclStatus(look.code): look
+        for look in (
+            _look(
+                _A.CREATED,
+                "Synced",
+                "check-circle-fill",
+                family=Family.OK,
+                words=("Removed when the source removes it.", ""),
+            ),
+            _look(
+                _A.SHARED,
+                "Shared",
+                "collection",
+                family=Family.OK,
+                words=("Another link also syncs it.", "Removed when no source has it."),
+            ),
+            _look(
+                _A.ALREADY_THERE,
+                "Already exists",
+                "person-circle",
+                family=Family.IDLE,
+                words=("The destination had this ACL before.", "Never removed by the link. Remove it manually if not needed."),
+            ),
+            _look(
+                _A.OUT_OF_FILTER,
+                "No longer selected",
+                "stop-circle-fill",
+                family=Family.IDLE,
+                words=("It no longer matches the filters and was kept.", "Remove it manually if not needed."),
+            ),
+            _look(
+                _A.GUARD,
+                "Not synced",
+                "shield-lock",
+                family=Family.DONE,
+                words=("Same as the ACL that makes mirrors read-only.", "To deny writes after a promotion, add it manually."),
+            ),
+            _look(
+                _A.CAME_FROM_HERE,
+                "From this cluster",
+                "arrow-left-right",
+                family=Family.DONE,
+                words=("A link in the other direction created it.", "No action needed."),
+            ),
+            _look(
+                _A.UNSUPPORTED,
+                "Unsupported",
+                "info-circle",
+                family=Family.WARN,
+                words=("This kind of ACL cannot be synced.", "Create it manually on the destination."),
+            ),
+            _look(
+                _A.FAILED,
+                "Rejected",
+                "x-octagon-fill",
+                family=Family.BAD,
+                words=("The destination rejected it.", "Fix the cause. It is retried automatically."),
+            ),
+        )
+    }
+)
+if set(GROUP_LOOKS) != set(GroupStatus) or set(ACL_LOOKS) != set(AclStatus):
+    raise AssertionError("each status needs a display")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRow:
+    """The offsets of a group on a partition."""
+
+    topic: str
+    partition: int
+    source: str
+    here: str
+    target: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A consumer group."""
+
+    number: int
+    name: str
+    destination_name: str  # "" if it is the same
+    kind: str
+    look: Badge
+    message: str
+    looked: Moment | None
+    offsets: Sequence[OffsetRow]
+    more_offsets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclRow:
+    """An ACL."""
+
+    resource: str
+    principal: str
+    access: str
+    look: Badge
+    message: str
+    is_conflict: bool
+    since: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClampedRow:
+    """A consumer offset that a promotion or failover clamped."""
+
+    group: str
+    partition: int
+    source: str
+    before: str
+    after: str
+    message: str
+
+
+def readable_name(name: str) -> str:
+    """Return the name of a group for a page: not empty, without control characters, and truncated to ``NAME_SHOWN``."""
+    if not name:
+        return "(empty name)"
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name[:NAME_SHOWN])
+    return text if len(name) <= NAME_SHOWN else f"{text}… ({len(name):,} characters)"
+
+
+def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: datetime) -> GroupRow:
+    """Create the row of a group with its partitions."""
+    return GroupRow(
+        number=group.pk,
+        name=readable_name(group.name),
+        destination_name=readable_name(group.destination_name) if group.destination_name != group.name else "",
+        kind=group.kind,
+        look=GROUP_LOOKS[GroupStatus(group.status)],
+        message=group.message,
+        looked=moment(group.looked_at, now=now),
+        offsets=[_offset_row(offset) for offset in offsets[:PARTITIONS_SHOWN]],
+        more_offsets=max(0, len(offsets) - PARTITIONS_SHOWN),
+    )
+
+
+def acl_row(acl: SyncedAcl, *, now: datetime) -> AclRow:
+    """Create the row of an ACL."""
+    pattern = "*" if acl.pattern_type == "PREFIXED" else ""
+    host = "" if acl.host == "*" else f" from {acl.host}"
+    return AclRow(
+        resource=f"{acl.resource_type.replace('_', ' ').capitalize()} {acl.resource_name}{pattern}",
+        principal=f"{acl.principal}{host}",
+        access=f"{acl.permission} {acl.operation}",
+        look=ACL_LOOKS[AclStatus(acl.status)],
+        message=acl.message,
+        is_conflict=acl.is_conflict,
+        since=moment(acl.since, now=now),
+    )
+
+
+def clamped_row(offset: ClampedOffset) -> ClampedRow:
+    """Create the row of a clamped offset."""
+    return ClampedRow(
+        group=readable_name(offset.group),
+        partition=offset.partition,
+        source=numbers.count(offset.source_offset),
+        before=numbers.count(offset.before),
+        after=numbers.count(offset.after),
+        message=offset.message,
+    )
+
+
+def _offset_row(offset: GroupOffset) -> OffsetRow:
+    return OffsetRow(
+        topic=offset.mirror.name,
+        partition=offset.partition,
+        source=numbers.count(offset.source_offset),
+        here=numbers.count(offset.destination_offset),
+        target=numbers.count(offset.target),
+        outcome=offset.outcome.replace("_", " ").capitalize(),
+    )

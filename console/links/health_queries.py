@@ -1,0 +1,440 @@
+"""The observed values that health and failover readiness are derived from; ``linkengine.domain`` has the rules."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Case, Count, Exists, FilteredRelation, Min, OuterRef, Q, QuerySet, Subquery, When
+
+from console.links.task_queries import failing_rows
+from console.mirrors import progress
+from console.mirrors.figures import Figures, figures_of, is_lacking
+from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
+from console.models import (
+    ClusterLink,
+    Drill,
+    LinkTask,
+    MirrorPartition,
+    MirrorTopic,
+    SourceTopic,
+    StateTransitionError,
+    VerifiedRange,
+)
+from console.models.links import LinkMode
+from console.models.mirrors import AHEAD, KEPT, RECORDS_DIFFER, MirrorTopicQuerySet
+from linkengine.domain.errors import WAITING, ErrorCode
+from linkengine.domain.failover import Readiness, StoredFacts, readiness
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.health import (
+    NO_REPORTS,
+    NOT_COPYING_AFTER_MS,
+    UNKNOWN_AFTER_MS,
+    Health,
+    LinkInputs,
+    MirrorInputs,
+    Reason,
+    Reports,
+    Verdict,
+    link_health,
+    mirror_health,
+)
+from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE
+from linkengine.domain.linktasks import TASKS, TaskName
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import LinkState, MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# The observed values that health is derived from; ``linkengine.domain.health`` has the rule.
+#
+# Two queries for any number of links and mirrors: the mirrors with the codes of their errors, and the current progress of
+# their partitions (``console.mirrors.progress``, with a request to Redis per link). A third one reads tasks whose last run
+# had errors.
+
+
+Sample = tuple[dict[str, str], float]
+_Metric = tuple[str, str, str, list[Sample]]
+_BLOCKED = (
+    PartitionPhase.SOURCE_UNREACHABLE,
+    PartitionPhase.DESTINATION_UNREACHABLE,
+    PartitionPhase.LINK_BROKEN,
+    PartitionPhase.FAILED,
+)
+_WAITING = (PartitionPhase.WAITING, PartitionPhase.RELEASED)
+_SILENT, _STALLED = timedelta(milliseconds=UNKNOWN_AFTER_MS), timedelta(milliseconds=NOT_COPYING_AFTER_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorHealth:
+    """The health of a mirror topic."""
+
+    pk: int
+    name: str
+    state: MirrorState
+    verdict: Verdict
+    partitions: int  # 0: not set up yet
+    has_error: bool
+    is_unseen: bool  # not stopped, and without partitions: its lag is unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkHealth:
+    """The health of a link and of those of its mirrors that were read."""
+
+    verdict: Verdict
+    mirrors: Mapping[int, MirrorHealth] = field(default_factory=dict)  # by primary key
+
+    @property
+    def counts(self) -> Mapping[Health, int]:
+        """Numbers of mirrors by health; only values that occur."""
+        return Counter(mirror.verdict.health for mirror in self.mirrors.values())
+
+    @property
+    def attention(self) -> int:
+        """Number of mirrors that need attention."""
+        return sum(mirror.verdict.needs_attention for mirror in self.mirrors.values())
+
+
+_COLUMNS_OF_MIRROR = ("state", "state_since", "deletion_requested_at", "num_partitions", "expected", "objective")
+
+
+@dataclass(slots=True)
+class _Mirror:
+    """A row of a mirror topic with the codes of its errors."""
+
+    state: str
+    state_since: datetime
+    deletion_requested_at: datetime | None
+    num_partitions: int
+    expected: bool  # by ``EXPECTED``
+    objective: str | None  # link config link.rpo.objective.ms; None: not set
+    codes: list[str]
+
+
+NOT_JUDGED = LinkHealth(verdict=Verdict(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED))
+
+
+def links_health(
+    links: Sequence[ClusterLink],
+    mirrors: MirrorTopicQuerySet,
+    *,
+    now: datetime,
+    failing: Mapping[int, Sequence[LinkTask]],
+    shown: Iterable[int],
+    current: Iterable[CurrentMirror] | None = None,
+) -> dict[int, LinkHealth]:
+    """Return the health of links by primary key; two queries, one if ``current`` was read.
+
+    ``mirrors`` are those that count, ``failing`` the tasks whose last run had errors. Only the links ``shown`` are degraded by
+    them: a user who may see some mirrors of a link does not see its tasks. A mirror that an error names is degraded anyway.
+    ``current``: the current progress of ``mirrors``, of which that of stopped ones is not needed.
+    """
+    by_link: dict[int, dict[int, MirrorHealth]] = defaultdict(dict)
+    named = {link.pk: _named_by(failing.get(link.pk, ())) for link in links}
+    known = {link.pk: link for link in links}
+    mirrors = mirrors.filter(link__in=known)
+    if current is None:
+        current = progress.current(mirrors.unstopped(), now=now)
+    reports = reports_by_mirror(current, now=now)
+    for pk, link_id, name, row in _rows(mirrors):
+        errors = [code for code, _ in named[link_id].get(name, ())]
+        inputs = _inputs(row, known[link_id], reports.get(pk, NO_REPORTS), task_errors=errors, now=now)
+        state = MirrorState(row.state)
+        by_link[link_id][pk] = MirrorHealth(
+            pk=pk,
+            name=name,
+            state=state,
+            verdict=mirror_health(inputs),
+            partitions=row.num_partitions,
+            has_error=bool(row.codes),
+            is_unseen=state is not MirrorState.STOPPED and pk not in reports,
+        )
+    with_tasks = set(shown)
+    found = {}
+    for link in links:
+        own = LinkInputs(
+            state=LinkState(link.state),
+            engine_error=bool(link.engine_error),
+            failing_tasks=len(failing.get(link.pk, ())) if link.pk in with_tasks else 0,
+            deleting=link.deletion_requested_at is not None,
+            holds_mirrors=link.mode != LinkMode.SOURCE,
+        )
+        of_link = by_link[link.pk]
+        verdict = link_health(own, [mirror.verdict for mirror in of_link.values()])
+        found[link.pk] = LinkHealth(verdict=verdict, mirrors=of_link)
+    return found
+
+
+def health_of_link(
+    link: ClusterLink,
+    mirrors: MirrorTopicQuerySet,
+    *,
+    now: datetime,
+    failing: Sequence[LinkTask],
+    shows_tasks: bool,
+    current: Iterable[CurrentMirror] | None = None,
+) -> LinkHealth:
+    """Return the health of a link whose failing tasks were read; two queries, one if ``current`` was read."""
+    shown = [link.pk] if shows_tasks else []
+    return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown, current=current)[link.pk]
+
+
+def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[Verdict, list[tuple[str, str]]]:
+    """Return the health of a mirror, and (code, message) of task errors that name it.
+
+    Its partitions, transition errors and link have to be read. One query.
+    """
+    link = mirror.link
+    errors = _named_by(failing_rows(links=[link]).get(link.pk, ())).get(mirror.name, [])
+    codes = [mirror.error_code, *(error.code for error in mirror.transition_errors.all())]
+    found = _Mirror(
+        state=mirror.state,
+        state_since=mirror.state_since,
+        deletion_requested_at=mirror.deletion_requested_at,
+        num_partitions=mirror.num_partitions,
+        expected=is_expected(mirror),
+        objective=link.config(RPO_OBJECTIVE),
+        codes=[code for code in codes if code],
+    )
+    began = max(mirror.state_since, link.state_since)
+    reports = reports_of(mirror.partitions.all(), began=began, now=now)
+    return mirror_health(_inputs(found, link, reports, task_errors=[code for code, _ in errors], now=now)), errors
+
+
+def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_Metric]:
+    """Return (name, type, help, samples) of the metrics of health. Three queries, four if a task fails.
+
+    ``current``: all mirrors with their current progress.
+    """
+    links = list(ClusterLink.objects.select_related("destination").order_by("pk"))
+    failing, shown = failing_rows(links=links), [link.pk for link in links]
+    found = links_health(links, MirrorTopic.objects.listed(), now=now, failing=failing, shown=shown, current=current)
+    state: list[Sample] = []
+    mirrors: list[Sample] = []
+    for link in links:
+        labels, health = {"cluster": link.destination.cluster_id, "link": link.name}, found[link.pk]
+        state += [({**labels, "health": value.lower()}, float(value is health.verdict.health)) for value in Health]
+        mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
+    text = "1 for the health of the link, 0 for the other values."
+    return [
+        ("clusterlink_link_health", "gauge", text, state),
+        ("clusterlink_mirror_topics_by_health", "gauge", "Mirror topics of a link by health.", mirrors),
+    ]
+
+
+def reports_by_mirror(current: Iterable[CurrentMirror], *, now: datetime) -> dict[int, Reports]:
+    """Return what was reported on the partitions of mirrors, by primary key. Mirrors without partitions are left out."""
+    return {
+        mirror.pk: reports_of(mirror.partitions, began=max(mirror.state_since, mirror.link_since), now=now)
+        for mirror in current
+        if mirror.partitions
+    }
+
+
+def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetime) -> Reports:
+    """Return what was reported on partitions that are to be copied since ``began``; the rows have their current progress."""
+    partitions = silent = blocked = waiting = stalled = unknown_lags = lacking = never = 0
+    oldest, since, rate = None, None, None
+    silent_since, stalled_since = now - _SILENT, now - _STALLED
+    for row in rows:
+        reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
+        oldest = reported_at if oldest is None else min(oldest, reported_at)
+        rate = row.bytes_per_s if rate is None else rate + (row.bytes_per_s or 0.0)
+        lag = row.lag_at(now)
+        caught_up_at = None if row.behind_ms(now) is None else row.caught_up_at
+        partitions += 1
+        silent += reported_at <= silent_since
+        blocked += row.phase in _BLOCKED
+        waiting += row.phase in _WAITING
+        stalled += bool(lag) and caught_up_at is not None and caught_up_at <= stalled_since
+        unknown_lags += lag is None
+        if is_lacking(row, lag):
+            lacking += 1
+            if caught_up_at is None:
+                never += 1
+            else:
+                since = caught_up_at if since is None else min(since, caught_up_at)
+    if oldest is None:
+        return NO_REPORTS
+    return Reports(
+        partitions=partitions,
+        silence_ms=_age_ms(oldest, now),
+        silent=silent,
+        blocked=blocked,
+        waiting=waiting,
+        stalled=stalled if rate == 0 else 0,
+        unknown_lags=unknown_lags,
+        lag_ms=_lag_ms(since, lacking=lacking, never=never, now=now),
+    )
+
+
+def _lag_ms(since: datetime | None, *, lacking: int, never: int, now: datetime) -> int | None:
+    """Return the age of the oldest lacking record; None if that of any partition is unknown."""
+    if not lacking:
+        return 0
+    return None if never or since is None else _age_ms(since, now)
+
+
+def _rows(mirrors: QuerySet[MirrorTopic]) -> Iterable[tuple[int, int, str, _Mirror]]:
+    """Yield (primary key, link, name, row) of mirrors. One query."""
+    objective = FilteredRelation("link__configs", condition=Q(link__configs__name=RPO_OBJECTIVE))
+    chosen = mirrors.annotate(objective=objective, expected=Case(When(EXPECTED, then=True), default=False)).order_by()
+    columns = (*_COLUMNS_OF_MIRROR[:-1], "objective__value")
+    found: dict[int, tuple[int, int, str, _Mirror]] = {}
+    for pk, link_id, name, error, code, *rest in chosen.values_list(
+        "pk", "link_id", "name", "error_code", "transition_errors__code", *columns
+    ):
+        if pk not in found:  # a mirror with several transition errors has several rows
+            values: dict[str, Any] = dict(zip(_COLUMNS_OF_MIRROR, rest, strict=True))
+            found[pk] = (pk, link_id, name, _Mirror(**values, codes=[error] if error else []))
+        if code:
+            found[pk][3].codes.append(code)
+    return found.values()
+
+
+def _inputs(mirror: _Mirror, link: ClusterLink, reports: Reports, *, task_errors: Sequence[str], now: datetime) -> MirrorInputs:
+    link_state = LinkState(link.state)
+    if link_state is LinkState.ACTIVE and link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:
+        link_state = LinkState.FAILED  # the engine orders no copy worker to copy its mirrors
+    expected = mirror.expected and link_state is LinkState.ACTIVE
+    since = max(mirror.state_since, link.state_since, mirror.deletion_requested_at or mirror.state_since)
+    unreported = mirror.num_partitions - reports.partitions  # partitions that have no row yet
+    if unreported > 0:
+        silence_ms = reports.silence_ms if reports.partitions else _age_ms(since, now)
+        reports = replace(reports, silence_ms=silence_ms, unknown_lags=reports.unknown_lags + unreported)
+    return MirrorInputs(
+        state=MirrorState(mirror.state),
+        state_age_ms=_age_ms(since, now),
+        link_state=link_state,
+        expected=expected,
+        engine_error=bool(link.engine_error),
+        reports=reports,
+        objective_ms=objective_ms(mirror.objective),
+        alarms=[code for code in mirror.codes if code in KEPT],
+        errors=[code for code in mirror.codes if code not in KEPT and code not in WAITING],
+        task_errors=task_errors,
+        deleting=mirror.deletion_requested_at is not None,
+    )
+
+
+def _named_by(failing: Iterable[LinkTask]) -> dict[str, list[tuple[str, str]]]:
+    """Return (code, message) of the errors of the config sync by mirror topic. Its messages begin with the topic's name."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for task in failing:
+        for error in task.errors if task.name == TaskName.TOPIC_CONFIGS else ():
+            topic, colon, _ = error["message"].partition(": ")
+            if colon:
+                found[topic].append((error["code"], error["message"]))
+    return found
+
+
+def objective_ms(value: str | None) -> int | None:
+    """Return the RPO objective of a link from its config's value; None if it has none."""
+    milliseconds = int(value or -1)
+    return milliseconds if milliseconds > 0 else None
+
+
+def _age_ms(since: datetime, now: datetime) -> int:
+    return max(0, int((now - since).total_seconds() * 1000))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Whether a link could be failed over now, from stored rows and the current progress. The clusters are not contacted.
+
+
+_OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
+_RIGHTS = ErrorCode.AUTHORIZATION_ERROR
+_NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC, GroupStatus.UNSUPPORTED_TYPE)
+_SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
+
+
+def link_readiness(*, link: ClusterLink, now: datetime) -> Readiness:
+    """Return the readiness of a link. The caller has checked the permission on the whole link. Six queries."""
+    return readiness_with_health(link=link, now=now)[0]
+
+
+def readiness_with_health(*, link: ClusterLink, now: datetime) -> tuple[Readiness, LinkHealth | None]:
+    """Return the readiness of a link and the health from which it was derived, None without mirrors. Six queries.
+
+    That health is of the mirrors that are neither stopped nor being deleted.
+    """
+    mirrors = link.mirrors.listed().unstopped().filter(deletion_requested_at=None)
+    current = progress.current(mirrors, now=now)
+    if not current:
+        return readiness(StoredFacts(mirrors=0)), None
+    tasks = {task.name: task for task in link.tasks.all()}
+    failing = [task for task in tasks.values() if task.error_count]
+    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=True, current=current)
+    lag = Figures()
+    for mirror in current:
+        figures_of(mirror.partitions, now=now, into=lag)
+    lag.add_unseen(sum(not mirror.partitions for mirror in current))
+    drill = link.drills.filter(status__in=_OVER).first()
+    drilled = set(drill.topics if drill else ())
+    found = _of_mirrors(mirrors)
+    refused = sum(error.get("code") == _RIGHTS for task in failing for error in task.errors)
+    offsets = tasks.get(TaskName.CONSUMER_OFFSETS)
+    stored = StoredFacts(
+        mirrors=len(current),
+        health=health.verdict.health,
+        drill_passed=drill.status == Drill.Status.PASSED if drill else None,
+        drill_age_ms=_known_age_ms(drill.finished_at if drill else None, now),
+        not_drilled=sum(mirror.name not in drilled for mirror in current),
+        differing=found["differing"],
+        never_compared=len(current) - found["compared"],
+        compared_age_ms=_known_age_ms(found["oldest_comparison"], now),
+        source_reached=link.probed_at is not None,
+        missing_rights=found["refused"] + refused + (link.error_code == _RIGHTS),
+        **_groups(link),
+        groups_age_ms=_known_age_ms(offsets.succeeded_at if offsets else None, now),
+        lag_ms=lag.oldest_ms(now),
+        retention_ms=_retention_ms(found, len(current)),
+    )
+    return readiness(stored), health
+
+
+def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
+    """Return counts and extremes over mirrors. One query."""
+    errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
+    topic = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic"))
+    ranges = VerifiedRange.objects.filter(mirror=OuterRef("pk")).order_by("-verified_at")
+    annotated = mirrors.order_by().annotate(
+        compared_at=Subquery(ranges.values("verified_at")[:1]),
+        retention=Subquery(topic.values("retention_ms")[:1]),
+        differs=Exists(errors.filter(code=RECORDS_DIFFER)),
+        lacks_right=Exists(errors.filter(code=_RIGHTS)),
+    )
+    return annotated.aggregate(
+        compared=Count("compared_at"),
+        oldest_comparison=Min("compared_at"),
+        differing=Count("pk", filter=Q(differs=True)),
+        refused=Count("pk", filter=Q(lacks_right=True) | Q(error_code=_RIGHTS)),
+        with_retention=Count("retention"),
+        shortest_retention=Min("retention", filter=Q(retention__gte=0)),
+    )
+
+
+def _groups(link: ClusterLink) -> dict[str, Any]:
+    """Return whether consumer offsets are synced, and the numbers of groups to sync and of those with errors. One query."""
+    enabled = FilteredRelation("configs", condition=Q(configs__name=_SYNC_OFFSETS))
+    to_sync, failed = ~Q(groups__status__in=_NOT_TO_SYNC), Q(groups__status=GroupStatus.FAILED)
+    links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled).order_by().values("enabled__value")
+    found = links.annotate(to_sync=Count("groups", filter=to_sync), failed=Count("groups", filter=failed)).get()
+    if (found["enabled__value"] or LINK_CONFIGS[_SYNC_OFFSETS].default) != "true":
+        return {"groups_synced": False}
+    return {"groups_synced": True, "groups": found["to_sync"], "groups_failing": found["failed"]}
+
+
+def _retention_ms(found: dict[str, Any], mirrors: int) -> int | None:
+    """Return the shortest retention of the source topics; -1 if all are unlimited, None if one is unknown."""
+    if found["with_retention"] < mirrors:
+        return None
+    shortest: int | None = found["shortest_retention"]
+    return -1 if shortest is None else shortest
+
+
+def _known_age_ms(at: datetime | None, now: datetime) -> int | None:
+    return None if at is None else int((now - at).total_seconds() * 1000)

@@ -1,0 +1,429 @@
+"""The list of cluster links; heading, Overview, Configuration, Activity and Tasks tabs of a link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
+from console.access.presenters import event_row
+from console.access.queries import readable_events
+from console.actors import Actor
+from console.audit import path_of
+from console.links import pairs
+from console.links import queries as link_queries
+from console.links.health_queries import LinkHealth, health_of_link
+from console.links.presenters import (
+    GAP_FILLERS,
+    OtherSide,
+    endpoints_of,
+    flow,
+    link_row,
+    mode_label,
+    other_side,
+    tiles,
+    worst_first,
+)
+from console.links.task_actions import run_task
+from console.links.task_presenters import task_label, task_row
+from console.links.task_queries import failing_rows, list_tasks
+from console.mirrors import page_queries, progress
+from console.mirrors.operation_presenters import bulk_verbs
+from console.mirrors.presenters import mirror_row
+from console.mirrors.progress import CurrentMirror
+from console.models import ClusterLink, LinkTask, MirrorTopic
+from console.models.links import LinkMode
+from console.web import numbers
+from console.web.badges import LINK_LOOKS, MIRROR_LOOKS, Badge, link_look
+from console.web.configs import config_words
+from console.web.errors import ErrorNote, error_note
+from console.web.health import HealthView, link_health_view
+from console.web.lists import MOST_DIGITS, PAGE_SIZE, mirror_columns, page_from, page_of, pager, start_of
+from console.web.request_handling import Crumb, Tab, actor_of, done, page, reply
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.plans import GapFiller
+from linkengine.domain.states import LinkState
+
+# ----------------------------------------------------------------------------------------------------
+# The common parts of all pages of a link: heading, health, tabs, breadcrumb and permissions.
+
+
+# (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab that the user may open.
+_GROUPS = (
+    ("Overview", (("overview", "Summary", "pages:link"), ("history", "History", "pages:link-history"))),
+    ("Topics", (("topics", "Source topics", "pages:link-topics"), ("filters", "Filters", "pages:link-filters"))),
+    (
+        "Sync",
+        (
+            ("tasks", "Tasks", "pages:link-tasks"),
+            ("groups", "Groups", "pages:link-groups"),
+            ("acls", "ACLs", "pages:link-acls"),
+        ),
+    ),
+    (
+        "Failover",
+        (
+            ("failover", "Fail over", "pages:link-failover"),
+            ("stops", "Failover reports", "pages:link-stops"),
+            ("drills", "Drills", "pages:link-drills"),
+            ("readiness", "Readiness", "pages:link-readiness"),
+        ),
+    ),
+    ("Settings", (("configuration", "Configuration", "pages:link-configuration"),)),
+    ("Activity", (("activity", "Activity", "pages:link-activity"),)),
+)
+# Tabs that show data of all mirrors of the link; they need VIEW on the link itself.
+_WHOLE_LINK_TABS = {
+    "history",
+    "topics",
+    "filters",
+    "tasks",
+    "groups",
+    "acls",
+    "configuration",
+    "drills",
+    "readiness",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What is observed of a link, read once for health, figures and the list of mirrors."""
+
+    health: LinkHealth
+    failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
+    current: Sequence[CurrentMirror]  # visible mirrors that are not stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkHead:
+    """The heading of the pages of a link."""
+
+    name: str
+    cluster_id: str  # of the cluster that it belongs to
+    url: str
+    fix_url: str  # page that fixes the link's error, "" if an edit does not help
+    add_url: str
+    look: Badge  # of the API state
+    mode: str
+    prefix: str
+    gap_filler: str
+    source: str
+    destination: str
+    note: ErrorNote | None
+    engine_note: ErrorNote | None  # why no copy job can run although the source is reachable
+    deleting: bool
+    paused: bool
+
+
+def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
+    """Create the heading of a link."""
+    (source, _), (destination, _) = endpoints_of(link)
+    return LinkHead(
+        name=link.name,
+        cluster_id=link.destination.cluster_id,
+        url=link.get_absolute_url(),
+        fix_url=""
+        if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR
+        else reverse("pages:link-edit", args=link.url_args),
+        add_url=reverse("pages:new-mirror", args=link.url_args),
+        look=link_look(link.state),
+        mode=mode_label(link),
+        prefix=link.prefix,
+        gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
+        source=source,
+        destination=destination,
+        note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
+        engine_note=error_note("COPY_ENGINE_UNAVAILABLE" if link.engine_error else "", link.engine_error, now=now),
+        deleting=link.deletion_requested_at is not None,
+        paused=link.state == LinkState.PAUSED,
+    )
+
+
+def link_context(
+    link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", last: str = "", health: HealthView | None = None
+) -> dict[str, object]:
+    """Return the template context of all pages of a link. ``last`` is the last breadcrumb below the link.
+
+    The health is the headline of each page. Pages that have read it pass it; otherwise it is read here, by two queries, three
+    if a task fails.
+    """
+    head = link_head(link, now=now)
+    groups, tabs = _tabs_for(by, link, current=tab)
+    return {
+        "link": head,
+        "health": headline(link, by=by, now=now) if health is None else health,
+        "environment_name": link.destination.environment.name,
+        "crumbs": crumbs(link, last=last),
+        "tabs": groups,
+        "subtabs": tabs,
+        "may_edit": can(by, Permission.MANAGE_LINK, link=link),
+        "may_mirror": link.mode != LinkMode.SOURCE and can(by, Permission.MANAGE_MIRROR, link=link),
+        "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
+        "holds_mirrors_here": link.mode != LinkMode.SOURCE,
+    }
+
+
+def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> Observed:
+    """Return what is observed of a link, of the mirrors that the user may see.
+
+    ``current``: the progress of at least these mirrors, if it was read.
+    """
+    failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
+    mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
+    if current is None:
+        current = progress.current(mirrors.unstopped(), now=now)
+    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
+    return Observed(health=health, failing=failing if shows_tasks else (), current=current)
+
+
+def side_with_mirrors(
+    link: ClusterLink, other: ClusterLink | None, seen: Observed, *, by: Actor, now: datetime
+) -> tuple[ClusterLink | None, Observed]:
+    """Return the side of a link that has the mirror topics, and what is observed of it.
+
+    That is the link itself, or for a source side the paired link; None if the user may not see that one. The health is the
+    worse of both sides.
+    """
+    if link.mode != LinkMode.SOURCE or other is None:
+        return link, seen
+    if not may_see(other, by=by):
+        return None, seen
+    there = observe(other, by=by, now=now)
+    verdict = min(there.health.verdict, seen.health.verdict, key=lambda verdict: verdict.severity)
+    health = LinkHealth(verdict=verdict, mirrors=there.health.mirrors)
+    return other, Observed(health=health, failing=there.failing, current=there.current)
+
+
+def headline(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> HealthView:
+    """Return the health of a link for its heading. ``current`` as for ``observe``."""
+    seen = observe(link, by=by, now=now, current=current)
+    other = pairs.other_side(link) if link.mode == LinkMode.SOURCE else None
+    holder, seen = side_with_mirrors(link, other, seen, by=by, now=now)
+    return link_health_view(seen.health, holder or link)
+
+
+def may_see(link: ClusterLink, *, by: Actor) -> bool:
+    """Return whether the user may see a link. One query."""
+    return visible_links(by).filter(pk=link.pk).exists()
+
+
+def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
+    """Return the breadcrumbs from the environment to the link, or to ``last`` below it."""
+    environment = link.destination.environment
+    trail = [
+        Crumb(label=environment.name, url=environment.get_absolute_url()),
+        Crumb(label="Cluster links", url=reverse("pages:links")),
+        Crumb(label=link.name, url=link.get_absolute_url() if last else ""),
+    ]
+    return [*trail, Crumb(label=last)] if last else trail
+
+
+def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> tuple[list[Tab], list[Tab]]:
+    """Return the groups of tabs, and the tabs of the current group if it has several; only tabs that the user may open.
+
+    Activity requires the permission to view the audit log.
+    """
+    hidden = set() if can(by, Permission.VIEW_AUDIT, cluster=link.destination) else {"activity"}
+    if not can(by, Permission.VIEW, link=link):
+        hidden |= _WHOLE_LINK_TABS
+    groups: list[Tab] = []
+    shown: list[Tab] = []
+    for label, keys in _GROUPS:
+        tabs = [
+            Tab(label=name, url=reverse(page, args=link.url_args), current=key == current)
+            for key, name, page in keys
+            if key not in hidden
+        ]
+        is_current = any(tab.current for tab in tabs)
+        if tabs:
+            groups.append(Tab(label=label, url=tabs[0].url, current=is_current))
+        if is_current and len(tabs) > 1:
+            shown = tabs
+    return groups, shown
+
+
+# ----------------------------------------------------------------------------------------------------
+# The list of cluster links, and the Overview, Configuration and Activity tabs of a link.
+
+
+_EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
+REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
+
+
+@page("links")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List the links that the user may see, worst first."""
+    by, now = actor_of(request), timezone.now()
+    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
+    summaries = link_queries.list_links(by=by, search=query, state=state if state in LINK_LOOKS else "")
+    shown, where = page_of(request, worst_first([link_row(summary, now=now) for summary in summaries]))
+    clusters = list(visible_clusters(by).select_related("environment"))
+    context = {
+        "rows": shown,
+        "pager": where,
+        "query": query,
+        "state": state,
+        "filtered": bool(query or state),
+        "filterable": bool(shown or query or state),
+        "states": list(LINK_LOOKS.values()),
+        "clusters_known": bool(clusters),
+        "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
+    }
+    return reply(request, "links/list.html", context)
+
+
+@page("links")
+@require_GET
+def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the overview: flow, figures and mirror topics. Polled every second; returns 204 if nothing has changed."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
+    other = pairs.other_side(link)
+    seen = observe(link, by=by, now=now)
+    holder, of_holder = side_with_mirrors(link, other, seen, by=by, now=now)
+    health = link_health_view(of_holder.health, holder or link)
+    context = link_context(link, by=by, now=now, tab="overview", health=health)
+    context |= (
+        _figures(link, holder, of_holder, health, by=by)
+        | _mirror_list(request, link, seen, now=now)
+        | {
+            "pair": _pair(link, other, by=by),
+            "holds_mirrors": link.mode != LinkMode.SOURCE,
+            "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in seen.failing],
+        }
+    )
+    return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
+
+
+def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
+    """Return the view of the paired link; None if this link needs none."""
+    if not pairs.has_two_sides(link):
+        return None
+    visible = other is not None and may_see(other, by=by)
+    may_create = link.source is not None and can(by, Permission.MANAGE_LINK, cluster=link.source)
+    return other_side(link, other, may_see=visible, may_create=may_create)
+
+
+def _figures(
+    link: ClusterLink, holder: ClusterLink | None, seen: Observed, health: HealthView, *, by: Actor
+) -> dict[str, object]:
+    """Return the figures of the side with the mirror topics. If the user may not see that side, only the two clusters."""
+    if holder is None:
+        return {"flow": flow(link, None, health)}
+    figures = page_queries.link_figures(link=holder, by=by, health=seen.health, current=seen.current)
+    return {"flow": flow(link, figures, health), "tiles": tiles(figures, seen.health)}
+
+
+def _mirror_list(request: HttpRequest, link: ClusterLink, seen: Observed, *, now: datetime) -> dict[str, object]:
+    """Return the mirrors of the link that match the filter."""
+    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
+    sort, start = request.GET.get("sort", ""), start_of(request)
+    order = sort or "name"  # by name, rows keep their places while the page is polled
+    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
+    found = page_queries.mirror_page(
+        by=actor_of(request),
+        link=link,
+        search=query,
+        state=state,
+        order=order,
+        start=start,
+        size=PAGE_SIZE,
+        severities={pk: verdict.severity for pk, verdict in verdicts.items()},
+        current=seen.current,
+    )
+    return {
+        "rows": [mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)) for summary in found.rows],
+        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
+        "query": query,
+        "state": state,
+        "sort": sort,
+        "filtered": bool(query or state),
+        "states": list(MIRROR_LOOKS.values()),
+        "columns": mirror_columns(request, order),
+        "pick_all": numbers.count(found.total),
+        "bulk_verbs": bulk_verbs(bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
+    }
+
+
+@page("links")
+@require_GET
+def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the effective configs. Secrets are masked."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
+    configs = [config for config in link_queries.effective_configs(link=link) if query in config.name]
+    context = {
+        "configs": [
+            (config, config_words(config.name, config.value or ""))
+            for config in configs
+            if everything or query or not config.is_default
+        ],
+        "query": query,
+        "all": everything,
+        "editable": _EDITABLE,
+    }
+    return reply(request, "links/configuration.html", link_context(link, by=by, now=now, tab="configuration") | context)
+
+
+@page("links")
+@require_GET
+def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the audit events of the link and its mirror topics."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    shown, where = page_from(request, readable_events(by=by).matching(resource=path_of(link)))
+    context = {"events": [event_row(event, now=now) for event in shown], "pager": where}
+    return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
+
+
+def seen_token(*marks: object, now: datetime) -> str:
+    """Return the version and the time of a page, which the next poll sends back."""
+    return ":".join([*map(str, marks), str(int(now.timestamp()))])
+
+
+def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
+    """Return True if the polling page is up to date; False at least every ``REFRESH``, to update relative times."""
+    *seen, at = request.GET.get("seen", "").split(":")
+    fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
+    return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]
+
+
+# ----------------------------------------------------------------------------------------------------
+# The Tasks tab of a link: state and last run of each recurring task, and Run now.
+
+
+@page("links")
+@require_GET
+def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the recurring tasks of a link. Polled like the overview."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
+    current = progress.current(MirrorTopic.objects.filter(link=link), now=now)
+    rows = [task_row(task, now=now) for task in list_tasks(link=link, current=current)]
+    context = {"tasks": rows, "seen": seen_token(link.sequence, now=now)}
+    health = headline(link, by=by, now=now, current=current)
+    return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks", health=health) | context)
+
+
+@page("links")
+@require_POST
+def run(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -> HttpResponse:
+    """Request a run of a task."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    run_task(link=link, name=task_name, by=by, now=now)
+    return done(request, reverse("pages:link-tasks", args=link.url_args), f"Run of {task_name} requested.")

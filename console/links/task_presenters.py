@@ -1,0 +1,279 @@
+"""View models of the recurring tasks and of the source topics of a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from console.links.task_queries import COPY, VERIFY, TaskView
+from console.web import numbers
+from console.web.badges import MIRROR_LOOKS, Badge, Family
+from console.web.errors import ErrorNote, error_note
+from console.web.numbers import Moment, moment
+from linkengine.domain.linktasks import TaskName, TaskState
+from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
+
+# ----------------------------------------------------------------------------------------------------
+# View models of the recurring tasks of a link: label, meaning, times and errors.
+
+
+ERRORS_SHOWN = 10
+_S = TaskState
+
+
+def _look(code: TaskState, label: str, icon: str, family: Family, **words: str) -> Badge:
+    return Badge(code=code, label=label, icon=icon, family=family, **words)
+
+
+TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
+    {
+        TaskState(look.code): look
+        for look in (
+            _look(_S.ACTIVE, "Active", "check-circle-fill", Family.OK, meaning="Last run succeeded."),
+            _look(
+                _S.IN_ERROR,
+                "In error",
+                "x-octagon-fill",
+                Family.BAD,
+                meaning="The last run had errors.",
+                next_step="Fix the cause. The task is retried automatically.",
+            ),
+            _look(
+                _S.NOT_CONFIGURED,
+                "Not configured",
+                "circle-half",
+                Family.DONE,
+                meaning="The task is turned off, or has nothing to do.",
+                next_step="To turn it on, change the link's configuration.",
+            ),
+            _look(
+                _S.UNKNOWN,
+                "No run yet",
+                "hourglass-split",
+                Family.BUSY,
+                meaning="The task is turned on. No run has finished yet.",
+                next_step="Wait for the first run. If none starts, check that the worker is running.",
+            ),
+            _look(
+                _S.LINK_PAUSED,
+                "Link paused",
+                "pause-circle-fill",
+                Family.IDLE,
+                meaning="The link is paused. Its tasks do not run.",
+                next_step="Resume the link.",
+            ),
+            _look(
+                _S.LINK_UNAVAILABLE,
+                "Source unreachable",
+                "plug-fill",
+                Family.WARN,
+                meaning="The source cluster does not respond. The task resumes automatically when it does.",
+                next_step="Check the source cluster and the network.",
+            ),
+            _look(
+                _S.LINK_FAILED,
+                "Link failed",
+                "link-45deg",
+                Family.BAD,
+                meaning="The source rejects the link's credentials, permissions or configuration.",
+                next_step="Correct the link's configuration. The task then resumes automatically.",
+            ),
+        )
+    }
+)
+_TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        COPY: ("Copy records", "Copies the records of all mirror topics that are not paused, continuously."),
+        VERIFY: ("Verify records", "Compares mirror topics with their source topics, record by record."),
+        TaskName.AUTO_CREATE: ("Auto-create mirror topics", "Creates mirror topics for source topics that match the filters."),
+        TaskName.TOPIC_CONFIGS: ("Sync topic configs", "Applies configs and partition counts of source topics to mirrors."),
+        TaskName.CONSUMER_OFFSETS: ("Sync consumer offsets", "Copies consumer group offsets from the source."),
+        TaskName.ACLS: ("Sync ACLs", "Copies ACLs from the source."),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A recurring task."""
+
+    name: str
+    label: str
+    explains: str
+    look: Badge
+    summary: str
+    errors: Sequence[ErrorNote]
+    more_errors: int  # not shown
+    every: str  # interval, "" for continuous tasks
+    started: Moment | None
+    duration: str
+    succeeded: Moment | None
+    failing_since: Moment | None
+    next_run: Moment | None
+    due: bool  # the next run is due and has not started
+    requested_by: str  # user who requested the next run, "" if none
+    can_run: bool
+    why_not: str
+
+
+def task_row(task: TaskView, *, now: datetime) -> TaskRow:
+    """Create the row of a task."""
+    label, explains = _TEXTS[task.name]
+    notes = [error_note(error.code, error.message, now=now) for error in task.errors[:ERRORS_SHOWN]]
+    return TaskRow(
+        name=task.name,
+        label=label,
+        explains=explains,
+        look=TASK_LOOKS[task.state],
+        summary=task.summary,
+        errors=[note for note in notes if note],
+        more_errors=max(0, task.error_count - ERRORS_SHOWN),
+        every=numbers.duration(task.interval_ms) if task.interval_ms else "",
+        started=moment(task.started_at, now=now),
+        duration=_duration(task),
+        succeeded=moment(task.succeeded_at, now=now),
+        failing_since=moment(task.failing_since, now=now),
+        next_run=moment(task.next_run_at, now=now),
+        due=task.next_run_at is not None and task.next_run_at <= now,
+        requested_by=task.requested_by if task.requested_at else "",
+        can_run=task.can_run,
+        why_not=task.why_not,
+    )
+
+
+def task_label(name: str) -> str:
+    return _TEXTS[name][0]
+
+
+def _duration(task: TaskView) -> str:
+    if task.started_at is None:
+        return ""
+    if task.finished_at is None or task.finished_at < task.started_at:
+        return "running"
+    return numbers.duration((task.finished_at - task.started_at).total_seconds() * 1000)
+
+
+# ----------------------------------------------------------------------------------------------------
+# View models of the source topics of a link: status, reason and the checks with their next steps.
+
+
+STANDING_LOOKS: Mapping[Standing, Badge] = MappingProxyType(
+    {
+        Standing.MIRRORED: Badge(
+            code=Standing.MIRRORED,
+            label="Mirrored",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="The link has a mirror topic for it.",
+        ),
+        Standing.WAITING: Badge(
+            code=Standing.WAITING,
+            label="Pending",
+            icon="hourglass-split",
+            family=Family.BUSY,
+            meaning="The next auto-create run creates its mirror topic.",
+            next_step="Wait, or run the task AutoCreateMirror now.",
+        ),
+        Standing.NOT_MIRRORED: Badge(
+            code=Standing.NOT_MIRRORED,
+            label="Not mirrored",
+            icon="circle-half",
+            family=Family.DONE,
+            meaning="At least one check prevents it from being mirrored.",
+        ),
+    }
+)
+CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
+    {
+        CheckCode.SOURCE_TOPIC: "Source topic",
+        CheckCode.INTERNAL_TOPIC: "Internal topic",
+        CheckCode.AUTO_CREATE: "Auto-create",
+        CheckCode.INCLUDED: "Included",
+        CheckCode.NOT_EXCLUDED: "Not excluded",
+        CheckCode.MIRROR_NAME: "Mirror topic name",
+        CheckCode.STOPPED_MIRROR: "Stopped mirror",
+        CheckCode.RING: "Replication loop",
+        CheckCode.CHAIN: "Chained mirrors",
+        CheckCode.NAMESPACE: "Namespace",
+        CheckCode.MIRRORED_ELSEWHERE: "Other links",
+        CheckCode.NAME_FREE: "Name on destination",
+        CheckCode.LINK_STATE: "Link state",
+        CheckCode.LAST_TRY: "Last attempt",
+    }
+)
+# Failed checks with which a mirror topic cannot be added; the others are of auto-create or only warn.
+_PREVENTING = frozenset(
+    {
+        CheckCode.SOURCE_TOPIC,
+        CheckCode.INTERNAL_TOPIC,
+        CheckCode.MIRROR_NAME,
+        CheckCode.STOPPED_MIRROR,
+        CheckCode.RING,
+        CheckCode.NAMESPACE,
+        CheckCode.MIRRORED_ELSEWHERE,
+        CheckCode.NAME_FREE,
+        CheckCode.LINK_STATE,
+    }
+)
+_PASSED = Badge(code="PASSED", label="Passed", icon="check-circle-fill", family=Family.OK, meaning="")
+_FAILED = Badge(code="FAILED", label="Blocking", icon="x-octagon-fill", family=Family.BAD, meaning="")
+_NOTED = Badge(code="NOTED", label="Failed, will be retried", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """A check of a source topic."""
+
+    label: str
+    look: Badge
+    finding: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopicRow:
+    """A source topic. ``reason`` is the finding of the first failed check."""
+
+    name: str
+    look: Badge
+    reason: str
+    mirror: str
+    is_mirrored: bool
+    mirror_look: Badge | None
+    mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
+
+
+def source_topic_row(verdict: Verdict) -> SourceTopicRow:
+    """Create the row of a source topic."""
+    failed = verdict.failed
+    mirrored = verdict.standing is Standing.MIRRORED
+    return SourceTopicRow(
+        name=verdict.topic,
+        look=STANDING_LOOKS[verdict.standing],
+        reason=failed[0].finding if failed else "",
+        mirror=verdict.mirror,
+        is_mirrored=mirrored,
+        mirror_look=MIRROR_LOOKS[verdict.mirror_state] if verdict.mirror_state else None,
+        mirrorable=is_mirrorable(verdict),
+    )
+
+
+def is_mirrorable(verdict: Verdict) -> bool:
+    """Return whether a mirror topic can be added for the topic, whatever the auto-create filters include."""
+    return verdict.standing is not Standing.MIRRORED and not any(check.code in _PREVENTING for check in verdict.failed)
+
+
+def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
+    """Return the checks, failed ones first."""
+    checks = sorted(verdict.checks, key=lambda check: check.passed)
+    return [
+        CheckRow(
+            label=CHECK_LABELS[check.code],
+            look=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
+            finding=check.finding,
+            next_step=check.next_step,
+        )
+        for check in checks
+    ]

@@ -1,0 +1,332 @@
+"""State of a link's tasks, its consumer groups and its ACLs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Exists, F, OuterRef, Q, prefetch_related_objects
+from django.utils import timezone
+
+from console.mirrors import progress
+from console.mirrors.figures import figures_of
+from console.mirrors.progress import CurrentMirror
+from console.mirrors.rules import state_of_task, why_not_run
+from console.models import (
+    ClampedOffset,
+    ClusterLink,
+    GroupOffset,
+    LinkTask,
+    MirrorTopic,
+    StateTransitionError,
+    SyncedAcl,
+    SyncedGroup,
+    VerifyRun,
+)
+from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
+from console.verification.queries import is_continuous, newest_runs, watches_of
+from linkengine.domain.acls import AclStatus
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
+from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# State of a link's tasks: the recurring tasks, and the two continuous tasks, copying and verification.
+#
+# A task that was never configured is NOT_CONFIGURED. Copying and verification have no ``LinkTask`` rows; their task views are
+# derived from the rows of mirrors and verification runs.
+
+
+COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
+_BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
+# A failed mirror was to be copied, too: its link is not idle, copying cannot continue.
+_TO_BE_COPIED = COPYING | BECOMING | {MirrorState.FAILED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """A task as pages and REST show it; a time is None if the event never happened."""
+
+    name: str
+    state: TaskState
+    errors: tuple[TaskError, ...] = ()
+    error_count: int = 0
+    summary: str = ""
+    interval_ms: int | None = None  # None: not scheduled
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    succeeded_at: datetime | None = None
+    failing_since: datetime | None = None
+    next_run_at: datetime | None = None
+    requested_at: datetime | None = None
+    requested_by: str = ""
+    runs: int = 0
+    failures: int = 0
+    changes: int = 0
+    can_run: bool = False  # the task has "run now"
+    why_not: str = ""  # why "run now" is not possible at present
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What several task views are derived from. Of the transition errors of drill copies only RECORDS_DIFFER counts."""
+
+    now: datetime
+    unstopped: bool  # some mirrors are not stopped
+    to_be_copied: bool  # some are to be copied
+    begun: datetime | None  # when the newest ``progress.EXPECTED`` mirror entered its state
+    reported: datetime | None  # newest report on these
+    troubles: Sequence[StateTransitionError]
+
+
+def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = None) -> list[TaskView]:
+    """Return all tasks of a link, copying first; seven queries, eight if continuous verification is off.
+
+    ``current``: the progress of all mirrors of the link, with those of drills and stopped ones, if it was read.
+    """
+    prefetch_related_objects([link], "configs")
+    facts = _facts(link, current, now=timezone.now())
+    rows = {row.name: row for row in link.tasks.all()}
+    recurring = [_recurring(link, name, rows.get(name), mirrors=facts.unstopped) for name in TASKS]
+    return [_copy(link, facts), _verify(link, facts), *recurring]
+
+
+def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
+    """Return the recurring tasks whose last run had errors, by primary key of the link; one query, two if there are any.
+
+    A task without work has none: the errors of the last run of the config sync end when the last mirror is stopped.
+    """
+    by_key = {link.pk: link for link in links}
+    unstopped = Exists(MirrorTopic.objects.unstopped().filter(link=OuterRef("link")))
+    rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0).annotate(unstopped=unstopped))
+    prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
+    found: dict[int, list[LinkTask]] = defaultdict(list)
+    for row in rows:
+        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=row.unstopped):
+            found[row.link_id].append(row)
+    return found
+
+
+def get_task(*, link: ClusterLink, name: str) -> TaskView | None:
+    """Return the task with this name, None if there is none."""
+    return next((task for task in list_tasks(link=link) if task.name == name), None)
+
+
+def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirrors: bool) -> TaskView:
+    state = state_of_task(link, name, row=row, mirrors=mirrors)
+    off = state is TaskState.NOT_CONFIGURED
+    why_not = why_not_run(link, name, state=state)
+    interval_ms = int(link.config(TASKS[name].interval_config))
+    if row is None:
+        return TaskView(name=name, state=state, interval_ms=interval_ms, can_run=True, why_not=why_not)
+    return TaskView(
+        name=name,
+        state=state,
+        errors=() if off else tuple(TaskError(code=error["code"], message=error["message"]) for error in row.errors),
+        error_count=0 if off else row.error_count,
+        summary="" if off else row.summary,
+        interval_ms=interval_ms,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        succeeded_at=row.succeeded_at,
+        failing_since=None if off else row.failing_since,
+        next_run_at=None if why_not else row.next_run_at,
+        requested_at=row.requested_at,
+        requested_by=row.requested_by,
+        runs=row.runs,
+        failures=row.failures,
+        changes=row.changes,
+        can_run=True,
+        why_not=why_not,
+    )
+
+
+def _facts(link: ClusterLink, current: Sequence[CurrentMirror] | None, *, now: datetime) -> _Facts:
+    mirrors = progress.current(MirrorTopic.objects.filter(link=link), now=now) if current is None else current
+    copied = [mirror for mirror in mirrors if mirror.expected]
+    counted = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
+    return _Facts(
+        now=now,
+        unstopped=any(mirror.state not in WRITABLE for mirror in mirrors),
+        to_be_copied=any(mirror.state in _TO_BE_COPIED and mirror.drill_id is None for mirror in mirrors),
+        begun=max((mirror.state_since for mirror in copied), default=None),
+        reported=figures_of((row for mirror in copied for row in mirror.partitions), now=now).reported_at,
+        troubles=list(StateTransitionError.objects.filter(counted, mirror__link=link)),
+    )
+
+
+def _copy(link: ClusterLink, facts: _Facts) -> TaskView:
+    errors = [*_silence(link, facts), *_copy_errors(link, facts)] if facts.to_be_copied else []
+    state = task_state(configured=facts.to_be_copied, link_state=LinkState(link.state), has_run=True, errors=len(errors))
+    return TaskView(name=COPY, state=state, errors=tuple(errors[:ERRORS_KEPT]), error_count=len(errors))
+
+
+def _copy_errors(link: ClusterLink, facts: _Facts) -> list[TaskError]:
+    """Return the errors of copying, first that of the whole link: of many errors only the first are listed."""
+    found = [TaskError(code=ErrorCode.INTERNAL_ERROR, message=link.engine_error)] if link.engine_error else []
+    failed = link.mirrors.listed().unstopped().exclude(error_code="")
+    permanent = failed.values_list("name", "error_code", "error_message")
+    found += [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
+    return found + [TaskError(code=row.code, message=row.message) for row in facts.troubles if row.code != RECORDS_DIFFER]
+
+
+def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
+    """Return an error if no copy worker reports on the link.
+
+    It is derived here because the process that would store it may have crashed. A link that is not ACTIVE shows its own error.
+    """
+    known = [at for at in (link.state_since, facts.begun, facts.reported) if at is not None]
+    is_recent = any(is_fresh(at, now=facts.now, within=UNSEEN) for at in known)
+    if link.state != LinkState.ACTIVE or facts.begun is None or is_recent:
+        return []
+    message = (
+        f"No copy worker has reported on this link since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and "
+        "Spark run. Nothing is lost; copying resumes where it stopped."
+    )
+    return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
+
+
+def _verify(link: ClusterLink, facts: _Facts) -> TaskView:
+    continuous = facts.unstopped and is_continuous(link=link)
+    errors = tuple(_verify_errors(link, facts, continuous=continuous))
+    configured = continuous or errors or VerifyRun.objects.filter(mirror__link=link).exists()
+    state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
+    return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))
+
+
+def _verify_errors(link: ClusterLink, facts: _Facts, *, continuous: bool) -> Iterable[TaskError]:
+    """Return one error per mirror; records that differ take precedence over a failed attempt to compare."""
+    watches = watches_of(link=link).exclude(error_message="") if continuous else ()
+    found = {watch.mirror_id: _no_comparison(watch.mirror, watch.error_message) for watch in watches}
+    for run in newest_runs(link=link).filter(status__in=_BAD).defer("first_differences", "ranges"):
+        found[run.mirror_id] = _verify_error(run)
+    alarms = [row for row in facts.troubles if row.code == RECORDS_DIFFER]
+    found |= {row.mirror_id: TaskError(code=row.code, message=row.message) for row in alarms}
+    return found.values()
+
+
+def _verify_error(run: VerifyRun) -> TaskError:
+    if run.status == VerifyRun.Status.ERROR:
+        return _no_comparison(run.mirror, run.error_message)
+    text = "1 record differs" if run.differences == 1 else f"{run.differences} records differ"
+    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {text}.")
+
+
+def _no_comparison(mirror: MirrorTopic, reason: str) -> TaskError:
+    return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{mirror.name}: {reason}")
+
+
+# ----------------------------------------------------------------------------------------------------
+# Consumer groups of a link with their sync status, and the offsets that promotions and failovers clamped.
+
+
+Sample = tuple[dict[str, str], float]
+# statuses that need attention first
+_ORDER = (
+    GroupStatus.FAILED,
+    GroupStatus.IN_USE,
+    GroupStatus.PARTLY_SYNCED,
+    GroupStatus.SYNCED,
+    GroupStatus.WAITING,
+    GroupStatus.NOT_LISTED,
+    GroupStatus.NO_MIRROR_TOPIC,
+    GroupStatus.UNSUPPORTED_TYPE,
+    GroupStatus.EXCLUDED,
+)
+
+
+def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
+    """Return the offsets of these groups by primary key of the group. One query."""
+    offsets: dict[int, list[GroupOffset]] = {}
+    rows = GroupOffset.objects.filter(group__in=groups).select_related("mirror")
+    for row in rows.order_by("mirror__name", "partition"):
+        offsets.setdefault(row.group_id, []).append(row)
+    return offsets
+
+
+def count_groups(*, link: ClusterLink) -> dict[GroupStatus, int]:
+    """Count the groups of a link by status, those that need attention first. Statuses without groups are omitted."""
+    rows = SyncedGroup.objects.filter(link=link).order_by().values_list("status").annotate(count=Count("pk"))
+    counts = dict(rows)
+    return {status: counts[status] for status in _ORDER if status in counts}
+
+
+def list_clamped(*, mirror: MirrorTopic, limit: int) -> list[ClampedOffset]:
+    """Return the offsets that were clamped to the end of the mirror, those of the newest stop first."""
+    return list(ClampedOffset.objects.filter(mirror=mirror).order_by("-stopping_since", "group", "partition")[:limit])
+
+
+def count_clamped(*, mirror: MirrorTopic) -> int:
+    """Count all clamped offsets of the mirror."""
+    return ClampedOffset.objects.filter(mirror=mirror).count()
+
+
+def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
+    """Return (name, type, help, samples) of each Prometheus metric. Two queries."""
+    groups = (
+        SyncedGroup.objects.order_by()
+        .values("status", cluster=F("link__destination__cluster_id"), link_name=F("link__name"))
+        .annotate(count=Count("pk"))
+    )
+    clamped = (
+        ClampedOffset.objects.filter(mirror__isnull=False, mirror__drill=None)
+        .order_by()
+        .values(cluster=F("mirror__link__destination__cluster_id"), link=F("mirror__link__name"))
+        .annotate(count=Count("pk"))
+    )
+    by_status = [
+        ({"cluster": row["cluster"], "link": row["link_name"], "status": row["status"]}, row["count"]) for row in groups
+    ]
+    by_link = [({"cluster": row["cluster"], "link": row["link"]}, row["count"]) for row in clamped]
+    return [
+        ("clusterlink_consumer_groups", "gauge", "Consumer groups of the source by sync status.", by_status),
+        (
+            "clusterlink_clamped_offsets",
+            "gauge",
+            "Consumer offsets clamped to the end of the mirror at a stop.",
+            by_link,
+        ),
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------
+# The ACLs of a link with their sync status.
+
+
+_CONFLICTS = Count("pk", filter=Q(is_conflict=True))
+
+
+def count_acls(*, link: ClusterLink) -> tuple[dict[AclStatus, int], int]:
+    """Return the number of ACLs by status, and the number of conflicts."""
+    rows = SyncedAcl.objects.filter(link=link).order_by().values_list("status")
+    found = {status: (count, bad) for status, count, bad in rows.annotate(n=Count("pk"), bad=_CONFLICTS)}
+    counts = {status: found[status][0] for status in AclStatus if status in found}
+    return counts, sum(bad for _, bad in found.values())
+
+
+def acl_samples() -> list[tuple[str, str, str, list[Sample]]]:
+    """Return (name, type, help, samples) of each Prometheus metric. One query."""
+    named = SyncedAcl.objects.order_by().values("status", cluster=F("link__destination__cluster_id"), link_name=F("link__name"))
+    rows = list(named.annotate(count=Count("pk"), bad=_CONFLICTS))
+    counts: list[Sample] = [
+        ({"cluster": row["cluster"], "link": row["link_name"], "status": row["status"]}, row["count"]) for row in rows
+    ]
+    conflicts: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row["cluster"], row["link_name"])
+        conflicts[key] = conflicts.get(key, 0) + row["bad"]
+    conflict_samples: list[Sample] = [
+        ({"cluster": cluster, "link": link}, count) for (cluster, link), count in conflicts.items()
+    ]
+    return [
+        ("clusterlink_acls", "gauge", "ACLs of the source by sync status.", counts),
+        (
+            "clusterlink_acl_conflicts",
+            "gauge",
+            "ACLs that repeat or contradict a local ACL or one of another link.",
+            conflict_samples,
+        ),
+    ]

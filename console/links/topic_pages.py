@@ -1,0 +1,233 @@
+"""The Source topics, Filters, Groups and ACLs tabs of a link: what is mirrored or synced, what is not, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Sequence
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from console.access import Permission, check_permission
+from console.errors import ConsoleError
+from console.links import queries as link_queries
+from console.links import task_queries as acl_queries
+from console.links import task_queries as group_queries
+from console.links.actions import ConfigChange, alter_configs
+from console.links.group_presenters import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
+from console.links.pages import crumbs, link_context
+from console.links.queries import filters_of, judge_source, judge_topic
+from console.links.task_presenters import STANDING_LOOKS, check_rows, is_mirrorable, source_topic_row
+from console.mirrors.rules import syncs_offsets
+from console.models import ClusterLink
+from console.web import numbers
+from console.web.forms import fingerprint, stale_form_error
+from console.web.lists import page_from, page_of
+from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
+from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
+
+# ----------------------------------------------------------------------------------------------------
+# The Source topics and Filters tabs of a link: which topics are mirrored, why others are not, and the auto-create filters.
+
+
+EMPTY_ROWS = 3  # for new filters, also without JavaScript
+NAMES_SHOWN = 20
+
+
+@page("links")
+@require_GET
+def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List the source topics with their status."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
+    verdicts = judge_source(link=link, by=by, search=query)
+    matching = [verdict for verdict in verdicts if standing in ("", verdict.standing)]
+    shown, where = page_of(request, matching)
+    context = {
+        "rows": [source_topic_row(verdict) for verdict in shown],
+        "mirrorable": sum(is_mirrorable(verdict) for verdict in matching),
+        "pick_all": numbers.count(sum(is_mirrorable(verdict) for verdict in matching)),
+        "mirrorable_shown": sum(is_mirrorable(verdict) for verdict in shown),
+        "filtered": bool(query or standing),
+        "pager": where,
+        "query": query,
+        "standing": standing,
+        "standings": list(STANDING_LOOKS.values()),
+        "listed": link.topics_at is not None,
+        "auto_create": link.config(AUTO_CREATE) == "true",
+    }
+    return reply(request, "links/topics.html", link_context(link, by=by, now=now, tab="topics") | context)
+
+
+@page("links")
+@require_GET
+def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str) -> HttpResponse:
+    """Show why a source topic is mirrored or not. The topic need not exist."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    verdict = judge_topic(link=link, name=topic_name, by=by)
+    context = {
+        "row": source_topic_row(verdict),
+        "checks": check_rows(verdict),
+        "crumbs": crumbs(link, last=topic_name),
+        "may_add": verdict.standing is not Standing.MIRRORED,
+    }
+    return reply(request, "links/topic.html", link_context(link, by=by, now=now, tab="topics", last=topic_name) | context)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the auto-create filters; preview or save changes."""
+    by = actor_of(request)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if request.method == "GET":
+        return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    if request.POST.get("seen") != _seen(link):
+        problem = problem_of(stale_form_error("The filters of this link"))
+        was_enabled = link.config(AUTO_CREATE) == "true"
+        return _form(request, link, rows=filters_of(link), enabled=was_enabled, problem=problem, status=409)
+    rows, enabled = _submitted(request), request.POST.get("enabled") == "true"
+    save = request.POST.get("intent") == "save"
+    try:
+        alter_configs(link=link, changes=_changes(rows, enabled=enabled), validate_only=not save, by=by, now=timezone.now())
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _form(request, link, rows=rows, enabled=enabled, problem=problem_of(error), status=status_of(error))
+    if save:
+        message = "Filters saved. They are applied now." if enabled else "Auto-create is off. Its filters are deleted."
+        return done(request, reverse("pages:link-topics", args=link.url_args), message)
+    preview = _preview(judge_source(link=link, by=by, filters=rows) if enabled else [])
+    return _form(request, link, rows=rows, enabled=enabled, preview=preview)
+
+
+def _form(
+    request: HttpRequest,
+    link: ClusterLink,
+    *,
+    rows: Sequence[NameFilter],
+    enabled: bool,
+    status: int = 200,
+    **more: Any,
+) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    context = {
+        "filters": [*rows, *[None] * EMPTY_ROWS],
+        "enabled": enabled,
+        "seen": _seen(link),
+        "was_enabled": link.config(AUTO_CREATE) == "true",
+        "patterns": list(PatternType),
+        "kinds": list(FilterType),
+        "document": filters_to_json(rows) if rows else "",
+    }
+    return reply(
+        request, "links/filters.html", link_context(link, by=by, now=now, tab="filters") | context | more, status=status
+    )
+
+
+def _seen(link: ClusterLink) -> str:
+    return fingerprint(link.config(AUTO_CREATE), filters_to_json(filters_of(link)))
+
+
+def _submitted(request: HttpRequest) -> tuple[NameFilter, ...]:
+    columns = (request.POST.getlist(name) for name in ("name", "pattern", "kind"))
+    return tuple(
+        NameFilter(
+            name=name.strip(),
+            pattern_type=PatternType.PREFIXED if pattern == PatternType.PREFIXED else PatternType.LITERAL,
+            filter_type=FilterType.EXCLUDE if kind == FilterType.EXCLUDE else FilterType.INCLUDE,
+        )
+        for name, pattern, kind in zip(*columns, strict=False)
+        if name.strip()
+    )
+
+
+def _changes(rows: Sequence[NameFilter], *, enabled: bool) -> list[ConfigChange]:
+    if not enabled:
+        return [ConfigChange(name=AUTO_CREATE, value="false")]
+    return [
+        ConfigChange(name=AUTO_CREATE, value="true"),
+        ConfigChange(name=AUTO_CREATE_FILTERS, value=filters_to_json(rows) if rows else ""),
+    ]
+
+
+def _preview(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return what saving would change. Filters never delete mirror topics."""
+    counts = Counter(verdict.standing for verdict in verdicts)
+    pending = [verdict.mirror for verdict in verdicts if verdict.standing is Standing.WAITING]
+    return {
+        "total": len(verdicts),
+        "mirrored": counts[Standing.MIRRORED],
+        "created": len(pending),
+        "names": pending[:NAMES_SHOWN],
+        "left_out": counts[Standing.NOT_MIRRORED],
+        "problems": [f"{verdict.topic}: {check.finding}" for verdict in verdicts for check in _problems(verdict)][:NAMES_SHOWN],
+    }
+
+
+def _problems(verdict: Verdict) -> Sequence[Check]:
+    """Return the checks that exclude a topic in spite of the filters. A reserved namespace is no error, but is shown here."""
+    first = verdict.failed[:1]
+    return first if first and first[0].code is CheckCode.NAMESPACE else verdict.problems
+
+
+# ----------------------------------------------------------------------------------------------------
+# The Groups and ACLs tabs of a link: what is synced, what is not, and why.
+
+
+@page("links")
+@require_GET
+def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List consumer groups, filtered by name and status."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, status = _filters(request, known=GROUP_LOOKS)
+    found = link.groups.matching(status=status, search=query)
+    shown, pager = page_from(request, found)
+    offsets = group_queries.offsets_of(shown)
+    counts = group_queries.count_groups(link=link)
+    context = {
+        "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
+        "counts": [{"look": GROUP_LOOKS[key], "count": count} for key, count in counts.items()],
+        "is_on": syncs_offsets(link),
+        "pager": pager,
+        "query": query,
+        "status": status,
+    }
+    return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups") | context)
+
+
+@page("links")
+@require_GET
+def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List ACLs, filtered by name and status. ``?status=conflicts`` lists conflicting ACLs."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, status = _filters(request, known=[*ACL_LOOKS, "conflicts"])
+    only_conflicts = status == "conflicts"
+    found = link.acls.matching(status="" if only_conflicts else status, conflicts=only_conflicts, search=query)
+    shown, pager = page_from(request, found)
+    counts, conflicts = acl_queries.count_acls(link=link)
+    context = {
+        "acls": [acl_row(acl, now=now) for acl in shown],
+        "counts": [{"look": ACL_LOOKS[key], "count": count} for key, count in counts.items()],
+        "conflicts": conflicts,
+        "is_on": link.config("acl.sync.enable") == "true",
+        "pager": pager,
+        "query": query,
+        "status": status,
+    }
+    return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)
+
+
+def _filters(request: HttpRequest, *, known: Container[str]) -> tuple[str, str]:
+    query, status = (request.GET.get(name, "").strip() for name in ("q", "status"))
+    return query, status if status in known else ""

@@ -1,0 +1,318 @@
+"""Creates and deletes mirror topics, and retries configs that a destination refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from console import audit
+from console.access import Permission, check_permission, link_words, whole_cluster_names
+from console.access.approvals import check_approved
+from console.actors import ENGINE, Actor
+from console.clusters.actions import check_free
+from console.errors import BadRequestError, ConflictError, InvalidInputError, from_cluster, from_engine
+from console.links import checks as link_checks
+from console.mirrors import transitions
+from console.mirrors.rules import auto_creates, why_not, why_not_deletable, why_not_retry
+from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.models.links import LinkMode, show_change
+from console.models.mirrors import DELETION_REFUSED
+from console.models.row_changes import lock_clusters
+from console.queue import dispatch
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linkrules import CONFIG as START_SPEC
+from linkengine.domain.linkrules import EARLIEST, start_problem
+from linkengine.domain.mirrorability import Place, find_ring, ring_words
+from linkengine.domain.mirrorjobs import RefusedStep
+from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# Creates and deletes mirror topics.
+#
+# A mirror is created in two steps: this module stores its row in state PENDING_SETUP, and a worker creates the topic. The
+# checks run twice, before the clusters are contacted and again under locks right before the row is stored.
+
+
+CHECK_TIMEOUT_S = 20.0  # as linkchecks.CHECK_TIMEOUT_S
+_MIRRORING = (
+    "It is a mirror topic of {link} in state {state}; it was not changed. If you need a second copy, use a cluster link with a "
+    "prefix."
+)
+_STOPPED = (
+    "It was a mirror topic of {link} and is {state}, so applications may write to it. Use a cluster link with a prefix, or "
+    "delete the stopped mirror topic with all its records if they are not needed."
+)
+_FIELD_OF: dict[str, str | None] = {
+    ErrorCode.TOPIC_EXISTS_ERROR: "mirror_topic_name",
+    ErrorCode.INVALID_REQUEST_ERROR: None,  # of the destination: its message names replicas, configs or partitions
+    ErrorCode.POLICY_VIOLATION_ERROR: None,
+}
+_NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
+
+
+def create_mirror(  # noqa: PLR0913 - by name, with defaults
+    *,
+    link: ClusterLink,
+    source_topic: str,
+    mirror_topic: str | None = None,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str | None] | None = None,
+    validate_only: bool = False,
+    check_clusters: Callable[[], None] | None = None,
+    by: Actor,
+    now: datetime,
+) -> MirrorTopic:
+    """Check a topic on both clusters and store its mirror in state PENDING_SETUP; a worker creates the topic.
+
+    ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them takes precedence over the link's. With
+    ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
+    ``linkchecks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
+
+    A worker gives ``check_clusters``, which replaces the check through the queue: it raises the clusters' LinkEngineError.
+    """
+    name = _mirror_name(link, source_topic, mirror_topic)
+    check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
+    overrides = {key: value for key, value in (configs or {}).items() if value is not None}
+    start = _start_spec(link, overrides.pop(START_SPEC, ""))
+    if replication_factor is not None and replication_factor < 1:
+        raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
+    mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
+    mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
+    existing = _find(link, name)
+    if existing is not None:  # before the link's state is checked: a repeated request succeeds even if the link is paused now
+        return _check_repeat(existing, mirror, by=by, now=now)
+    check_link_state(link)
+    check_free(cluster=link.destination, topic=name, link=link, by=by)
+    check_ring(mirror, by=by)
+    try:
+        if check_clusters is not None:
+            check_clusters()
+        else:
+            _check_on_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
+    except LinkEngineError as error:
+        raise from_engine(error, field=_FIELD_OF.get(error.code, "source_topic_name")) from error
+    return mirror if validate_only else _store(mirror, by=by, now=now)
+
+
+def auto_create(*, link: ClusterLink, source_topic: str, now: datetime) -> MirrorTopic:
+    """Store a mirror for a topic that the link's auto-create filters include; the caller has checked it on both clusters."""
+    mirror = draft(link=link, source_topic=source_topic, by=ENGINE, now=now)
+    mirror.auto_created = True
+    return _store(mirror, by=ENGINE, now=now)
+
+
+def draft(*, link: ClusterLink, source_topic: str, by: Actor, now: datetime) -> MirrorTopic:
+    """Return an unsaved mirror with the link's defaults."""
+    return MirrorTopic(
+        link=link,
+        name=link.prefix + source_topic,
+        source_topic=source_topic,
+        start_spec=default_start(link),
+        state_since=now,
+        created_at=now,
+        created_by=by.name,
+    )
+
+
+def default_start(link: ClusterLink) -> str:
+    """Return the link's ``mirror.start.offset.spec``, which applies to mirrors without their own."""
+    return LinkConfig.objects.filter(link=link, name=START_SPEC).values_list("value", flat=True).first() or EARLIEST
+
+
+def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
+    """Request the deletion of the mirror topic; a worker deletes the topic on the destination and then the row.
+
+    Does nothing if the deletion was requested before. Raises ConflictError if auto-create would create the topic again, if
+    topic deletion is disabled on the destination, or if a reversal or restore is turning this topic, or the topic on the other
+    side, into a mirror.
+    """
+    check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
+    check_approved(mirror, MirrorEvent.DELETE, by=by)
+    refusal = "" if mirror.deletion_requested_at is not None else why_not_deletable(mirror)
+    if refusal:
+        raise ConflictError(refusal, code=ErrorCode.TOPIC_DELETION_DISABLED)
+    with transaction.atomic():
+        if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
+            return
+        # checked after the UPDATE has locked the row, which a restore of the other side may have held
+        reason = "" if mirror.drill_id else why_not(mirror, MirrorEvent.DELETE)
+        if reason:
+            raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.DELETE, by=by, now=now, deletion_requested_at=now)
+        mirror.transition_errors.filter(code=DELETION_REFUSED).delete()
+        audit.record(by=by, action="DeleteMirrorTopic", resource=audit.path_of(mirror), now=now)
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
+    """Store the mirror and queue its setup; if an equal request has stored it since the first check, return that row."""
+    try:
+        with transaction.atomic():
+            _lock_and_recheck(mirror, by=by)
+            existing = _find(mirror.link, mirror.name)
+            if existing is not None:
+                return _check_repeat(existing, mirror, by=by, now=now)
+            mirror.save(force_insert=True)
+            transitions.note_creation(mirror=mirror, by=by, now=now)
+            audit.record(
+                by=by,
+                action="CreateMirrorTopic",
+                resource=audit.path_of(mirror),
+                now=now,
+                detail={"source_topic": mirror.source_topic, "start": mirror.start_spec, "configs": mirror.config_overrides},
+            )
+            show_change(mirror.link_id)
+    except IntegrityError:  # a row was inserted without the cluster lock
+        raise _exists(mirror.name) from None
+    dispatch.send("setup_mirror", mirror_id=mirror.pk)
+    return mirror
+
+
+def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
+    """Lock the destination cluster and the link until the commit, and repeat the checks on the current rows.
+
+    The cluster lock prevents two links from creating mirrors of the same name, which would copy into one topic. The link lock
+    prevents a concurrent deletion of the link, which fails over the mirrors that exist then and would miss this one.
+    """
+    lock_clusters(mirror.link.destination.cluster_id)
+    link = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=mirror.link_id).first()
+    if link is None:
+        raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted, so the mirror topic was not created.")
+    check_link_state(link)
+    check_free(cluster=mirror.link.destination, topic=mirror.name, link=link, by=by)
+    if mirror.auto_created and not auto_creates(link, mirror.source_topic):
+        raise ConflictError(f"The auto-create filters of cluster link '{link.name}' no longer include '{mirror.source_topic}'.")
+
+
+def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:
+    if not source_topic:
+        raise InvalidInputError("source_topic_name must not be empty.", field="source_topic_name")
+    expected = link.prefix + source_topic
+    if mirror_topic in (None, "", expected):
+        return expected
+    if not link.prefix:
+        message = (
+            "Topic renaming for mirroring is not supported: the cluster link has no prefix, so the mirror must have the name "
+            f"of its source topic, '{source_topic}'."
+        )
+    else:
+        message = (
+            f"The mirror of '{source_topic}' must be named '{expected}', because the cluster link's prefix is '{link.prefix}'."
+        )
+    raise BadRequestError(message, code="INVALID_MIRROR_NAME", field="mirror_topic_name")
+
+
+def _start_spec(link: ClusterLink, requested: str) -> str:
+    """Return the requested start, or else the link's; raise InvalidInputError if it is malformed."""
+    spec = requested or default_start(link)
+    problem = start_problem(spec)
+    if problem:
+        raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
+    return spec
+
+
+def check_link_state(link: ClusterLink) -> None:
+    """Raise ConflictError if no mirror can be created on the link in its current state."""
+    if link.mode == LinkMode.SOURCE:
+        raise ConflictError(
+            f"This cluster is the source of cluster link '{link.name}'. Create mirror topics on its destination cluster "
+            f"{link.source_cluster_id}."
+        )
+    if link.deletion_requested_at is not None:
+        raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
+    if link.state == LinkState.PAUSED:
+        raise ConflictError(f"Cluster link '{link.name}' is paused. Set cluster.link.paused to false first.")
+    if link.state in _NOT_COPYING:
+        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}: {link.error_message} Fix that first.")
+
+
+def _find(link: ClusterLink, name: str) -> MirrorTopic | None:
+    return (
+        MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link__destination").first()
+    )
+
+
+def _check_repeat(existing: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
+    """Return the existing mirror if this request repeats its creation; otherwise raise MIRROR_EXISTS_ERROR.
+
+    Clients retry a create whose response was lost. A request is such a retry if actor and values are the same and the mirror
+    was created within ``linkchecks.REPEAT_WINDOW``.
+    """
+    fields = ("link_id", "source_topic", "start_spec", "replication_factor", "config_overrides")
+    same = all(getattr(existing, name) == getattr(wanted, name) for name in fields)
+    if same and link_checks.is_recent(existing, by=by, now=now):
+        return existing
+    raise _mirror_exists(existing, by=by)
+
+
+def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
+    """Raise BadRequestError if the mirror would close a ring of mirrors, so that its topic would be its own source.
+
+    The message names the clusters of the ring that ``by`` may see.
+    """
+    link = mirror.link
+    place = Place(link.destination.cluster_id, mirror.name)
+    ring = find_ring(_source_of, source=Place(link.source_cluster_id, mirror.source_topic), mirror=place)
+    if ring:
+        path = ring_words(ring, names=whole_cluster_names(by))
+        message = (
+            f"The mirrors would form a ring, so '{mirror.name}' would receive its own records: {path}. Mirror the original "
+            "topic instead, or stop a mirror of this ring first."
+        )
+        raise BadRequestError(message, code="MIRROR_RING", field="source_topic_name")
+
+
+def _source_of(place: Place) -> Place | None:
+    rows = MirrorTopic.objects.filter(link__destination__cluster_id=place.cluster, name=place.topic)
+    found = rows.unstopped().values_list("link__source_cluster_id", "source_topic").first()
+    return Place(*found) if found else None
+
+
+def _check_on_clusters(link: ClusterLink, source_topic: str, name: str, **wanted: Any) -> None:
+    topics = {"source_topic": source_topic, "mirror_topic": name}
+    dispatch.call("check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, **topics, **wanted)
+
+
+def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:
+    """Return an error that names the mirror's link: the usual advice, to delete the topic, would destroy a copy."""
+    explanation = _STOPPED if mirror.state == MirrorState.STOPPED else _MIRRORING
+    link = link_words(by, mirror.link.destination)(mirror.link.name)
+    message = f"Topic '{mirror.name}' already exists. {explanation.format(link=link, state=mirror.state)}"
+    return BadRequestError(message, code=ErrorCode.MIRROR_EXISTS_ERROR, field="mirror_topic_name")
+
+
+def _exists(name: str) -> BadRequestError:
+    return BadRequestError(f"Topic '{name}' already exists.", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")
+
+
+# ----------------------------------------------------------------------------------------------------
+# Retries topic config changes that the destination refused when a mirror was stopped.
+
+
+RETRY_TIMEOUT_S = 30.0  # a single request, then a request per config if the cluster refuses some
+
+
+def retry_refused_configs(*, mirror: MirrorTopic, by: Actor, now: datetime) -> Sequence[RefusedStep]:
+    """Restore the topic configs that the destination refused to restore when the mirror was stopped.
+
+    Returns the configs that are refused again. A config that a person has set since then is left alone and counts as resolved.
+    Raises ConflictError if there is nothing to retry, and an error of ``console.errors`` if the cluster cannot be reached; the
+    failure is in the audit log.
+    """
+    check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
+    reason = why_not_retry(mirror)
+    if reason:
+        raise ConflictError(reason)
+    resource, action = audit.path_of(mirror), "RetryRefusedConfigs"
+    try:
+        rows = dispatch.call("give_configs_back", timeout_s=RETRY_TIMEOUT_S, mirror_id=mirror.pk)
+    except LinkEngineError as error:
+        detail = {"code": error.code, "reason": error.message}
+        audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.FAILURE, detail=detail)
+        raise from_cluster(error) from error
+    refused = [RefusedStep(**row) for row in rows]
+    audit.record(by=by, action=action, resource=resource, now=now, detail={"refused": [step.name for step in refused]})
+    return refused

@@ -1,0 +1,394 @@
+"""An operation on several mirror topics of a link, and the Operations section with the results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+from django.db.models import prefetch_related_objects
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access.approval_pages import approval_need
+from console.actors import Actor
+from console.errors import ConsoleError, NotFoundError
+from console.links import queries as link_queries
+from console.links.pages import crumbs, is_unchanged, link_head, seen_token
+from console.mirrors import bulk_operations, figures, operation_queries, operations, page_queries, reversals
+from console.mirrors.operation_pages import NAMES_SHOWN, refused
+from console.mirrors.operation_presenters import (
+    BULK_VERBS,
+    TOPIC_LOOKS,
+    BulkVerb,
+    needs_typed_name,
+    operation_row,
+    reversibility,
+    topic_row,
+)
+from console.mirrors.operation_queries import (
+    REVERSALS,
+    WARNED,
+    GroupAtRisk,
+    cautions_of_many,
+    groups_at_risk,
+    visible_operations,
+)
+from console.mirrors.presenters import MirrorRow, mirror_row
+from console.mirrors.queries import MirrorSummary
+from console.mirrors.reversals import risks_of
+from console.models import BulkOperation, ClusterLink, MirrorTopic
+from console.web import numbers
+from console.web.lists import MOST_DIGITS, page_from
+from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
+from linkengine.domain.states import MirrorEvent, MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# An operation on several mirror topics of a link: the selected ones, or all that match the filter of the list.
+#
+# The confirmation shows the effects on each topic and applies to the topics that it showed: if the list has changed since,
+# nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_operations``).
+
+
+# Operations whose rules need no queries: all selected topics are checked, of the others only those that are listed.
+_FREE = (MirrorEvent.PAUSE, MirrorEvent.RESUME, MirrorEvent.FAILOVER)
+LONGEST_REASON = 500  # characters of the reason of a failover
+CHANGED = {
+    "code": "CONFLICT",
+    "message": "The list of mirror topics has changed since you opened this page. Nothing was changed.",
+    "meaning": "Review the new list below and confirm again, or go back.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stake:
+    """The known effects of the operation on a mirror topic."""
+
+    row: MirrorRow
+    missing: str  # records that would not be copied
+    groups: int  # groups whose offsets would be clamped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The selected topics for which an operation would be refused now."""
+
+    rows: Sequence[tuple[str, str]]  # (name, reason)
+    total: int  # selected topics
+    complete: bool  # False if only the listed topics were checked
+
+    @property
+    def possible(self) -> int:
+        """Return the number of topics that the operation would change; an upper bound unless ``complete``."""
+        return self.total - len(self.rows)
+
+    @property
+    def words(self) -> str:
+        """Return the number of topics that the operation would change, for the heading of a confirmation."""
+        if not self.rows:
+            return numbers.count(self.total)
+        most = "" if self.complete else "at most "
+        return f"{most}{numbers.count(self.possible)} of {numbers.count(self.total)}"
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the topics."""
+        return {name for name, _reason in self.rows}
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the confirmation of a selection; start the confirmed operation and show its page.
+
+    A selection is read from the form only: as a URL it would be too long, and would be in the logs of proxies.
+    """
+    by, now, values = actor_of(request), timezone.now(), request.POST
+    verb = bulk_verb_of(values.get("operation", "") or request.GET.get("operation", ""))
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    retried = _retried(values, link=link, by=by)
+    chosen = _chosen(values, link=link, retried=retried, by=by)
+    if not chosen or not values.get("confirmed"):
+        return _confirmation(request, link, verb, chosen, status=200 if chosen else 422)
+    if values.get("seen") != digest_of(chosen, verb):
+        return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
+    if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
+        return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
+    started = bulk_operations.start(
+        link=link,
+        operation=verb.name,
+        topics={summary.mirror.name: summary.mirror for summary in chosen},
+        options=_options(values, verb, retried),
+        retry_of=retried,
+        by=by,
+        now=now,
+    )
+    return done(request, started.get_absolute_url())
+
+
+def _options(values: QueryDict, verb: BulkVerb, retried: BulkOperation | None) -> dict[str, object]:
+    """Return what the failover reports have of the request; a retry has it from the first operation."""
+    if verb.event is not MirrorEvent.FAILOVER:
+        return {}
+    reason = values.get("reason", "").strip()[:LONGEST_REASON]
+    known: dict[str, object] = dict(retried.options) if retried else {}
+    return known | {"reason": reason} if reason else known
+
+
+def bulk_verb_of(name: str) -> BulkVerb:
+    """Return the display of an operation on several topics; raise NotFoundError if it does not exist."""
+    if name not in BULK_VERBS:
+        raise NotFoundError(f"Mirror topics have no operation {name!r}.")
+    return BULK_VERBS[name]
+
+
+def _retried(values: QueryDict, *, link: ClusterLink, by: Actor) -> BulkOperation | None:
+    """Return the operation whose failed topics are selected; None if the selection is another one."""
+    key = values.get("retry", "")
+    if not key:
+        return None
+    found = visible_operations(by).filter(link=link, pk=int(key) if key.isdecimal() and len(key) <= MOST_DIGITS else 0).first()
+    if found is None:
+        raise NotFoundError("The operation that should be retried does not exist.", code="UNKNOWN_OPERATION")
+    return found
+
+
+def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | None, by: Actor) -> Sequence[MirrorSummary]:
+    """Return the selected mirror topics, all that match the filter of the list, or those that failed in an operation."""
+    if values.get("all"):
+        query, state = values.get("q", "").strip(), values.get("state", "")
+        most = bulk_operations.MOST
+        return page_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most).rows
+    names = bulk_operations.failed_names(retried) if retried else values.getlist("mirror")
+    return page_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
+
+
+def digest_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
+    """Return a digest of the mirrors that the confirmation shows. That of a deletion or restore depends on their states too.
+
+    A mirror that has been stopped since may have become the only copy of records that applications write.
+    """
+    states = verb.event in (MirrorEvent.DELETE, MirrorEvent.RESTORE)
+    lines = [f"{row.mirror.pk} {operations.seen_state(row.mirror) if states else ''}" for row in chosen]
+    return sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+def _confirmation(
+    request: HttpRequest,
+    link: ClusterLink,
+    verb: BulkVerb,
+    chosen: Sequence[MirrorSummary],
+    *,
+    status: int = 200,
+    **more: object,
+) -> HttpResponse:
+    now, by = timezone.now(), actor_of(request)
+    mirrors = [summary.mirror for summary in chosen]
+    groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
+    at_risk = figures.records_at_risk_of(mirrors) if verb.loses_lag else {}
+    approval = approval_need(link, verb.event, mirrors, by=by, now=now)
+    refusals = refusals_of(link, chosen, verb, unapproved=approval.missing if approval else (), now=now)
+    possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
+    context = {
+        "link": link_head(link, now=now),
+        "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
+        "environment_name": link.destination.environment.name,
+        "verb": verb,
+        "stakes": [
+            _stake(summary, groups, missing=at_risk.get(summary.mirror.pk), now=now) for summary in chosen[:NAMES_SHOWN]
+        ],
+        "group_count": len({row.group for summary in possible for row in groups.get(summary.mirror.pk, ())}),
+        "refusals": refusals,
+        "approval": approval,
+        "unavailable": refusals.rows[:NAMES_SHOWN],
+        "warnings": _warnings(link, chosen, verb, impossible=refusals.names, by=by),
+        "warned": verb.event in WARNED,
+        "total": len(chosen),
+        "more_names": max(0, len(chosen) - NAMES_SHOWN),
+        "at_risk": _at_risk(possible, at_risk) if verb.loses_lag else "",
+        "dropped": _dropped(link, mirrors) if verb.event is MirrorEvent.RESTORE else "",
+        "writable": _count_writable(mirrors) if verb.event is MirrorEvent.DELETE else 0,
+        "typed": _is_typed(verb, link),
+        "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL") if verb.event else "",
+        "confirm": request.POST.get("confirm", ""),
+        "asks_reason": verb.event is MirrorEvent.FAILOVER,
+        "reason": request.POST.get("reason", ""),
+        "longest_reason": LONGEST_REASON,
+        "repeated": [*_repeated(request.POST, chosen), ("seen", digest_of(chosen, verb))],
+    }
+    return reply(request, "mirrors/operate_many.html", context | more, status=status)
+
+
+def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[str, str]]:
+    """Return the hidden fields with which the confirmation submits the same selection."""
+    if values.get("all"):
+        return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", ""))]
+    if values.get("retry"):
+        return [("retry", values.get("retry", ""))]
+    return [("mirror", summary.mirror.name) for summary in chosen]
+
+
+def _dropped(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> str:
+    """Return how many diverged records a restore of the topics would delete, or a lower bound if some are unknown."""
+    counted = reversals.count_divergence(link, mirrors[:NAMES_SHOWN])
+    unknown = len(mirrors) - len(counted)
+    if not counted:
+        return "unknown"
+    total = numbers.count(sum(point.diverged for points in counted.values() for point in points))
+    return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
+
+
+def _count_writable(mirrors: Sequence[MirrorTopic]) -> int:
+    """Return the number of stopped topics, to which applications may have written records that no other topic has."""
+    return sum(mirror.state == MirrorState.STOPPED for mirror in mirrors)
+
+
+def _at_risk(chosen: Sequence[MirrorSummary], missing: Mapping[int, int | None]) -> str:
+    """Return the sum of the records at risk, or a lower bound if some are unknown. Stopped mirrors lose no more records."""
+    counts = [missing[summary.mirror.pk] for summary in chosen if summary.mirror.state != MirrorState.STOPPED]
+    known = [count for count in counts if count is not None]
+    unknown = len(counts) - len(known)
+    if not known:
+        return "unknown" if unknown else "0"
+    total = numbers.count(sum(known))
+    return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
+
+
+def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, missing: int | None, now: datetime) -> Stake:
+    return Stake(
+        row=mirror_row(summary, now=now),
+        missing="unknown" if missing is None else numbers.count(missing),
+        groups=len({row.group for row in groups.get(summary.mirror.pk, ())}),
+    )
+
+
+def refusals_of(
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, unapproved: Collection[str] = (), now: datetime
+) -> Refusals:
+    """Return the selected topics for which the operation would be refused now. ``unapproved`` are names without an approval."""
+    prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
+    checked = chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
+    rows = []
+    for summary in checked:
+        summary.mirror.link = link
+        problem = refused(summary.mirror, verb.event, now=now) if verb.event else {}
+        if problem:
+            rows.append((summary.mirror.name, problem["message"]))
+        elif summary.mirror.name in unapproved:
+            rows.append((summary.mirror.name, "This operation needs the approval of a second user."))
+    return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
+
+
+def _warnings(
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, impossible: Collection[str], by: Actor
+) -> list[tuple[str, Sequence[str]]]:
+    """Return (name, warnings) of the listed topics, except of those for which the operation would be refused now."""
+    if verb.event is None:
+        return []
+    mirrors = [summary.mirror for summary in chosen[:NAMES_SHOWN] if summary.mirror.name not in impossible]
+    risks = risks_of(link, mirrors) if verb.event in REVERSALS else {}
+    found = cautions_of_many(mirrors, verb.event, by=by, risks=risks)
+    return [(mirror.name, found[mirror.pk]) for mirror in mirrors if found[mirror.pk]]
+
+
+def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
+    return verb.event is not None and needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")
+
+
+# ----------------------------------------------------------------------------------------------------
+# The Operations section: operations on several mirror topics, with the result of each topic, whoever requested them.
+
+
+_REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
+
+
+@page("operations")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List the operations, newest first."""
+    by, now = actor_of(request), timezone.now()
+    shown, pager = page_from(request, operation_queries.visible_operations(by))
+    counts = operation_queries.count_topics(shown)
+    context = {
+        "operations": [operation_row(operation, counts[operation.pk], now=now) for operation in shown],
+        "pager": pager,
+    }
+    return reply(request, "operations/list.html", context)
+
+
+@page("operations")
+@require_GET
+def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Show an operation with the result of each topic. Polled every second; returns 204 if nothing has changed."""
+    operation = operation_queries.get_operation(operation_id=operation_id, by=actor_of(request))
+    if is_unchanged(request, *_marks(operation), now=timezone.now()):
+        return HttpResponse(status=204)
+    return _show(request, operation)
+
+
+@page("operations")
+@require_POST
+def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Cancel the topics that have not begun."""
+    by = actor_of(request)
+    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
+    try:
+        canceled = bulk_operations.cancel(operation=operation, by=by, now=timezone.now())
+    except ConsoleError as error:
+        return _refused(request, operation, error)
+    return done(request, operation.get_absolute_url(), f"{numbers.plural(canceled, 'topic')} canceled.")
+
+
+@page("operations")
+@require_POST
+def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Create the mirror topics that failed. Other operations are retried through their confirmation (``bulk``)."""
+    by = actor_of(request)
+    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
+    try:
+        started = bulk_operations.retry_creation(operation=operation, by=by, now=timezone.now())
+    except ConsoleError as error:
+        return _refused(request, operation, error)
+    return done(request, started.get_absolute_url())
+
+
+def _refused(request: HttpRequest, operation: BulkOperation, error: ConsoleError) -> HttpResponse:
+    if error.kind == "denied":
+        raise error
+    return _show(request, operation, problem=problem_of(error), status=status_of(error))
+
+
+def _marks(operation: BulkOperation) -> tuple[object, ...]:
+    """Return what changes whenever the page does: the link's sequence also changes with the states of the mirrors."""
+    return operation.pk, operation.link.sequence, operation.finished_at is None
+
+
+def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now, link = actor_of(request), timezone.now(), operation.link
+    wanted = request.GET.get("status", "")
+    wanted = wanted if wanted in TOPIC_LOOKS else ""
+    shown, pager = page_from(request, operation_queries.topics_of(operation, status=wanted))
+    prefix = link.prefix if operation.operation == BulkOperation.CREATE else ""
+    mirrors = operation_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
+    row = operation_row(operation, operation_queries.count_topics([operation])[operation.pk], now=now)
+    context = {
+        "operation": row,
+        "poll_url": request.get_full_path() if request.method == "GET" else row.url,
+        "seen": seen_token(*_marks(operation), now=now),
+        "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), link=link, now=now) for topic in shown],
+        "pager": pager,
+        "wanted": wanted,
+        "creates": operation.operation == BulkOperation.CREATE,
+        "verb": operation.operation,
+        "retry_of": operation.retry_of_id,
+        "has_report": operation.operation in _REPORTED,
+        "reason": operation.options.get("reason", ""),
+        "checklist": operation.options.get("checklist", ()),
+        "may_cancel": bool(row.waiting) and bulk_operations.may_cancel(operation, by=by),
+        "environment_name": link.destination.environment.name,
+        "crumbs": [Crumb(label="Operations", url=reverse("pages:operations")), Crumb(label=f"Operation {operation.pk}")],
+    }
+    return reply(request, "operations/detail.html", context | more, status=status)

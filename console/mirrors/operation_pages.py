@@ -1,0 +1,252 @@
+"""Operations on a mirror topic with a confirmation that shows the effects; restores and reparenting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import cast
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import Permission, check_permission
+from console.access.approvals import CODE as APPROVAL_NEEDED
+from console.access.approvals import approved, refusal_of
+from console.actors import Actor
+from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
+from console.links import queries as link_queries
+from console.links.group_presenters import readable_name
+from console.links.pages import crumbs
+from console.mirrors import diverged_exports, operations, reversals
+from console.mirrors import queries as mirror_queries
+from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
+from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
+from console.mirrors.page_parts import mirror_context, mirror_head
+from console.mirrors.queries import MirrorSummary
+from console.mirrors.reparenting import reparent
+from console.mirrors.reversals import risks_of
+from console.mirrors.rules import permission_for, why_not
+from console.models import ClusterLink, MirrorTopic
+from console.verification.rules import gate_closed
+from console.web import numbers
+from console.web.configs import readable_config
+from console.web.lists import page_from
+from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
+from linkengine.domain.states import MirrorEvent
+
+# ----------------------------------------------------------------------------------------------------
+# Operations on a mirror topic (pause, resume, promote, fail over, delete ...) with a confirmation that shows the effects.
+#
+# The confirmation is a page. With JavaScript, the same form opens in a dialog.
+
+
+NAMES_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """The records at risk, or the lag, shown before an operation."""
+
+    label: str
+    value: str
+    age: str
+    words: str  # note
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, operation: str) -> HttpResponse:
+    """Show the confirmation; perform the operation. 409 if the state of the mirror does not allow it."""
+    by, now, verb = actor_of(request), timezone.now(), verb_of(operation)
+    mirror = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
+    check_permission(by, permission_for(verb.event), mirror=mirror)
+    if request.method == "GET":
+        problem = refused(mirror, verb.event, now=now) or _unapproved(mirror, verb.event, by=by)
+        return _confirmation(request, mirror, verb, problem=problem, refused=bool(problem), status=409 if problem else 200)
+    typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
+    if typed and request.POST.get("confirm", "").strip() != mirror.name:
+        message, seen = "The name does not match the mirror topic name.", request.POST.get("seen", "")
+        return _confirmation(request, mirror, verb, wrong_name=message, seen=seen, status=422)
+    try:
+        _perform(request, mirror, verb, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied" and error.code != APPROVAL_NEEDED:
+            raise
+        fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
+        impossible = error.code == APPROVAL_NEEDED or bool(refused(fresh, verb.event, now=now))
+        status = 409 if impossible else status_of(error)
+        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status)
+    url = mirror.link.get_absolute_url() if verb.event is MirrorEvent.DELETE else mirror.get_absolute_url()
+    return done(request, url, verb.done.format(name=mirror.name))
+
+
+def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
+    if verb.event is MirrorEvent.DELETE:
+        operations.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
+    else:
+        operations.operate(mirror=mirror, operation=verb.event, by=by, now=now)
+
+
+def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
+    """Return why an operation is not possible now; empty if it is possible."""
+    reason = why_not(mirror, event)
+    if reason:
+        return problem_of(ConflictError(reason))
+    closed = gate_closed(mirror, now=now) if event is MirrorEvent.PROMOTE else ""
+    return problem_of(ConflictError(closed, code="GATE_CLOSED")) if closed else {}
+
+
+def _unapproved(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> dict[str, str]:
+    """Return the problem that the operation needs an approval that is not there; empty if it needs none or has it."""
+    if approved([mirror], event, by=by):
+        return {}
+    return problem_of(DeniedError(refusal_of(mirror.link), code="APPROVAL_NEEDED"))
+
+
+def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: Actor) -> MirrorTopic:
+    """Return the mirror. For a restore it may be a new object for an ordinary topic whose former mirror is stopped."""
+    try:
+        return mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    except NotFoundError:
+        if verb.event is not MirrorEvent.RESTORE:
+            raise
+        link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+        found = reversals.candidate(link, mirror_name, by)
+        if found is None:
+            raise
+        return found
+
+
+def effects_of(mirror: MirrorTopic, verb: Verb, effects: Preview | None) -> dict[str, object]:
+    """Return the effects of an operation for the page: changed configs, clamped consumer groups, diverged records."""
+    offsets = effects.groups_clamped if effects else ()
+    points = None
+    if verb.event is MirrorEvent.RESTORE:
+        points = reversals.count_divergence(mirror.link, [mirror]).get(mirror.name)
+    return {
+        "groups": [replace(offset, group=readable_name(offset.group)) for offset in offsets[:NAMES_SHOWN]],
+        "group_count": len({offset.group for offset in offsets}),
+        "more_offsets": max(0, len(offsets) - NAMES_SHOWN),
+        "configs": [
+            (name, None if value is None else readable_config(name, value))
+            for name, value in sorted(effects.configs_to_change.items() if effects else ())
+        ],
+        "restores": verb.event is MirrorEvent.RESTORE,
+        "dropped": None if points is None else numbers.count(sum(point.diverged for point in points)),
+        "points": [point for point in points or () if point.diverged][:NAMES_SHOWN],
+    }
+
+
+def risk_of(summary: MirrorSummary, verb: Verb, effects: Preview) -> Risk | None:
+    """Return the records at risk of a failover or the lag of a promotion; None for other operations."""
+    if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
+        return None
+    total = effects.records_at_risk if verb.loses_lag else effects.records_to_copy
+    note = {
+        True: "The source is not contacted again; records produced since the last sample are not counted.",
+        False: "The promotion waits until the lag is 0.",
+    }[verb.loses_lag]
+    if total is None:
+        note = "The number of missing records is unknown: not all partitions have been measured. " + note
+    elif verb.loses_lag and total != summary.total_lag:
+        note = "Some offsets are behind an open transaction; aborted records and markers among them are not losses. " + note
+    return Risk(
+        label="Records at risk" if verb.loses_lag else "Lag, all partitions",
+        value="unknown" if total is None else numbers.count(total),
+        age=numbers.lag_time(summary.lag_ms) if summary.lag_ms is not None else "",
+        words=note,
+    )
+
+
+def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, status: int = 200, **more: object) -> HttpResponse:
+    now, bidirectional = timezone.now(), _is_bidirectional(mirror.link)
+    head = mirror_head(mirror, now=now)
+    effects = preview(mirror, verb.event) if mirror.pk else None
+    asked = {"link": mirror.link_id, "operation": verb.event.value, "topics": mirror.name}
+    context = {
+        "mirror": head,
+        "verb": verb,
+        "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
+        "seen": operations.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
+        "action": reverse("pages:mirror-operation", args=(*mirror.url_args, verb.event)),
+        "back": head.url if mirror.pk else mirror.link.get_absolute_url(),  # a topic that was never a mirror has no page
+        "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
+        "reversibility": reversibility(verb.event, bidirectional=bidirectional),
+        "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb, effects) if effects else None,
+        "effect": effects_of(mirror, verb, effects),
+        "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
+        "confirm": request.POST.get("confirm", ""),
+        "approval_url": f"{reverse('pages:new-approval')}?{urlencode(asked)}",
+        "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
+        "environment_name": mirror.link.destination.environment.name,
+    }
+    return reply(request, "mirrors/operate.html", context | more, status=status)
+
+
+def _warnings(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> tuple[str, ...]:
+    possible = event in REVERSALS and not why_not(mirror, event)
+    risks = risks_of(mirror.link, [mirror]).get(mirror.name) if possible else None
+    return cautions_of(mirror, event, by=by, risks=risks)
+
+
+def verb_of(operation: str) -> Verb:
+    """Return the display of an operation; raise NotFoundError if it does not exist."""
+    verb = next((verb for event, verb in VERBS.items() if event == operation), None)
+    if verb is None:
+        raise NotFoundError(f"Mirror topics have no operation {operation!r}.")
+    return verb
+
+
+def _is_bidirectional(link: ClusterLink) -> bool:
+    return link.mode == "BIDIRECTIONAL"
+
+
+# ----------------------------------------------------------------------------------------------------
+# The restores of a topic, and the download of the diverged records that a restore exported.
+
+
+PER_PAGE = 10  # the file of each is checked on disk
+
+
+def restores_of(request: HttpRequest, mirror: MirrorTopic) -> dict[str, object]:
+    """Return a page of the restores of a topic, newest first, and those whose export file is missing."""
+    shown, pager = page_from(request, mirror.restores.all(), size=PER_PAGE, name="restores")
+    return {
+        "restores": shown,
+        "restores_pager": pager,
+        "lost_files": [restore for restore in shown if diverged_exports.is_lost(restore)],
+    }
+
+
+@page("links")
+@require_GET
+def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, restore_id: int) -> HttpResponse:
+    """Send the file. It contains records of the topic, so it requires the permission to read records."""
+    by = actor_of(request)
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    check_permission(by, Permission.READ_RECORDS, mirror=mirror)
+    return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Move a mirror topic to a link from another copy of its source.
+
+
+@page("links")
+@require_POST
+def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Move the mirror; show a page with the reason if it is not possible."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    try:
+        moved = reparent(mirror=mirror, link_name=request.POST.get("link_name", ""), validate_only=False, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
+        return reply(request, "mirrors/refused.html", context, status=status_of(error))
+    message = f"Mirror topic '{mirror.name}' moved to cluster link '{moved.link.name}'. Resume it to continue copying."
+    return done(request, moved.mirror.get_absolute_url(), message)

@@ -1,0 +1,340 @@
+"""What an operation would do: effects, warnings, which are possible; and operations on several mirrors with their results."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django.db.models import Case, Count, Exists, OuterRef, Q, QuerySet, Value, When
+from django.utils import timezone
+
+from console.access import can, role_needed, visible_mirrors, whole_links
+from console.actors import Actor
+from console.errors import NotFoundError
+from console.mirrors import figures
+from console.mirrors.rules import OFFERED, permission_for, syncs_offsets, why_not
+from console.models import BulkOperation, BulkOperationTopic, ClusterLink, GapRange, GroupOffset, MirrorPartition, MirrorTopic
+from console.verification.rules import gate_closed
+from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
+from linkengine.domain.configs import configs_at_stop
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState, next_state
+
+# ----------------------------------------------------------------------------------------------------
+# The effects of an operation before it is performed: records at risk, consumer groups to be clamped, configs to change.
+#
+# Figures are those of the last reports. Unknown is None, never 0. The diverged records of a restore are read from the cluster
+# instead (``console.mirrors.reversals``), because the topic is an ordinary one without samples.
+
+
+_E = MirrorEvent
+_DRAINS = (_E.PROMOTE, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)  # these wait until source and mirror are in sync
+_STOPS = (*_DRAINS, _E.FAILOVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAtRisk:
+    """A consumer group whose source offset is beyond the end of the mirror."""
+
+    group: str  # name on the destination
+    partition: int
+    offset: int
+    clamped_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The effects of an operation on a mirror. ``reason`` says why it is not possible now."""
+
+    mirror_topic_name: str
+    operation: MirrorEvent
+    allowed: bool
+    reason: str = ""
+    state_after: str = ""
+    records_at_risk: int | None = None  # offsets not copied or deleted, as of the last report
+    records_to_copy: int | None = None  # offsets to copy first, as of the last report
+    groups_clamped: tuple[GroupAtRisk, ...] = ()
+    configs_to_change: Mapping[str, str | None] = field(default_factory=dict)  # None: reset to the cluster default
+
+
+def preview(mirror: MirrorTopic, operation: MirrorEvent, *, source_partitions: int | None = None) -> Preview:
+    """Return the effects of an operation. A few SQL queries; the clusters are not contacted.
+
+    ``source_partitions`` is the mirror's value of ``loss.source_partitions``, if it was read for many mirrors.
+    """
+    reason = why_not(mirror, operation) or (gate_closed(mirror, now=timezone.now()) if operation is _E.PROMOTE else "")
+    stops = operation in _STOPS and mirror.state not in BECOMING  # a topic that is becoming a mirror keeps its configs
+    return Preview(
+        mirror_topic_name=mirror.name,
+        operation=operation,
+        allowed=not reason,
+        reason=reason,
+        state_after="" if reason else next_state(MirrorState(mirror.state), operation),
+        records_at_risk=_at_risk(mirror, operation, source_partitions),
+        records_to_copy=_to_copy(mirror, operation, source_partitions),
+        groups_clamped=tuple(groups_at_risk(mirror.link, [mirror]).get(mirror.pk, ())) if operation is _E.FAILOVER else (),
+        configs_to_change=_configs(mirror) if stops else {},
+    )
+
+
+def _at_risk(mirror: MirrorTopic, operation: MirrorEvent, source_partitions: int | None) -> int | None:
+    if operation is _E.FAILOVER:
+        return figures.records_at_risk(mirror, source_partitions=_listed(mirror, source_partitions))
+    if operation is _E.DELETE:
+        return _held(mirror)
+    return None if operation is _E.RESTORE else 0  # records written after mirroring stopped are not counted
+
+
+def _to_copy(mirror: MirrorTopic, operation: MirrorEvent, source_partitions: int | None) -> int | None:
+    if operation not in _DRAINS:
+        return 0
+    return figures.records_to_copy(mirror, source_partitions=_listed(mirror, source_partitions))
+
+
+def _listed(mirror: MirrorTopic, source_partitions: int | None) -> int:
+    return figures.source_partitions([mirror])[mirror.pk] if source_partitions is None else source_partitions
+
+
+def _held(mirror: MirrorTopic) -> int | None:
+    """Return the number of offsets of a topic to be deleted; None if unknown, as for a writable topic, which has no samples."""
+    ends = [(row.mirror_start, row.mirror_end) for row in mirror.partitions.all()]
+    if mirror.state == MirrorState.STOPPED or len(ends) < mirror.num_partitions:
+        return None
+    known = [end - start for start, end in ends if start is not None and end is not None]
+    return sum(known) if len(known) == len(ends) else None
+
+
+def groups_at_risk(
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Mapping[int, Sequence[MirrorPartition]] | None = None
+) -> dict[int, list[GroupAtRisk]]:
+    """Return the groups that a failover would clamp, by primary key of the mirror.
+
+    ``rows`` are the current partitions by primary key of the mirror; without them the partitions must be prefetched.
+    """
+    if not syncs_offsets(link):
+        return {}  # groups are not changed without consumer offset sync
+    current = {mirror.pk: mirror.partitions.all() for mirror in mirrors} if rows is None else rows
+    ends = {(mirror.pk, row.partition): row.mirror_end for mirror in mirrors for row in current.get(mirror.pk, ())}
+    stopping = [mirror.pk for mirror in mirrors if mirror.state not in (*BECOMING, MirrorState.STOPPED)]
+    synced = GroupOffset.objects.filter(mirror__in=stopping).exclude(group__status=GroupStatus.EXCLUDED)
+    at_risk: dict[int, list[GroupAtRisk]] = defaultdict(list)
+    for known in synced.select_related("group"):
+        end = ends.get((known.mirror_id, known.partition))
+        if end is not None and known.source_offset > end:
+            offsets = {"offset": known.source_offset, "clamped_to": end, "partition": known.partition}
+            at_risk[known.mirror_id].append(GroupAtRisk(group=known.group.destination_name, **offsets))
+    return at_risk
+
+
+def _configs(mirror: MirrorTopic) -> dict[str, str | None]:
+    include = [name.strip() for name in mirror.link.config("topic.config.sync.include").split(",") if name.strip()] or None
+    change = configs_at_stop(mirror.source_configs, include=include, overrides=mirror.config_overrides)
+    return {**change.values, **dict.fromkeys(change.deletions)}
+
+
+# ----------------------------------------------------------------------------------------------------
+# Warnings before an operation on mirror topics. They do not prevent the operation.
+
+
+REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
+WARNED = (*REVERSALS, MirrorEvent.DELETE)  # the operations that can have warnings
+_TRANSACTIONAL = (GapReason.TRANSACTION_MARKER, GapReason.ABORTED)
+_NAMED = 3  # mirrors listed in a warning
+IDS_NAMED = 10  # transactional ids listed in a warning
+
+
+def cautions_of(
+    mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, risks: ReversalRisks | None = None
+) -> tuple[str, ...]:
+    """Return the warnings before an operation. ``risks`` are the risks of a reversal, if they were read from the clusters."""
+    read = {mirror.name: risks} if risks is not None else {}
+    return cautions_of_many([mirror], operation, by=by, risks=read)[mirror.pk]
+
+
+def cautions_of_many(
+    mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor, risks: Mapping[str, ReversalRisks]
+) -> dict[int, tuple[str, ...]]:
+    """Return the warnings before an operation on mirrors of a link, by primary key. At most two queries for all of them.
+
+    ``risks`` are the risks of a reversal by mirror topic, if they were read from the clusters. The partitions must be
+    prefetched.
+    """
+    if operation in REVERSALS:
+        transactional = _with_transactions(mirrors)
+        found = {mirror.pk: _of_reversal(mirror, risks.get(mirror.name), transactional=transactional) for mirror in mirrors}
+    elif operation is MirrorEvent.DELETE and mirrors:
+        names = {mirror.name for mirror in mirrors}
+        copied = _mirrored_elsewhere(mirrors[0].link.destination.cluster_id, names, by=by)
+        found = {mirror.pk: [copied.get(mirror.name, "")] for mirror in mirrors}
+    else:
+        found = {mirror.pk: [] for mirror in mirrors}
+    return {pk: tuple(warning for warning in warnings if warning) for pk, warnings in found.items()}
+
+
+def mirrored_elsewhere(cluster_id: str, topic: str, *, by: Actor) -> str:
+    """Return the warning on mirrors that copy from a topic, "" if there are none. Lists only those that the actor may see."""
+    return _mirrored_elsewhere(cluster_id, [topic], by=by).get(topic, "")
+
+
+def _mirrored_elsewhere(cluster_id: str, topics: Iterable[str], *, by: Actor) -> dict[str, str]:
+    """Return the warning by topic, without the topics from which no mirror copies."""
+    mirrors = MirrorTopic.objects.listed().unstopped().filter(link__source_cluster_id=cluster_id, source_topic__in=topics)
+    totals: dict[str, int] = defaultdict(int)
+    for topic in mirrors.values_list("source_topic", flat=True):
+        totals[topic] += 1
+    if not totals:
+        return {}
+    visible = visible_mirrors(by).filter(pk__in=mirrors.values("pk")).select_related("link__destination").order_by("pk")
+    named: dict[str, list[str]] = defaultdict(list)
+    for mirror in visible:
+        named[mirror.source_topic].append(
+            f"'{mirror.name}' on cluster '{mirror.link.destination.name}' (link '{mirror.link.name}')"
+        )
+    return {topic: _deletion_warning(topic, named[topic][:_NAMED], total) for topic, total in totals.items()}
+
+
+def _deletion_warning(topic: str, named: Sequence[str], total: int) -> str:
+    others = total - len(named)
+    more = [f"{others} {'more' if named else 'on other clusters'}"] if others else []
+    return (
+        f"Mirror topics copy from '{topic}': {', '.join([*named, *more])}. They become FAILED once it is deleted. Fail them "
+        "over first, so that they become ordinary topics."
+    )
+
+
+def unclean_elections(topic: str, clusters: tuple[str, ...] | None) -> str:
+    """Return the warning on unclean leader election on these clusters (None: could not be read); "" if there are none."""
+    if clusters is None:
+        return f"Whether unclean.leader.election.enable is on for '{topic}' could not be read on both clusters."
+    if not clusters:
+        return ""
+    return (
+        f"unclean.leader.election.enable is on for '{topic}' on {' and '.join(clusters)}. A leader election there may lose "
+        "records that the other side has, and the sides then differ after the reversal. Set it to false first."
+    )
+
+
+def _with_transactions(mirrors: Iterable[MirrorTopic]) -> set[int]:
+    """Return the primary keys of the mirrors whose gap ledger has transaction markers or aborted records."""
+    gaps = GapRange.objects.filter(mirror=OuterRef("pk"), reason__in=_TRANSACTIONAL)
+    chosen = MirrorTopic.objects.filter(Exists(gaps), pk__in=[mirror.pk for mirror in mirrors])
+    return set(chosen.values_list("pk", flat=True))
+
+
+def _of_reversal(mirror: MirrorTopic, risks: ReversalRisks | None, *, transactional: Collection[int]) -> list[str]:
+    """Return the warnings before a reversal, some empty. ``transactional``: mirrors with copied or aborted transactions."""
+    writers = risks.writers if risks is not None else None
+    named = transactional_ids(mirror.source_topic, risks.writers) if risks is not None else ""
+    elections = unclean_elections(mirror.name, risks.unclean_on) if risks is not None else ""
+    counts = [row.held_back for row in mirror.partitions.all()]
+    waiting = sum(count for count in counts if count is not None)
+    writes = bool(writers and (writers.ids or writers.unnamed_open))
+    if not waiting and not writes and mirror.pk not in transactional:
+        return [named, elections]
+    now = f" {waiting:,} offsets wait behind open transactions now." if waiting else ""
+    advice = (
+        f"Transactional producers write to '{mirror.source_topic}'.{now} A transaction that is open when the reversal begins "
+        "cannot write to this topic any more and ends by its timeout; the reversal waits for it. Stop these producers first, "
+        "and reverse topics that share transactions one at a time."
+    )
+    return [advice, named, elections]
+
+
+def transactional_ids(topic: str, writers: TransactionalWriters | None) -> str:
+    """Return the warning on transactional ids that write to a topic (None: could not be read); "" if there are none."""
+    if writers is None:
+        return f"The transactional ids that write to '{topic}' could not be read; there may be some."
+    sentences = []
+    if writers.ids:
+        shown = [f"{name} (transaction open)" if name in writers.open_ids else name for name in _open_first(writers)]
+        more = [f"{len(shown) - IDS_NAMED:,} more"] if len(shown) > IDS_NAMED else []
+        sentences.append(f"Transactional ids that wrote to '{topic}' recently: {', '.join([*shown[:IDS_NAMED], *more])}.")
+    if writers.unnamed_open:
+        sentences.append(f"Open transactions in '{topic}' whose transactional id is unknown: {writers.unnamed_open:,}.")
+    if not writers.complete:
+        sentences.append(
+            f"More transactional ids may write to '{topic}': the link's principal at the source lacks DESCRIBE on some "
+            "transactional ids, and these cannot be listed."
+        )
+    return " ".join(sentences)
+
+
+def _open_first(writers: TransactionalWriters) -> list[str]:
+    return sorted(writers.ids, key=lambda name: (name not in writers.open_ids, name))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Operations on several mirror topics, with the number of topics by result.
+
+
+Status = BulkOperationTopic.Status
+
+
+def visible_operations(by: Actor) -> QuerySet[BulkOperation]:
+    """Return the operations on links of which the actor may see everything, and the actor's own, newest first.
+
+    The names of topics in an operation of another user may be names that the actor may not see.
+    """
+    operations = BulkOperation.objects.select_related("link__destination__environment__organization", "link__source")
+    if by.may_do_all:
+        return operations
+    return operations.filter(Q(link__in=whole_links(by).values("pk")) | Q(user=by.user))
+
+
+def get_operation(*, operation_id: int, by: Actor) -> BulkOperation:
+    """Return an operation with its link; raise NotFoundError if it is not visible."""
+    operation = visible_operations(by).filter(pk=operation_id).first()
+    if operation is None:
+        raise NotFoundError(f"Operation {operation_id} does not exist, or is older than 90 days.", code="UNKNOWN_OPERATION")
+    return operation
+
+
+def count_topics(operations: Iterable[BulkOperation]) -> dict[int, Counter[str]]:
+    """Return the number of topics by status of each operation, by primary key. One query."""
+    found: dict[int, Counter[str]] = {operation.pk: Counter() for operation in operations}
+    rows = BulkOperationTopic.objects.filter(operation__in=list(found)).order_by()
+    for key, status, number in rows.values_list("operation", "status").annotate(number=Count("pk")):
+        found[key][status] = number
+    return found
+
+
+def topics_of(operation: BulkOperation, *, status: str = "") -> QuerySet[BulkOperationTopic]:
+    """Return the topics of an operation, failed ones first, then by name."""
+    rank = Case(When(status=Status.FAILED, then=Value(0)), default=Value(1))
+    rows = operation.topics.order_by(rank, "name")
+    return rows.filter(status=status) if status else rows
+
+
+def mirrors_by_name(link: ClusterLink, names: Iterable[str], *, by: Actor) -> dict[str, MirrorTopic]:
+    """Return the visible mirrors of a link with these names. One query."""
+    found = visible_mirrors(by).filter(link=link, name__in=list(names))
+    return {mirror.name: mirror for mirror in found.only("name", "state", "stop_reason", "link_id")}
+
+
+# ----------------------------------------------------------------------------------------------------
+# The operations that an actor can perform on a mirror now, with the reasons why others are not possible.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationChoice:
+    """An operation, whether it is possible now, and if not, why."""
+
+    event: MirrorEvent
+    allowed: bool
+    reason: str = ""
+
+
+def allowed(mirror: MirrorTopic, by: Actor) -> list[OperationChoice]:
+    """Return the operations. Queries only the actor's bindings if the link and the clusters of the mirror are loaded."""
+    return [_choice(mirror, event, by) for event in OFFERED]
+
+
+def _choice(mirror: MirrorTopic, event: MirrorEvent, by: Actor) -> OperationChoice:
+    permission = permission_for(event)
+    if not can(by, permission, mirror=mirror):
+        return OperationChoice(
+            event=event, allowed=False, reason=f"Requires the role {role_needed(permission)} or a higher one."
+        )
+    reason = why_not(mirror, event)
+    return OperationChoice(event=event, allowed=not reason, reason=reason)

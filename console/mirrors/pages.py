@@ -1,0 +1,216 @@
+"""The page of a mirror topic, and the form that adds one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import Permission, can, check_permission
+from console.errors import ConflictError, ConsoleError, InvalidInputError, NotFoundError
+from console.history.pages import MIRROR_SPAN, graph_context, range_of, segments
+from console.history.presenters import charts_of
+from console.history.queries import mirror_history
+from console.links import queries as link_queries
+from console.links.form_presenters import curl
+from console.links.pages import crumbs, is_unchanged, link_head, seen_token
+from console.mirrors import actions as mirror_actions
+from console.mirrors import bulk_operations
+from console.mirrors import queries as mirror_queries
+from console.mirrors.operation_pages import restores_of
+from console.mirrors.page_parts import choice_rows, choices_summary, mirror_context
+from console.models import BulkOperation, ClusterLink
+from console.verification import actions as verification_actions
+from console.web import numbers
+from console.web.forms import fingerprint
+from console.web.lists import MOST_DIGITS
+from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
+from linkengine.domain.linkrules import CONFIG as START_SPEC
+from linkengine.domain.linkrules import start_problem
+
+MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
+
+
+@page("links")
+@require_GET
+def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Show a mirror topic. Polled every second; returns 204 if nothing has changed."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    if is_unchanged(request, mirror.link.sequence, now=now):
+        return HttpResponse(status=204)
+    context = mirror_context(mirror, by=by, now=now) | restores_of(request, mirror)
+    context |= {
+        "seen": seen_token(mirror.link.sequence, now=now),
+        "crumbs": [*crumbs(mirror.link, last=mirror.name)],
+        "snippet": curl("GET", rest_url(request, "kafka:mirror", mirror.url_args, include_state_transition_errors="true")),
+    }
+    if not (request.htmx and request.htmx.target == "live"):  # type: ignore[attr-defined]
+        chosen = range_of(request, now=now, default=MIRROR_SPAN)
+        points = mirror_history(mirror=mirror, span=chosen.span, now=now, end=chosen.end)
+        context["charts"] = charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else []
+        context |= {"spans": segments(mirror.get_absolute_url(), chosen), **graph_context(mirror, chosen)}
+    return reply(request, "mirrors/detail.html", context)
+
+
+@page("links")
+@require_POST
+def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Start a verification run. The mirror's page shows its progress."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    try:
+        verification_actions.start_verify(mirror=mirror, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
+        return reply(request, "mirrors/refused.html", context, status=status_of(error))
+    return done(request, f"{mirror.get_absolute_url()}#verify")
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the form, with a list of source topics if it is available; add one mirror topic, or start an operation for several.
+
+    The list of source topics posts its selection with the intent ``choose``, which shows the form for it. The intent ``curl``
+    shows the REST requests that add what the form contains.
+    """
+    by = actor_of(request)
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if not can(by, Permission.MANAGE_MIRROR, link=link) and not _has_own_topics(link, request):
+        check_permission(by, Permission.MANAGE_MIRROR, link=link)
+    if request.method == "GET" or request.POST.get("intent") == "choose":
+        return _form(request, link)
+    factor = request.POST.get("replication_factor", "").strip()
+    if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
+        wrong = f"Enter a whole number from 1 to {MOST_REPLICAS:,}, or leave the field empty."
+        return _form(request, link, replication_wrong=wrong, status=422)
+    if request.POST.get("intent") == "curl":
+        return _form(request, link, curl=True)
+    start, names = request.POST.get("start", "").strip(), _submitted_topics(request)
+    try:
+        if request.POST.get("all") or len(names) > 1:
+            return _add_several(request, link, names, factor=int(factor) if factor else None, start=start)
+        mirror = mirror_actions.create_mirror(
+            link=link,
+            source_topic=names[0] if names else "",
+            replication_factor=int(factor) if factor else None,
+            configs={START_SPEC: start},
+            by=by,
+            now=timezone.now(),
+        )
+    except ConsoleError as error:
+        return _refused(request, link, error)
+    return done(request, mirror.get_absolute_url(), f"Mirror topic {mirror.name} added.")
+
+
+def _submitted_topics(request: HttpRequest) -> list[str]:
+    """Return the submitted names: options of the list, or words of the text field. Names of topics have no white space."""
+    return list(dict.fromkeys(name for value in request.POST.getlist("source_topic") for name in value.split()))
+
+
+def _add_several(
+    request: HttpRequest, link: ClusterLink, names: Sequence[str], *, factor: int | None, start: str
+) -> HttpResponse:
+    by = actor_of(request)
+    if request.POST.get("all"):
+        names = _matching(request, link)
+        if request.POST.get("seen") != fingerprint(*names):
+            raise ConflictError(
+                "The list of source topics has changed since you opened this page. Nothing was added. Check the number below, "
+                "then add them again."
+            )
+    problem = start_problem(start) if start else ""
+    if problem:
+        raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
+    started = bulk_operations.start(
+        link=link,
+        operation=BulkOperation.CREATE,
+        topics=dict.fromkeys(names),
+        options={"replication_factor": factor, "start": start},
+        by=by,
+        now=timezone.now(),
+    )
+    return done(request, started.get_absolute_url())
+
+
+def _matching(request: HttpRequest, link: ClusterLink) -> list[str]:
+    """Return the source topics that can be mirrored and match the filter in the request."""
+    values = request.POST if request.method == "POST" else request.GET
+    search, standing = values.get("q", "").strip(), values.get("standing", "")
+    return link_queries.matching_names(
+        link=link, by=actor_of(request), search=search, standing=standing, limit=bulk_operations.MOST
+    )
+
+
+def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
+    """Return True if the user has a role for topics of some names on this cluster. The action checks the name itself."""
+    cluster = link.destination_id
+    bindings = actor_of(request).bindings
+    return any(binding.resource_type == "Topic" and binding.cluster_id == cluster for binding in bindings)
+
+
+def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> HttpResponse:
+    if error.kind == "denied":
+        raise error
+    if error.field == START_SPEC:
+        return _form(request, link, status=status_of(error), start_wrong=error.message)
+    at_field = bool(error.field) or isinstance(error, NotFoundError)
+    problem = {"wrong" if at_field else "problem": problem_of(error)}
+    return _form(request, link, status=status_of(error), **problem)
+
+
+def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    values = request.POST if request.method == "POST" else request.GET
+    search, standing = values.get("q", "").strip(), values.get("standing", "")
+    chosen = _submitted_topics(request) or request.GET.get("topic", "").split()
+    choices = link_queries.source_topics_for(link=link, by=by, search=search, limit=bulk_operations.MOST)
+    too_many = len(choices) > link_queries.LIMIT
+    matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
+    context = {
+        "link": link_head(link, now=now),
+        "crumbs": crumbs(link, last="Add mirror topic"),
+        "environment_name": link.destination.environment.name,
+        "listable": bool(choices) and not too_many,
+        "too_many": numbers.plural(len(choices), "topic") if too_many else "",
+        "choices": [] if too_many else choice_rows(choices, chosen=chosen),
+        "choices_summary": choices_summary(choices),
+        "query": search,
+        "standing": standing,
+        "searchable": bool(choices or search),
+        "matching": len(matching),
+        "matching_count": numbers.count(len(matching)),
+        "all": bool(values.get("all")),
+        "seen": fingerprint(*matching),
+        "chosen": chosen,
+        "names": "\n".join(chosen),
+        "replication_factor": request.POST.get("replication_factor", ""),
+        "start": request.POST.get("start", ""),
+        "default_start": mirror_actions.default_start(link),
+        "snippet": "\n".join(
+            _command(request, link, topic) for topic in (matching if values.get("all") else chosen) or ["<source topic>"]
+        ),
+    }
+    return reply(request, "mirrors/new.html", context | more, status=status)
+
+
+def _command(request: HttpRequest, link: ClusterLink, topic: str) -> str:
+    """Return the curl command that adds a mirror topic with the other values of the form."""
+    body: dict[str, object] = {"source_topic_name": topic}
+    factor, start = (request.POST.get(name, "").strip() for name in ("replication_factor", "start"))
+    if factor.isdecimal() and len(factor) <= MOST_DIGITS:
+        body["replication_factor"] = int(factor)
+    if start:
+        body["configs"] = [{"name": START_SPEC, "value": start}]
+    return curl("POST", rest_url(request, "kafka:mirrors", link.url_args), body)
+
+
+def rest_url(request: HttpRequest, name: str, args: Sequence[str], **query: str) -> str:
+    """Return the absolute URL of a REST endpoint, for a command to copy."""
+    return request.build_absolute_uri(reverse(name, args=args, query=query))

@@ -1,0 +1,280 @@
+"""Re-parents a paused mirror: moves it to a link from another copy of its source, without copying any record again.
+
+Topic A is mirrored to B and to C. A is lost and B is failed over. The mirror C can continue from B if it is a prefix of B. This
+is proved by two facts: both have the same source topic id, and no partition of C ends beyond the offset at which B was fenced.
+The mirror stays PAUSED until a person resumes it. No worker copies it until then, and its lease names and producer ids do not
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from console import audit
+from console.access import Permission, can, check_permission, visible_links
+from console.actors import Actor
+from console.errors import ConflictError, NotFoundError, from_engine
+from console.links import pairs
+from console.mirrors import actions as mirror_actions
+from console.mirrors import lineage, reversals
+from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
+from console.models.links import show_change
+from console.models.mirrors import CONFIGS_REFUSED, STAYING
+from console.queue import dispatch
+from linkengine.domain.configs import follows_start
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import ReparentPoint, obstacles, reparent_points
+from linkengine.domain.plans import LogRange
+from linkengine.domain.states import MirrorState
+
+MEASURE_TIMEOUT_S = 30.0  # the copy worker may take six to release its leases, then two clusters are read
+_UNKNOWN_YET = (
+    dict.fromkeys(
+        (
+            "source_start",
+            "source_end",
+            "last_source_end",
+            "last_source_seen_at",
+            "last_high_watermark",
+            "last_source_fetch_offset",
+            "caught_up_at",
+        )
+    )
+    | {"source_epoch": None, "source_epoch_end": None}
+    | {
+        "bytes_per_s": None,
+        "records_per_s": None,
+        "behind": True,
+        "phase": "",
+        "error_code": "",
+        "error_message": "",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reparenting:
+    """A move that was done, or that a preview found possible."""
+
+    mirror: MirrorTopic
+    link: ClusterLink
+    parent: MirrorTopic
+    points: tuple[ReparentPoint, ...]
+
+
+def possible_links(mirror: MirrorTopic, by: Actor) -> list[ClusterLink]:
+    """Return the links to which the mirror might move; whether its offsets allow it is measured only on request."""
+    if not _may_move(mirror) or not can(by, Permission.OPERATE_MIRROR, mirror=mirror):
+        return []
+    links = visible_links(by).filter(destination=mirror.link.destination_id, deletion_requested_at=None)
+    others = links.exclude(pk=mirror.link_id).exclude(mode="SOURCE").select_related("destination", "source")
+    return [link for link in others if _allowed(mirror, link, by) and _find_parent(mirror, link) is not None]
+
+
+def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Actor, now: datetime) -> Reparenting:
+    """Move the mirror to the link ``link_name`` of its cluster; raise ConflictError, with the offsets, if it may not move."""
+    check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
+    links = visible_links(by).select_related("destination__environment", "source")
+    link = links.filter(destination=mirror.link.destination_id, name=link_name).first()
+    if link is None:
+        raise NotFoundError(f"Cluster link '{link_name}' does not exist on this cluster.", code="UNKNOWN_LINK")
+    topic = RoleBinding.ResourceType.TOPIC
+    check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=topic, resource_name=mirror.name)
+    parent = _check_rows(mirror, link, by=by)
+    points = _measure(mirror, link, parent)
+    if not validate_only:
+        mirror = _move(mirror, link, parent, ends={point.partition: point.end for point in points}, by=by, now=now)
+    return Reparenting(mirror=mirror, link=link, parent=parent, points=points)
+
+
+def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorTopic:
+    """Return the stopped mirror on the link's source that becomes the parent; raise ConflictError if rows forbid the move."""
+    if link.pk == mirror.link_id:
+        raise ConflictError(f"'{mirror.name}' is a mirror topic of cluster link '{link.name}' already.")
+    _check_link(mirror, link)
+    if not _may_move(mirror):
+        raise ConflictError(f"'{mirror.name}' is {mirror.state}, or a reversal of it is under way. Only a mirror can move.")
+    if mirror.state != MirrorState.PAUSED:
+        raise ConflictError(f"'{mirror.name}' is {mirror.state}. Pause it first, so that nothing copies while it moves.")
+    parent = _find_parent(mirror, link)
+    if parent is None:
+        raise ConflictError(
+            f"The source of '{link.name}' has no stopped mirror topic that was copied from the same source topic "
+            f"(id {mirror.source_topic_id}) and whose mirror here would be named '{mirror.name}'. Fail it over there first. "
+            "For a topic that was not a mirror topic, create a new mirror topic instead."
+        )
+    if not pairs.was_valid_copy(parent):
+        raise ConflictError(
+            f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or verification found "
+            f"records that differ from its source's, so '{mirror.name}' cannot continue from it. If its error is "
+            "RECORDS_DIFFER, verify the whole topic first. Otherwise delete this mirror topic and create it again.",
+            code=ErrorCode.SIDES_DIVERGED,
+        )
+    mirror_actions.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name), by=by)
+    return parent
+
+
+def _check_link(mirror: MirrorTopic, link: ClusterLink) -> None:
+    """Raise ConflictError if the link takes no mirrors now, or cannot take over this mirror."""
+    mirror_actions.check_link_state(link)
+    if link.gap_filler != mirror.link.gap_filler:
+        raise ConflictError(
+            f"The principals of '{link.name}' and '{mirror.link.name}' have different rights on the destination, so the "
+            "new link cannot continue where the old link stopped. Grant both CLUSTER_ACTION, or neither."
+        )
+
+
+def _may_move(mirror: MirrorTopic) -> bool:
+    settled = mirror.holds_copy and not mirror.reversal and mirror.deletion_requested_at is None and mirror.drill_id is None
+    return settled and bool(mirror.source_topic_id and mirror.num_partitions) and mirror.state != MirrorState.STOPPED
+
+
+def _allowed(mirror: MirrorTopic, link: ClusterLink, by: Actor) -> bool:
+    topic = RoleBinding.ResourceType.TOPIC
+    return can(by, Permission.MANAGE_MIRROR, link=link, resource_type=topic, resource_name=mirror.name)
+
+
+def _find_parent(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic | None:
+    if not mirror.name.startswith(link.prefix):
+        return None
+    rows = MirrorTopic.objects.filter(
+        link__destination__cluster_id=link.source_cluster_id,
+        link__source_cluster_id=mirror.link.source_cluster_id,
+        name=mirror.name.removeprefix(link.prefix),
+        source_topic_id=mirror.source_topic_id,
+        state=MirrorState.STOPPED,
+        holds_copy=True,
+        drill=None,
+        deletion_requested_at=None,
+    )
+    return rows.exclude(mirror_topic_id="").order_by("-state_since").select_related("link__destination").first()
+
+
+def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tuple[ReparentPoint, ...]:
+    try:
+        found = dispatch.call(
+            "measure_reparenting",
+            timeout_s=MEASURE_TIMEOUT_S,
+            mirror_id=mirror.pk,
+            link_id=link.pk,
+            parent_topic=parent.name,
+        )
+    except LinkEngineError as error:
+        raise from_engine(error) from error
+    _check_ids(mirror, parent, found)
+    points = reparent_points(
+        _ranges(found["held"]),
+        parent=_ranges(found["parent"]),
+        fences=pairs.mirrored_ends(parent),
+        heads=pairs.first_offsets(parent) if follows_start(link.sync_include) else {},
+    )
+    reasons = obstacles(points)
+    if reasons:
+        raise ConflictError(
+            f"'{mirror.name}' is not a prefix of '{parent.name}' on cluster {link.source_cluster_id}: {'; '.join(reasons)}. "
+            "Nothing was changed. Fail this mirror topic over to keep the records that only it holds, or delete it and create "
+            f"it again over '{link.name}'.",
+            code=ErrorCode.SIDES_DIVERGED,
+        )
+    return points
+
+
+def _check_ids(mirror: MirrorTopic, parent: MirrorTopic, found: dict[str, Any]) -> None:
+    for row, topic_id in ((mirror, found["topic_id"]), (parent, found["parent_id"])):
+        if topic_id != row.mirror_topic_id:
+            raise ConflictError(
+                f"Topic '{row.name}' on cluster {row.link.destination.cluster_id} was deleted and created again (id "
+                f"{topic_id}, was {row.mirror_topic_id}), so its contents are unknown. Delete the mirror topic and create it "
+                "again.",
+                code=ErrorCode.SIDES_DIVERGED,
+            )
+
+
+def _move(
+    mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic, *, ends: dict[int, int], by: Actor, now: datetime
+) -> MirrorTopic:
+    """Move the rows to the new link if they are as they were when the offsets were measured.
+
+    A resume or a restore since then would make the measured offsets wrong. Both links are locked and the new one is checked:
+    the deletion of a link fails over or deletes its mirrors, and must neither miss this mirror nor act on it during the move.
+    """
+    old, changes = mirror.link, _changes(mirror, link, parent)
+    same = {"state": MirrorState.PAUSED, "state_since": mirror.state_since, "reversal": "", "deletion_requested_at": None}
+    try:
+        with transaction.atomic():
+            _lock_parent(parent)
+            lineage.close_lineage(mirror=mirror, ends=ends, now=now)
+            if not MirrorTopic.objects.filter(pk=mirror.pk, link=old, **same).update(**changes):
+                raise ConflictError(f"'{mirror.name}' was changed at the same time. Refresh, then retry.")
+            _check_link(mirror, _lock_links(old, link))
+            moved = MirrorTopic.objects.select_related("link__destination__environment", "link__source").get(pk=mirror.pk)
+            _forget_source(moved)
+            lineage.open_lineage(mirror=moved, starts=ends, now=now)
+            _note(moved, old, by=by, now=now, ends=ends)
+    except IntegrityError:
+        raise ConflictError(f"Cluster link '{link.name}' has a mirror topic '{mirror.name}' already.") from None
+    for link_id in (old.pk, link.pk):
+        dispatch.send("reconcile_link", link_id=link_id)
+    return moved
+
+
+def _changes(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> dict[str, Any]:
+    moved_before = mirror.first_link_uuid is not None
+    return {
+        **reversals.fresh_life(),
+        "link": link,
+        "first_link_number": mirror.first_link_number if moved_before else mirror.link_id,
+        "first_link_uuid": mirror.first_link_uuid or mirror.link.link_uuid,
+        "source_topic": parent.name,
+        "source_topic_id": parent.mirror_topic_id,
+    }
+
+
+def _lock_parent(parent: MirrorTopic) -> None:
+    same = MirrorTopic.objects.filter(pk=parent.pk, state=MirrorState.STOPPED, state_since=parent.state_since)
+    if not same.filter(deletion_requested_at=None, mirror_topic_id=parent.mirror_topic_id).update(reversal=F("reversal")):
+        raise ConflictError(f"'{parent.name}' on the other cluster was changed at the same time. Refresh, then retry.")
+
+
+def _lock_links(old: ClusterLink, link: ClusterLink) -> ClusterLink:
+    """Lock both links until the commit, and return the new link as it is now; raise ConflictError if either is locked or gone.
+
+    It does not wait for a lock, to avoid a deadlock: the deletion of a link locks the link and then waits for its mirrors, and
+    this transaction has locked one.
+    """
+    rows = ClusterLink.objects.select_for_update(of=("self",), skip_locked=True).filter(pk__in=(old.pk, link.pk))
+    locked = {row.pk: row for row in rows}
+    if len(locked) < 2:
+        raise ConflictError(f"'{old.name}' or '{link.name}' was deleted, or is being changed just now. Refresh, then retry.")
+    return locked[link.pk]
+
+
+def _forget_source(mirror: MirrorTopic) -> None:
+    """Reset what was observed of the old source and verified against it; the old source's groups no longer limit this mirror.
+
+    Ranges that differed from the old source count as different from the new source, too, until they are verified again.
+    """
+    MirrorPartition.objects.filter(mirror=mirror).update(**_UNKNOWN_YET)
+    GroupOffset.objects.filter(mirror=mirror).delete()
+    mirror.verified_ranges.filter(differences=0).delete()
+    mirror.transition_errors.exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
+
+
+def _note(mirror: MirrorTopic, old: ClusterLink, *, by: Actor, now: datetime, ends: dict[int, int]) -> None:
+    text = f"from cluster link '{old.name}' to '{mirror.link.name}'"
+    StateTransition.objects.create(
+        mirror=mirror, from_state=mirror.state, to_state=mirror.state, event="re-parent", by=by.name, at=now, detail=text
+    )
+    show_change(old.pk, mirror.link_id)
+    detail = {"from_link": old.name, "to_link": mirror.link.name, "source_topic": mirror.source_topic, "ends": ends}
+    audit.record(by=by, action="ReparentMirrorTopic", resource=audit.path_of(mirror), now=now, detail=detail)
+
+
+def _ranges(rows: Sequence[dict[str, int]]) -> list[LogRange]:
+    return [LogRange(**row) for row in rows]

@@ -1,0 +1,1 @@
+"""Verification: runs, verified ranges, the migration gate, failover drills and failover reports."""

@@ -1,0 +1,212 @@
+"""The Fail over tab of a link: choose topics, review what a failover costs now, confirm it.
+
+The figures are those of the newest reports; neither cluster is contacted, since a failover must not need the source. The
+confirmation applies to the topics that were reviewed (``bulk.digest_of``). A worker carries the operation out
+(``console.mirrors.bulk_operations``); the page of the operation shows the progress, and leads to the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from console.access import Permission, can, role_needed, visible_mirrors
+from console.access.approval_pages import approval_need
+from console.actors import Actor
+from console.links import queries as link_queries
+from console.links.pages import is_unchanged, link_context, observe, seen_token
+from console.mirrors import bulk_operations, figures
+from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
+from console.mirrors.operation_pages import NAMES_SHOWN
+from console.mirrors.operation_presenters import reversibility
+from console.mirrors.operation_queries import groups_at_risk
+from console.mirrors.page_queries import mirror_page
+from console.mirrors.queries import MirrorSummary
+from console.models import ClusterLink
+from console.models.links import LinkMode
+from console.verification.failover_page_presenters import (
+    GROUPS_SHOWN,
+    check_items,
+    failover_row,
+    failover_tiles,
+    group_rows,
+    records_words,
+    rpo_words,
+)
+from console.verification.queries import failover_risk
+from console.web import numbers
+from console.web.health import link_health_view
+from console.web.lists import PAGE_SIZE, pager, start_of
+from console.web.request_handling import actor_of, done, page, reply
+from linkengine.domain.states import MirrorEvent
+
+VERB = bulk_verb_of(MirrorEvent.FAILOVER)
+NOTHING_CHOSEN = {
+    "code": "",
+    "message": "No mirror topics are selected.",
+    "meaning": "Select topics, or all of them, then continue.",
+}
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the topics with what a failover would cost (polled); review a selection; start the confirmed failover.
+
+    A selection is read from the form only: as a URL it would be too long, and would be in the logs of proxies.
+    """
+    by, now, values = actor_of(request), timezone.now(), request.POST
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if request.method == "GET":
+        return HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else _choose(request, link)
+    chosen = _chosen(request, link, by=by)
+    if not chosen:
+        return _choose(request, link, problem=NOTHING_CHOSEN, status=422)
+    if not values.get("confirmed"):
+        return _review(request, link, chosen)
+    if values.get("seen") != digest_of(chosen, VERB):
+        return _review(request, link, chosen, problem=CHANGED, status=409)
+    wrong = _wrong(request, link)
+    if wrong:
+        return _review(request, link, chosen, status=422, **wrong)
+    confirmed = values.getlist("confirmed-item")
+    started = bulk_operations.start(
+        link=link,
+        operation=VERB.name,
+        topics={summary.mirror.name: summary.mirror for summary in chosen},
+        options={
+            "reason": values.get("reason", "").strip(),
+            "checklist": [{"text": item.text, "confirmed": item.confirmed} for item in check_items(confirmed)],
+        },
+        by=by,
+        now=now,
+    )
+    return done(request, started.get_absolute_url())
+
+
+def _chosen(request: HttpRequest, link: ClusterLink, *, by: Actor) -> Sequence[MirrorSummary]:
+    """Return the selected topics, or all that match the filter; stopped ones cannot be failed over."""
+    values = request.POST
+    if values.get("all"):
+        query = values.get("q", "").strip()
+        return mirror_page(by=by, link=link, search=query, with_stopped=False, order="name", size=bulk_operations.MOST).rows
+    names = values.getlist("mirror")
+    return mirror_page(by=by, link=link, names=names, with_stopped=False, order="name", size=len(names) or 1).rows
+
+
+def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
+    """Return what is wrong with the confirmation, by field; empty if it is complete."""
+    reason = request.POST.get("reason", "").strip()
+    wrong: dict[str, object] = {}
+    if not reason:
+        wrong["wrong_reason"] = "Enter a reason. The failover report shows it."
+    elif len(reason) > LONGEST_REASON:
+        wrong["wrong_reason"] = f"The reason has {len(reason):,} characters; at most {LONGEST_REASON} are stored."
+    if request.POST.get("confirm", "").strip() != link.name:
+        wrong["wrong_name"] = "The name does not match the link name."
+    return wrong
+
+
+def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    """Show the topics that are not stopped, with records at risk, time lag and the groups that would be set back."""
+    by, now = actor_of(request), timezone.now()
+    query, start = (request.GET.get("q") or request.POST.get("q") or "").strip(), start_of(request)
+    seen = observe(link, by=by, now=now)
+    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
+    found = mirror_page(
+        by=by,
+        link=link,
+        search=query,
+        with_stopped=False,
+        order="name",  # rows keep their places while the page is polled
+        start=start,
+        size=PAGE_SIZE,
+        current=seen.current,
+    )
+    mirrors = [summary.mirror for summary in found.rows]
+    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.current, now=now)
+    groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
+    context = {
+        "tiles": failover_tiles(risk),
+        "rows": [
+            failover_row(
+                summary,
+                missing=risk.records.get(summary.mirror.pk),
+                groups=groups.get(summary.mirror.pk, ()),
+                health=verdicts.get(summary.mirror.pk),
+                now=now,
+            )
+            for summary in found.rows
+        ],
+        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
+        "pick_all": numbers.count(found.total),
+        "query": query,
+        "role": role_needed(Permission.OPERATE_MIRROR),
+        "holds_mirrors": link.mode != LinkMode.SOURCE,
+        "sees_readiness": can(by, Permission.VIEW, link=link),
+        "seen": seen_token(link.sequence, now=now),
+    }
+    health = link_health_view(seen.health, link) if link.mode != LinkMode.SOURCE else None
+    head = link_context(link, by=by, now=now, tab="failover", health=health)
+    return reply(request, "links/failover.html", head | context | more, status=status)
+
+
+def _review(
+    request: HttpRequest, link: ClusterLink, chosen: Sequence[MirrorSummary], *, status: int = 200, **more: object
+) -> HttpResponse:
+    """Show what a failover of the chosen topics costs, the checklist for clients, and the confirmation."""
+    by, now, values = actor_of(request), timezone.now(), request.POST
+    approval = approval_need(link, VERB.event, [summary.mirror for summary in chosen], by=by, now=now)
+    refusals = refusals_of(link, chosen, VERB, unapproved=approval.missing if approval else (), now=now)
+    possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
+    mirrors = [summary.mirror for summary in possible]
+    at_risk, groups = figures.records_at_risk_of(mirrors), groups_at_risk(link, mirrors)
+    known = [count for count in at_risk.values() if count is not None]
+    set_back = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
+    context = {
+        "total": len(chosen),
+        "refusals": refusals,
+        "approval": approval,
+        "at_risk": records_words(sum(known), unknown=len(at_risk) - len(known), topics=len(possible)),
+        "rpo": rpo_words(_worst_rpo(possible)),
+        "rows": [
+            failover_row(
+                summary,
+                missing=at_risk[summary.mirror.pk],
+                groups=groups.get(summary.mirror.pk, ()),
+                health=None,
+                now=now,
+            )
+            for summary in possible[:NAMES_SHOWN]
+        ],
+        "more_names": max(0, len(possible) - NAMES_SHOWN),
+        "groups": set_back[:GROUPS_SHOWN],
+        "more_groups": max(0, len(set_back) - GROUPS_SHOWN),
+        "group_count": len({row.group for row in set_back}),
+        "unavailable": refusals.rows[:NAMES_SHOWN],
+        "reversibility": reversibility(MirrorEvent.FAILOVER, bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
+        "checklist": check_items(values.getlist("confirmed-item")),
+        "reason": values.get("reason", ""),
+        "longest_reason": LONGEST_REASON,
+        "confirm": values.get("confirm", ""),
+        "measured": numbers.exact(now),
+        "repeated": [*_selection(request, chosen), ("seen", digest_of(chosen, VERB))],
+    }
+    head = link_context(link, by=by, now=now, tab="failover", last="Fail over")
+    return reply(request, "links/failover_review.html", head | context | more, status=status)
+
+
+def _worst_rpo(chosen: Sequence[MirrorSummary]) -> int | None:
+    """Return the largest time lag; None if that of any topic is unknown."""
+    known = [summary.lag_ms for summary in chosen if summary.lag_ms is not None]
+    return max(known) if len(known) == len(chosen) else None
+
+
+def _selection(request: HttpRequest, chosen: Sequence[MirrorSummary]) -> list[tuple[str, str]]:
+    """Return the hidden fields with which the confirmation submits the same selection."""
+    if request.POST.get("all"):
+        return [("all", "1"), ("q", request.POST.get("q", ""))]
+    return [("mirror", summary.mirror.name) for summary in chosen]

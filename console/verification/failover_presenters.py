@@ -1,0 +1,468 @@
+"""View models of failover reports and failover drills. Unknown is stated as such, never as 0."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from console.links.group_presenters import readable_name
+from console.links.presenters import Tile
+from console.web import numbers
+from console.web.badges import Badge, Family
+from console.web.numbers import Moment, moment
+from linkengine.domain.failover import BATCH, DrillRow
+from linkengine.domain.linkrules import EARLIEST, LATEST
+from linkengine.domain.mirrorjobs import FILLERS
+from linkengine.domain.states import StopReason
+
+if TYPE_CHECKING:
+    from console.models import ClampedOffset, Drill, StopReport
+    from console.verification.queries import Clamped, StopTotals
+
+
+# ----------------------------------------------------------------------------------------------------
+# View models of failover reports (of promotions and failovers). Unknown is stated as such, never as 0.
+
+
+RECENT = timedelta(seconds=15)  # between the last measurement of the source and the request
+_DOCUMENTS = {StopReason.PROMOTE: "Promotion", StopReason.FAILOVER: "Failover"}
+_OPERATIONS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPartition:
+    """The offsets of a partition when mirroring stopped."""
+
+    partition: int
+    mirrored_end: str
+    source_end: str
+    not_copied: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A config that the destination rejected when mirroring stopped."""
+
+    name: str
+    value: str
+    reason: str
+    resolved: Moment | None  # when a retry succeeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """A failover report."""
+
+    name: str
+    url: str  # of the mirror topic, "" if it was deleted
+    page_url: str  # of the report, "" if it is not stored
+    link_name: str
+    link_url: str  # "" if the link was deleted
+    kind: str
+    by: str
+    requested: Moment | None
+    writable: Moment | None
+    rto: str
+    rpo: str
+    not_copied: str
+    loses: bool  # records were not copied, or it is unknown, or the last measurement of the source was not recent
+    sentence: str
+    partitions: Sequence[StopPartition]
+    groups: Sequence[str]  # groups whose offsets were clamped
+    refused: Sequence[RefusedRow]
+    retriable: bool  # a config is still rejected
+
+
+def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = ()) -> ReportRow:
+    """Create the row of a report. ``groups`` are those whose offsets were clamped."""
+    return ReportRow(
+        name=report.mirror_name,
+        url=report.mirror.get_absolute_url() if report.mirror else "",
+        page_url=report.get_absolute_url() if report.pk else "",
+        link_name=report.link_name,
+        link_url=report.link.get_absolute_url() if report.link else "",
+        kind=_OPERATIONS[StopReason(report.reason)],
+        by=report.requested_by,
+        requested=moment(report.requested_at, now=now),
+        writable=moment(report.writable_at, now=now),
+        rto=numbers.duration(report.rto_ms),
+        rpo=numbers.lag_time(report.rpo_ms),
+        not_copied=numbers.count(report.records_not_copied),
+        loses=report.records_not_copied != 0 or not _was_seen_recently(report),
+        sentence=_sentence(report),
+        partitions=[
+            StopPartition(
+                partition=partition["partition"],
+                mirrored_end=numbers.count(partition["mirrored_end"]),
+                source_end=numbers.count(partition["source_end"]),
+                not_copied=numbers.count(partition["not_copied"]),
+            )
+            for partition in report.partitions
+        ],
+        groups=sorted(map(readable_name, groups)),
+        refused=[_refused_row(row, now=now) for row in report.refused],
+        retriable=any(row["resolved_at"] is None and row["name"] != FILLERS for row in report.refused),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClampedLine:
+    """A consumer offset that a stop set back to the end of the mirror."""
+
+    topic: str
+    group: str
+    partition: int
+    source: str
+    before: str
+    after: str
+    problem: str  # why it could not be set, "" if it was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """The report of one stop, or of all stops that an operation requested, as a page and as a PDF have it."""
+
+    title: str
+    file_name: str  # without extension
+    facts: Sequence[tuple[str, str]]  # (label, text)
+    notes: Sequence[str]  # what is unknown or missing
+    tiles: Sequence[Tile]
+    checklist: Sequence[tuple[str, bool]]  # (sentence, confirmed)
+    rows: Sequence[ReportRow]
+    clamped: Sequence[ClampedLine]
+    more_clamped: int  # not listed
+    created: str
+
+
+def report_document(
+    reports: Sequence[StopReport],
+    *,
+    number: int | None = None,
+    total: int,
+    totals: StopTotals,
+    clamped: Mapping[int, Clamped],
+    unreported: int | None = 0,
+    now: datetime,
+) -> ReportDocument:
+    """Create the document of a report, or of the reports of operation ``number``.
+
+    ``reports`` are those that are listed, at least one, of ``total``. ``unreported`` is the number of accepted topics without
+    a report, None if it is unknown: the operation was deleted, or the user may not see all of it.
+    """
+    first = reports[0]
+    groups = {key: {row.group for row in found.rows} for key, found in clamped.items()}
+    rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in reports]
+    listed = [_clamped_line(report, row) for report in reports for row in _rows_of(clamped, report)]
+    kind = _DOCUMENTS[StopReason(first.reason)]
+    subject = first.mirror_name if number is None else numbers.plural(total, "mirror topic")
+    return ReportDocument(
+        title=f"{kind} of {subject}",
+        file_name=f"failover-report-{first.pk}" if number is None else f"failover-operation-{number}",
+        facts=_facts_of(first, number=number),
+        notes=_notes_of(rows, totals, number=number, unreported=unreported),
+        tiles=report_tiles(totals),
+        checklist=[(str(item["text"]), bool(item["confirmed"])) for item in first.checklist],
+        rows=rows,
+        clamped=listed,
+        more_clamped=sum(found.total for found in clamped.values()) - len(listed),
+        created=numbers.exact(now),
+    )
+
+
+def _rows_of(clamped: Mapping[int, Clamped], report: StopReport) -> Sequence[ClampedOffset]:
+    return clamped[report.pk].rows if report.pk in clamped else ()
+
+
+def _clamped_line(report: StopReport, row: ClampedOffset) -> ClampedLine:
+    return ClampedLine(
+        topic=report.mirror_name,
+        group=readable_name(row.group),
+        partition=row.partition,
+        source=numbers.count(row.source_offset),
+        before=numbers.count(row.before),
+        after=numbers.count(row.after),
+        problem=row.message,
+    )
+
+
+def _facts_of(report: StopReport, *, number: int | None) -> list[tuple[str, str]]:
+    """Return the facts that all reports of a document share, and those of a single topic."""
+    deleted = "" if report.link else " (deleted)"
+    facts = [
+        ("Cluster link", f"{report.link_name}{deleted}"),
+        ("Source cluster", report.source_cluster_id or "unknown"),
+        ("Destination cluster", report.destination_cluster_id or "unknown"),
+        ("Requested by", report.requested_by),
+        ("Requested", numbers.exact(report.requested_at)),
+        ("Reason", report.request_reason or "none given"),
+    ]
+    if report.approved_by:
+        facts.append(("Approved by", report.approved_by))
+    if report.operation_number is not None:
+        facts.insert(0, ("Operation", str(report.operation_number)))
+    if number is None:
+        facts += [("Source topic", report.source_topic), ("Writable", numbers.exact(report.writable_at))]
+    return facts
+
+
+def _notes_of(rows: Sequence[ReportRow], totals: StopTotals, *, number: int | None, unreported: int | None) -> list[str]:
+    notes = [rows[0].sentence] if number is None else []
+    if number is not None and totals.records_not_copied is None:
+        notes.append("The number of records that were not copied is unknown for at least one topic, so the total is unknown.")
+    if unreported:
+        topics = numbers.plural(unreported, "topic")
+        notes.append(f"The stop of {topics} of this operation has not ended, so there is no report of it yet.")
+    if unreported is None:
+        notes.append("Topics that were refused, that have not stopped yet, or that you may not see are not known here.")
+    return notes
+
+
+def _refused_row(row: Mapping[str, str | None], *, now: datetime) -> RefusedRow:
+    resolved_at = row["resolved_at"]
+    return RefusedRow(
+        name="Empty records before the start" if row["name"] == FILLERS else row["name"] or "",
+        value="" if row["name"] == FILLERS else row["value"] or "cluster default",
+        reason=row["message"] or "",
+        resolved=moment(datetime.fromisoformat(resolved_at), now=now) if resolved_at else None,
+    )
+
+
+def report_tiles(totals: StopTotals) -> list[Tile]:
+    """Return the tiles with the totals of a link's failover reports."""
+    return [
+        Tile(label="Stopped mirrors", value=numbers.count(totals.mirrors), hint="newest report of each"),
+        Tile(
+            label="Records not copied",
+            value=numbers.count(totals.records_not_copied),
+            hint="unknown if a source was not measured recently",
+            alarm=bool(totals.mirrors) and totals.records_not_copied != 0,
+        ),
+        Tile(label="Worst RPO", value=numbers.lag_time(totals.worst_rpo_ms), hint="data loss window"),
+        Tile(label="Worst RTO", value=numbers.duration(totals.worst_rto_ms), hint="from request to writable"),
+    ]
+
+
+def _was_seen_recently(report: StopReport) -> bool:
+    """Return True if the source was measured shortly before the request; otherwise "nothing missing" may be out of date."""
+    return report.source_seen_at is not None and report.requested_at - report.source_seen_at <= RECENT
+
+
+def _promoted(report: StopReport) -> str:
+    if report.records_not_copied is None:
+        return (
+            "Source and mirror were in sync when the fence was started. The source could not be read afterwards, so it is "
+            "unknown whether it received more records."
+        )
+    if not report.records_not_copied:
+        return "Source and mirror were in sync before the fence, and the source had no more records after it: no loss."
+    records = numbers.plural(report.records_not_copied, "record")
+    return f"{records} reached the source after it was in sync with the mirror and are not here: producers still wrote to it."
+
+
+def _sentence(report: StopReport) -> str:
+    if report.reason == StopReason.PROMOTE:
+        return _promoted(report)
+    if report.records_not_copied is None or report.source_seen_at is None:
+        return _unknown(report)
+    seen, held_back = f"as of the last measurement of the source, {numbers.exact(report.source_seen_at)}", _held_back(report)
+    if not report.records_not_copied:
+        return f"All records were copied {seen}. Records that the source received later are not here."
+    records = numbers.plural(report.records_not_copied, "record")
+    if not held_back:
+        return f"{records} were not copied {seen}. Records that the source received later are not here either."
+    return (
+        f"Up to {records} were not copied {seen}. {numbers.count(held_back)} of these offsets were behind an open "
+        "transaction and could not be copied. Aborted records and transaction markers among them are not losses. "
+        "Records that the source received later are not here either."
+    )
+
+
+def _unknown(report: StopReport) -> str:
+    """Return what is known of a loss that cannot be counted."""
+    counts = [partition.get("missing_when_seen") for partition in report.partitions]
+    least = sum(count for count in counts if count is not None)
+    if report.source_seen_at is None or None in counts:
+        sentence = "How many records were left behind is not known: the source end was never seen in all partitions."
+    else:
+        age = numbers.duration(int((report.requested_at - report.source_seen_at).total_seconds() * 1000))
+        sentence = (
+            f"How many records were left behind is not known: the source was last seen {age} before the failover, "
+            f"{numbers.exact(report.source_seen_at)}."
+        )
+    return f"{sentence} When last seen, at least {numbers.plural(least, 'record')} were missing." if least else sentence
+
+
+def _held_back(report: StopReport) -> int:
+    """Count the offsets behind open transactions. Old reports without ``stable_end`` have none."""
+    known = [row for row in report.partitions if None not in (row.get("stable_end"), row["source_end"], row["mirrored_end"])]
+    return sum(max(0, row["source_end"] - max(row["stable_end"], row["mirrored_end"])) for row in known)
+
+
+# ----------------------------------------------------------------------------------------------------
+# View models of failover drills for the Drills tab of a link.
+
+
+NAMED = 3  # partitions of a group that are listed
+LISTED = 50  # topics and groups of a drill; the REST API lists all
+
+_STARTS = {LATEST: "new records only", EARLIEST: "all records of the source"}
+
+
+def _busy(code: str, label: str, meaning: str) -> Badge:
+    return Badge(code=code, label=label, icon="arrow-repeat", family=Family.BUSY, meaning=meaning)
+
+
+DRILL_LOOKS: Mapping[str, Badge] = MappingProxyType(
+    {
+        "PREPARING": _busy("PREPARING", "Copying", "Scratch copies are created and catch up with the source."),
+        "FAILING_OVER": _busy("FAILING_OVER", "Failing over", "The scratch copies are being failed over."),
+        "CHECKING": _busy("CHECKING", "Checking", "All records are compared, then each partition is written to and read."),
+        "CLEANING": _busy("CLEANING", "Cleaning up", "The scratch copies are being deleted."),
+        "PASSED": Badge(
+            code="PASSED",
+            label="Passed",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="A failover at that time would have succeeded.",
+        ),
+        "FAILED": Badge(
+            code="FAILED",
+            label="Failed",
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning="A failover at that time would have had a problem, or no records could be compared.",
+            next_step="Fix the problems in the report, then start another drill.",
+        ),
+        "CANCELED": Badge(
+            code="CANCELED",
+            label="Canceled",
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning="A user canceled the drill. Its scratch copies were deleted.",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillLine:
+    """The result of a drill for a mirror topic."""
+
+    name: str
+    rto: str
+    rpo: str
+    compared: str
+    differences: str
+    writable: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLine:
+    """The offsets of a consumer group on a topic after a failover."""
+
+    group: str
+    topic: str
+    partitions: str
+    clamped: str
+    set_back: str
+    offsets: str  # the offsets that would change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillRowView:
+    """A drill."""
+
+    key: int
+    look: Badge
+    live: bool
+    canceling: bool  # canceled, and not cleaned up yet
+    at: Moment | None
+    by: str
+    start: str
+    rto: str
+    of_batches: bool  # more than one batch; the RTO is that of the slowest
+    problem: str
+    progress: str  # finished topics, while the drill runs
+    topics: int
+    lines: Sequence[DrillLine]  # those with a problem first
+    more_lines: int
+    groups: Sequence[GroupLine]  # the most clamped first
+    more_groups: int
+    clamped_groups: int
+    unsure: bool  # some groups or partitions could not be checked
+
+
+def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
+    """Create the view of a drill."""
+    look = DRILL_LOOKS[drill.status]
+    return DrillRowView(
+        key=drill.pk,
+        look=look,
+        live=look.family is Family.BUSY,
+        canceling=look.family is Family.BUSY and bool(drill.canceled_by),
+        at=moment(drill.requested_at, now=now),
+        by=drill.requested_by,
+        start=_STARTS.get(drill.start_spec, f"records since {drill.start_spec}"),
+        rto=numbers.duration(drill.rto_ms),
+        of_batches=len(drill.report) > BATCH,
+        problem=drill.problem,
+        progress=_progress(drill) if look.family is Family.BUSY else "",
+        topics=len(drill.report),
+        more_lines=max(0, len(drill.report) - LISTED),
+        more_groups=max(0, len(drill.groups) - LISTED),
+        groups=[_group_line(row) for row in sorted(drill.groups, key=_least_set_back)[:LISTED]],
+        clamped_groups=len({row["group"] for row in drill.groups if row["clamped"]}),
+        unsure=_is_unsure(drill),
+        lines=[
+            DrillLine(
+                name=row["mirror_topic_name"],
+                rto=numbers.duration(row["rto_ms"]),
+                rpo=numbers.lag_time(row["rpo_ms"]),
+                compared=numbers.count(row["records_compared"]),
+                differences=numbers.count(row["differences"]),
+                writable="yes" if row["writable"] else "no",
+                problem=row["problem"] or row.get("note", ""),
+            )
+            for row in sorted(drill.report, key=_is_good)[:LISTED]
+        ],
+    )
+
+
+def _is_unsure(drill: Drill) -> bool:
+    """Return True if a copy was not failed over, so that its groups are unknown, or an end offset is unknown."""
+    return any(row["rto_ms"] is None for row in drill.report) or any(row["unknown"] for row in drill.groups)
+
+
+def _is_good(row: Mapping[str, Any]) -> bool:
+    return DrillRow(**row).passed
+
+
+def _least_set_back(row: Mapping[str, Any]) -> int:
+    return -int(row["offsets_set_back"])
+
+
+def _progress(drill: Drill) -> str:
+    done, total = len(drill.report), max(len(drill.topics), len(drill.report))
+    return f"{numbers.count(done)} of {numbers.plural(total, 'topic')} done"
+
+
+def _group_line(row: Mapping[str, Any]) -> GroupLine:
+    listed = [
+        f"{offset['partition']}: {numbers.count(offset['source_offset'])} → {numbers.count(offset['offset_after'])}"
+        for offset in row["clamped_offsets"][:NAMED]
+    ]
+    more = row["clamped"] - len(listed)
+    unknown = f"{numbers.plural(row['unknown'], 'partition')} unknown" if row["unknown"] else ""
+    words = [*listed, *([f"{more} more"] if more else []), *([unknown] if unknown else [])]
+    return GroupLine(
+        group=row["group"],
+        topic=row["mirror_topic_name"],
+        partitions=numbers.count(row["partitions"]),
+        clamped=numbers.count(row["clamped"]),
+        set_back=numbers.count(row["offsets_set_back"]),
+        offsets=", ".join(words) or "same as source",
+    )

@@ -1,0 +1,312 @@
+"""View models of verification runs, verified ranges and the migration gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from console.verification.rules import GATED, GateDoubt, gate_doubt
+from console.web import numbers
+from console.web.badges import VERIFY_LOOKS, Badge, Family
+from console.web.numbers import Moment, moment
+from linkengine.domain.gates import GateCheckName, GateCheckState
+from linkengine.domain.ranges import missing_words
+
+if TYPE_CHECKING:
+    from console.models import GateRun, VerifyRun, VerifyWatch
+    from console.verification.queries import PartitionCoverage
+    from linkengine.domain.ranges import OffsetRange
+
+
+# ----------------------------------------------------------------------------------------------------
+# View models of a verification run and of the verified ranges of a mirror.
+
+
+SHOWN_DIFFERENCES = 20
+_LIVE = frozenset({"QUEUED", "RUNNING"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A record that differs between source and mirror."""
+
+    partition: str
+    offset: str
+    kind: str
+    source: str
+    mirror: str
+    query: str  # of the Records page; "" if the user may not read records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """The newest verification run."""
+
+    look: Badge
+    live: bool
+    records: str
+    differences: str
+    size: str
+    duration: str
+    not_copied: str  # "" if the mirror was in sync, and if unknown
+    requested: Moment | None
+    by: str
+    error: str
+    first: Sequence[Difference]
+    hidden: bool  # True: record contents are not shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageRow:
+    """The verified range of a partition."""
+
+    partition: int
+    verified_to: str
+    end: str
+    unverified: str
+    differences: str
+    differs: bool
+    share: int | None
+    at: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageView:
+    """The verification status of a mirror: a summary and its partitions."""
+
+    sentence: str
+    missing: str  # source offsets below the mirror's log start; these are never verified
+    last: Moment | None  # time of the last attempt
+    error: str  # why the last attempt failed
+    rows: Sequence[CoverageRow]
+    first: Sequence[Difference]  # the first difference of each partition
+    hidden: bool  # True: record contents are not shown
+
+
+def coverage_view(
+    parts: Sequence[PartitionCoverage],
+    watch: VerifyWatch | None,
+    *,
+    enabled: bool,
+    watched: bool = True,
+    now: datetime,
+    reads_records: bool = False,
+    missing: Mapping[int, OffsetRange] = MappingProxyType({}),
+) -> CoverageView:
+    """Return the verification status of a mirror. ``reads_records``: the user may see record contents."""
+    differences = [part.first_difference for part in parts if part.first_difference]
+    return CoverageView(
+        sentence=f"{_coverage_summary(parts)} {_continuous_summary(enabled=enabled, watched=watched)}",
+        missing=missing_words(missing),
+        last=moment(watch.finished_at, now=now) if watch else None,
+        error=watch.error_message if watch else "",
+        rows=[_coverage_row(part, now=now) for part in parts],
+        first=[_difference(row, reads_records=reads_records) for row in differences[:SHOWN_DIFFERENCES]],
+        hidden=not reads_records,
+    )
+
+
+def run_view(run: VerifyRun | None, *, now: datetime, reads_records: bool) -> RunView | None:
+    """Return the view of a run, None for None. ``reads_records``: the user may see record contents."""
+    if run is None:
+        return None
+    return RunView(
+        look=VERIFY_LOOKS["NOTHING" if run.status == "EQUAL" and not run.records_compared else run.status],
+        live=run.status in _LIVE,
+        records=numbers.count(run.records_compared),
+        differences=numbers.count(run.differences),
+        size=numbers.size(run.bytes_compared),
+        duration=_duration(run, now),
+        not_copied=numbers.plural(run.not_copied, "offset") if run.not_copied else "",
+        requested=moment(run.requested_at, now=now),
+        by=run.requested_by,
+        error=run.error_message,
+        first=[_difference(row, reads_records=reads_records) for row in run.first_differences[:SHOWN_DIFFERENCES]],
+        hidden=not reads_records,
+    )
+
+
+def _duration(run: VerifyRun, now: datetime) -> str:
+    if run.duration_ms is not None:
+        return numbers.duration(run.duration_ms)
+    if run.status in _LIVE and run.started_at:
+        return f"{numbers.duration((now - run.started_at).total_seconds() * 1000)} so far"
+    return ""
+
+
+def _difference(row: dict[str, Any], *, reads_records: bool) -> Difference:
+    return Difference(
+        partition=str(row["partition"]),
+        offset=numbers.count(row["offset"]),
+        kind=str(row["kind"]),
+        source=_value(row.get("source_value") if reads_records else None),
+        mirror=_value(row.get("mirror_value") if reads_records else None),
+        query=f"?partition={row['partition']}&offset={row['offset']}" if reads_records else "",
+    )
+
+
+def _value(value: object) -> str:
+    return numbers.UNKNOWN if value is None else str(value)
+
+
+def _coverage_summary(parts: Sequence[PartitionCoverage]) -> str:
+    unverified = [part.unverified for part in parts]
+    known = [count for count in unverified if count is not None]
+    if not known or len(known) < len(unverified):
+        return "Verified offsets are not known yet."
+    if not any(part.comparable for part in parts):
+        return "Nothing to verify: source and mirror have no offsets in common."
+    if sum(known) == 0:
+        return "All offsets that source and mirror have in common are verified."
+    return f"{numbers.plural(sum(known), 'offset')} of the mirror {'is' if sum(known) == 1 else 'are'} not verified."
+
+
+def _continuous_summary(*, enabled: bool, watched: bool) -> str:
+    if not watched:
+        return "In this state new records are not verified automatically."
+    if enabled:
+        return "New records are verified continuously."
+    return "New records are not verified automatically (verify.continuous.enable is false)."
+
+
+def _coverage_row(part: PartitionCoverage, *, now: datetime) -> CoverageRow:
+    return CoverageRow(
+        partition=part.partition,
+        verified_to=numbers.count(part.verified_to),
+        end=numbers.count(part.end),
+        unverified=numbers.count(part.unverified),
+        differences=numbers.count(part.differences),
+        differs=part.differences > 0,
+        share=numbers.percent_of(part.verified, part.comparable or None),
+        at=moment(part.verified_at, now=now),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------
+# View model of the migration gate on the page of a mirror.
+
+
+GATE_LOOKS: Mapping[str, Badge] = MappingProxyType(
+    {
+        "RUNNING": Badge(
+            code="RUNNING",
+            label="Checking",
+            icon="arrow-repeat",
+            family=Family.BUSY,
+            meaning="All records are being compared. The other checks follow.",
+        ),
+        "GREEN": Badge(
+            code="GREEN",
+            label="Passed",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="All checks passed. The topic can be promoted.",
+            next_step="Stop the producers on the source, then promote.",
+        ),
+        "RED": Badge(
+            code="RED",
+            label="Failed",
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning="At least one check failed. After a promotion, data or settings would be missing or different.",
+            next_step="Fix the failed checks and run the checks again, or override the gate with a reason.",
+        ),
+        "OVERRIDDEN": Badge(
+            code="OVERRIDDEN",
+            label="Overridden",
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning="A user overrode the gate without passed checks.",
+        ),
+        GateDoubt.TOO_OLD: Badge(
+            code=GateDoubt.TOO_OLD,
+            label="Expired",
+            icon="clock-history",
+            family=Family.WARN,
+            meaning="The last results are too old. The gate is closed again.",
+            next_step="Run the checks again.",
+        ),
+        GateDoubt.REFUTED: Badge(
+            code=GateDoubt.REFUTED,
+            label="Invalidated",
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning="Since the last run, different, lost or missed deleted records were found. The gate is closed again.",
+            next_step="Fix the cause and run the checks again, or override the gate with a reason.",
+        ),
+        GateDoubt.OUTLIVED: Badge(
+            code=GateDoubt.OUTLIVED,
+            label="Obsolete",
+            icon="clock-history",
+            family=Family.WARN,
+            meaning="Since the last run, the topic became a mirror again or moved to another source. The gate is closed.",
+            next_step="Run the checks again.",
+        ),
+    }
+)
+_CHECK_LOOKS: Mapping[GateCheckState, tuple[str, str, Family]] = MappingProxyType(
+    {
+        GateCheckState.PASSED: ("check-circle-fill", "passed", Family.OK),
+        GateCheckState.FAILED: ("x-octagon-fill", "failed", Family.BAD),
+        GateCheckState.NOT_APPLICABLE: ("info-circle", "not applicable", Family.IDLE),
+    }
+)
+_NAMES: Mapping[GateCheckName, str] = MappingProxyType(
+    {
+        GateCheckName.DATA_VERIFIED: "Data verified",
+        GateCheckName.NOTHING_LOST: "No losses",
+        GateCheckName.NO_LAG: "No lag",
+        GateCheckName.CONFIGS_EQUAL: "Partitions and configs in sync",
+        GateCheckName.GROUPS_SYNCED: "Consumer offsets synced",
+        GateCheckName.ACLS_SYNCED: "ACLs synced",
+        GateCheckName.CANARY_READ: "Readable by a consumer",
+    }
+)
+if set(_NAMES) != set(GateCheckName) or set(_CHECK_LOOKS) != set(GateCheckState):
+    raise AssertionError("each check needs a label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckView:
+    """A check of the gate."""
+
+    name: str
+    icon: str
+    word: str
+    family: Family
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateView:
+    """The newest run of the gate."""
+
+    look: Badge
+    live: bool
+    at: Moment | None
+    by: str
+    reason: str
+    checks: Sequence[CheckView]
+
+
+def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
+    """Return the view of a run, None for None. An outdated result is shown as such while the mirror can still be promoted."""
+    if run is None:
+        return None
+    doubt = gate_doubt(run, now=now) if run.mirror.state in GATED else None
+    return GateView(
+        look=GATE_LOOKS[doubt or run.status],
+        live=run.status == "RUNNING",
+        at=moment(run.finished_at or run.requested_at, now=now),
+        by=run.requested_by,
+        reason=run.reason,
+        checks=[_check(row) for row in run.checks],
+    )
+
+
+def _check(row: Mapping[str, str]) -> CheckView:
+    icon, word, family = _CHECK_LOOKS[GateCheckState(row["state"])]
+    return CheckView(name=_NAMES[GateCheckName(row["name"])], icon=icon, word=word, family=family, detail=row["detail"])

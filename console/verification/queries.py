@@ -1,0 +1,342 @@
+"""Verification runs, verified ranges and failover reports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models.functions import RowNumber
+
+from console.access import visible_mirrors, visible_reports
+from console.actors import Actor
+from console.errors import NotFoundError
+from console.links import pairs
+from console.mirrors import figures
+from console.mirrors.figures import Figures, figures_of
+from console.mirrors.progress import CurrentMirror
+from console.models import (
+    AuditEvent,
+    ClampedOffset,
+    ClusterLink,
+    LinkConfig,
+    MirrorPartition,
+    MirrorTopic,
+    SourceTopic,
+    StopReport,
+    VerifiedRange,
+    VerifyRun,
+    VerifyWatch,
+)
+from console.models.mirrors import MirrorTopicQuerySet
+from console.verification.rules import GATED
+from linkengine.domain import ranges
+from linkengine.domain.configs import follows_start
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.states import MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# Verification runs, and the verified ranges of a mirror.
+
+
+WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # states in which new records are verified continuously
+
+
+def list_runs(*, mirror: MirrorTopic, limit: int = 50) -> list[VerifyRun]:
+    """Return the runs of a mirror, newest first."""
+    return list(mirror.verify_runs.all()[:limit])
+
+
+def get_run(*, run_id: int, by: Actor) -> VerifyRun:
+    """Return a run with its mirror; raise NotFoundError."""
+    runs = VerifyRun.objects.select_related("mirror__link__destination__environment__organization")
+    run = runs.filter(pk=run_id, mirror__in=visible_mirrors(by)).first()
+    if run is None:
+        raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
+    return run
+
+
+def request_of(run: VerifyRun) -> str:
+    """Return the id of the request that asked for a run, from its audit event; "" if there was no request. One query."""
+    events = AuditEvent.objects.filter(at=run.requested_at, action="VerifyMirrorTopic", detail__run=run.pk)
+    return events.values_list("request_id", flat=True).first() or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCoverage:
+    """The verified offsets of a partition. Unknown is None, never 0.
+
+    ``verified_to``: all offsets from ``start`` to here are equal. ``verified``: the number of equal offsets anywhere between
+    ``start`` and ``end``. Offsets that are neither verified nor different have not been compared.
+    """
+
+    partition: int
+    start: int | None
+    end: int | None
+    verified_to: int | None
+    verified: int | None
+    differences: int
+    verified_at: datetime | None
+    first_difference: dict[str, Any] | None = None  # includes record contents, which need READ_RECORDS
+
+    @property
+    def comparable(self) -> int | None:
+        """The number of offsets that mirror and source have in common, as last reported; None if unknown."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def unverified(self) -> int | None:
+        """The number of comparable offsets that are not verified; None if unknown."""
+        return None if self.comparable is None or self.verified is None else self.comparable - self.verified
+
+
+def coverage(*, mirror: MirrorTopic) -> list[PartitionCoverage]:
+    """Return the verified offsets of each partition. Two queries."""
+    ledger: dict[int, list[VerifiedRange]] = defaultdict(list)
+    for row in mirror.verified_ranges.all():
+        ledger[row.partition].append(row)
+    return [_coverage(row, ledger[row.partition]) for row in mirror.partitions.all()]
+
+
+def missing_beginnings(
+    *, mirror: MirrorTopic, source: Mapping[int, int], mirrored: Mapping[int, int]
+) -> dict[int, OffsetRange]:
+    """Return the offsets, by partition, that the source has before the log start of the mirror.
+
+    ``source`` and ``mirrored`` are the log start offsets. Empty if the mirror has its own retention. Two queries.
+    """
+    if not follows_start(mirror.link.sync_include):
+        return {}
+    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=pairs.first_offsets(mirror))
+
+
+def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
+    """Return the same, by the log start offsets of the last reports; empty if the mirror is no longer copied."""
+    if mirror.state not in GATED:
+        return {}
+    rows = [row for row in mirror.partitions.all() if row.source_start is not None and row.mirror_start is not None]
+    source = {row.partition: row.source_start or 0 for row in rows}
+    return missing_beginnings(mirror=mirror, source=source, mirrored={row.partition: row.mirror_start or 0 for row in rows})
+
+
+def is_continuous(*, link: ClusterLink) -> bool:
+    """Return True if continuous verification is on for the link. No query if its configs are prefetched."""
+    name = "verify.continuous.enable"
+    value = next((config.value for config in link.configs.all() if config.name == name), "")
+    return (value or LINK_CONFIGS[name].default) == "true"
+
+
+def continuous_links() -> QuerySet[ClusterLink]:
+    """Return the links for which ``is_continuous`` holds."""
+    name = "verify.continuous.enable"
+    switched_off = LinkConfig.objects.filter(name=name).exclude(value__in=("", "true"))
+    return ClusterLink.objects.exclude(pk__in=switched_off.values("link")).order_by()
+
+
+def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:
+    """Return the last attempts of continuous verification of a link's mirrors, by name of the mirror."""
+    watched = link.mirrors.listed().filter(state__in=WATCHED, deletion_requested_at=None)
+    return VerifyWatch.objects.filter(mirror__in=watched).select_related("mirror").order_by("mirror__name")
+
+
+def newest_runs(*, link: ClusterLink) -> QuerySet[VerifyRun]:
+    """Return the newest run of each mirror of a link, by name of the mirror. The subquery reads one row per mirror."""
+    newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-id").values("pk")[:1]
+    chosen = MirrorTopic.objects.filter(link=link).order_by().annotate(newest=Subquery(newest)).values("newest")
+    return VerifyRun.objects.filter(pk__in=chosen).select_related("mirror").order_by("mirror__name")
+
+
+def list_ranges(*, mirror: MirrorTopic, limit: int) -> list[VerifiedRange]:
+    """Return the verified ranges by partition and offset."""
+    return list(mirror.verified_ranges.all()[:limit])
+
+
+def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> PartitionCoverage:
+    end = row.stopped_end if row.stopped_end is not None else row.mirror_end
+    starts = [offset for offset in (row.source_start, row.mirror_start) if offset is not None]
+    start = None if row.mirror_start is None or end is None else min(max(starts), end)
+    verified_to, verified = start, None if start is None else 0
+    for checked in ranges:
+        if start is None or end is None or verified is None or verified_to is None or checked.differences:
+            continue
+        verified += max(0, min(checked.end, end) - max(checked.start, start))
+        if checked.start <= verified_to < checked.end:
+            verified_to = min(checked.end, end)
+    return PartitionCoverage(
+        partition=row.partition,
+        start=start,
+        end=end,
+        verified_to=verified_to,
+        verified=verified,
+        differences=sum(checked.differences for checked in ranges),
+        verified_at=max((checked.verified_at for checked in ranges), default=None),
+        first_difference=next((checked.first_difference for checked in ranges if checked.first_difference), None),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------
+# Failover reports of a mirror, a link or an operation, with the consumer offsets that were clamped.
+#
+# Reports outlive their mirrors and links, so lists and permissions use the names that a report has.
+
+
+CLAMPED_SHOWN = 100  # rows per report; the list of the mirror has all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTotals:
+    """The totals of the newest reports of the mirrors of a link. Unknown is None, never 0."""
+
+    mirrors: int
+    records_not_copied: int | None
+    worst_rpo_ms: int | None
+    worst_rto_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamped:
+    """The clamped consumer offsets of a report: the first rows, and the total number."""
+
+    rows: Sequence[ClampedOffset]
+    total: int
+
+
+def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
+    """Return the reports of a mirror, newest first."""
+    return list(_with_links(StopReport.objects.filter(drill=None, mirror=mirror))[:limit])
+
+
+def link_reports(*, link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
+    """Return all reports of the link that the actor may see, newest first."""
+    return _with_links(visible_reports(by).filter(link=link))
+
+
+def all_reports(*, by: Actor, search: str = "") -> QuerySet[StopReport]:
+    """Return all reports that the actor may see, also of deleted links, newest first.
+
+    ``search`` is a part of the name of a mirror topic, a link or the user.
+    """
+    reports = _with_links(visible_reports(by))
+    if not search:
+        return reports
+    return reports.filter(Q(mirror_name__icontains=search) | Q(link_name__icontains=search) | Q(requested_by__icontains=search))
+
+
+def get_report(*, report_id: int, by: Actor) -> StopReport:
+    """Return a report; raise NotFoundError if it is not visible."""
+    report = _with_links(visible_reports(by).filter(pk=report_id)).first()
+    if report is None:
+        raise NotFoundError(f"Failover report {report_id} does not exist.", code="UNKNOWN_REPORT")
+    return report
+
+
+def operation_reports(*, number: int, by: Actor) -> QuerySet[StopReport]:
+    """Return the reports of the topics of an operation that the actor may see, by name."""
+    return _with_links(visible_reports(by).filter(operation_number=number)).order_by("mirror_name", "-writable_at", "-pk")
+
+
+def link_totals(*, link: ClusterLink, by: Actor) -> StopTotals:
+    """Return the totals of all reports that ``link_reports`` returns."""
+    return totals_of(link_reports(link=link, by=by))
+
+
+def totals_of(reports: QuerySet[StopReport]) -> StopTotals:
+    """Return the totals of a QuerySet of reports (newest first), without loading their partitions. One query."""
+    return total_of(reports.select_related(None).defer("partitions", "refused", "checklist"))
+
+
+def groups_of(reports: Sequence[StopReport]) -> dict[int, set[str]]:
+    """Return the groups whose offsets were clamped, by primary key of the report. One query."""
+    groups: dict[int, set[str]] = defaultdict(set)
+    rows: Iterable[Any] = _clamped(reports).order_by().values_list("report", "group").distinct()
+    for report, group in rows:
+        groups[report].add(group)
+    return dict(groups)
+
+
+def clamped_of(reports: Sequence[StopReport]) -> dict[int, Clamped]:
+    """Return the clamped offsets, by primary key of the report. Two queries."""
+    counts: Iterable[Any] = _clamped(reports).order_by().values_list("report").annotate(Count("pk"))
+    rows: dict[int | None, list[ClampedOffset]] = defaultdict(list)
+    for row in _first_of_each(_clamped(reports)):
+        rows[row.report_id].append(row)
+    return {report: Clamped(rows=rows[report], total=total) for report, total in counts}
+
+
+def total_of(reports: Iterable[StopReport]) -> StopTotals:
+    """Return the totals of reports (newest first). If a value is unknown, the total is unknown."""
+    newest: dict[tuple[str, str, str], StopReport] = {}
+    for report in reports:
+        newest.setdefault((report.destination_cluster_id, report.link_name, report.mirror_name), report)
+    rows = list(newest.values())
+    return StopTotals(
+        mirrors=len(rows),
+        records_not_copied=_all_known(sum, [row.records_not_copied for row in rows]),
+        worst_rpo_ms=_all_known(max, [row.rpo_ms for row in rows]),
+        worst_rto_ms=max((row.rto_ms for row in rows), default=None),
+    )
+
+
+def _clamped(reports: Sequence[StopReport]) -> QuerySet[ClampedOffset]:
+    return ClampedOffset.objects.filter(report__in=[report.pk for report in reports])
+
+
+def _first_of_each(rows: QuerySet[ClampedOffset]) -> QuerySet[ClampedOffset]:
+    """Limit the rows per report: a common limit could omit all rows of older reports."""
+    place = Window(RowNumber(), partition_by=["report"], order_by=["group", "partition"])
+    return rows.annotate(place=place).filter(place__lte=CLAMPED_SHOWN).order_by("report", "group", "partition")
+
+
+def _with_links(reports: QuerySet[StopReport]) -> QuerySet[StopReport]:
+    return reports.select_related("mirror__link__destination", "link__destination")
+
+
+def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return add_up(known) if known and len(known) == len(values) else None
+
+
+# ----------------------------------------------------------------------------------------------------
+# What a failover of the mirror topics of a link would cost now, from the newest reports. The clusters are not contacted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverRisk:
+    """The records at risk and the time lag of mirrors that are not stopped. Unknown is None, never 0."""
+
+    records: Mapping[int, int | None]  # by primary key of the mirror
+    rpo_ms: int | None  # of the worst partition
+    never_seen: int  # partitions that lack records since an unknown time, and mirrors without partitions
+
+    @property
+    def known_records(self) -> int:
+        """The records at risk of the mirrors for which they are known."""
+        return sum(count for count in self.records.values() if count is not None)
+
+    @property
+    def unknown(self) -> int:
+        """The number of mirrors whose records at risk are unknown."""
+        return sum(count is None for count in self.records.values())
+
+
+def failover_risk(mirrors: MirrorTopicQuerySet, current: Sequence[CurrentMirror], *, now: datetime) -> FailoverRisk:
+    """Return the risk of mirrors; ``current`` is the current progress of those that are not stopped. One query.
+
+    A mirror that was added since ``current`` was read is unknown.
+    """
+    topics = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic"))
+    chosen = mirrors.unstopped().order_by().annotate(listed=Subquery(topics.values("partitions")[:1]))
+    rows = {mirror.pk: mirror.partitions for mirror in current}
+    records = {
+        pk: figures.missing_records(rows.get(pk, ()), partitions=max(own, listed or 0))
+        for pk, own, listed in chosen.values_list("pk", "num_partitions", "listed")
+    }
+    total = Figures()
+    for pk in records:
+        figures_of(rows.get(pk, ()), now=now, into=total)
+    total.add_unseen(sum(not rows.get(pk) for pk in records))
+    return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), never_seen=total.never)

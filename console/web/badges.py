@@ -1,0 +1,366 @@
+"""The display of states, results and reasons: label, icon, colour family and texts. theme.css defines the colours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from console.web.numbers import UNKNOWN
+from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
+
+# ----------------------------------------------------------------------------------------------------
+# The display of a code (state, result, reason): label, icon, colour family and texts. theme.css defines the colours.
+
+
+class Family(StrEnum):
+    """A colour family; ``static/css/states.css`` has a light and a dark pair for each, checked for contrast."""
+
+    OK = "ok"  # works
+    IDLE = "idle"  # paused by a user
+    BUSY = "busy"  # in transition to another state
+    DONE = "done"  # final
+    WARN = "warn"  # needs attention; may recover automatically
+    BAD = "bad"  # needs an action by a user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Badge:
+    """The label, icon and family of a code, with its meaning and the next step for the user."""
+
+    code: str
+    label: str
+    icon: str  # a name of static/icons.txt
+    family: Family
+    meaning: str
+    next_step: str = ""
+
+
+# ----------------------------------------------------------------------------------------------------
+# The display of gap reasons, verification results, audit results and partition phases.
+
+
+GAP_LOOKS: Mapping[GapReason, Badge] = MappingProxyType(
+    {
+        GapReason.TRANSACTION_MARKER: Badge(
+            code=GapReason.TRANSACTION_MARKER,
+            label="Transaction marker",
+            icon="check-circle-fill",
+            family=Family.DONE,
+            meaning="The source has a commit or abort marker at this offset, not a record. No data is missing.",
+        ),
+        GapReason.ABORTED: Badge(
+            code=GapReason.ABORTED,
+            label="Aborted transaction",
+            icon="check-circle-fill",
+            family=Family.DONE,
+            meaning="The source has records of an aborted transaction at these offsets. Consumers never see them.",
+        ),
+        GapReason.COMPACTED: Badge(
+            code=GapReason.COMPACTED,
+            label="Compacted",
+            icon="check-circle-fill",
+            family=Family.DONE,
+            meaning="Log compaction on the source removed older values of a key.",
+        ),
+        GapReason.HEAD: Badge(
+            code=GapReason.HEAD,
+            label="Before the start",
+            icon="check-circle-fill",
+            family=Family.DONE,
+            meaning="These offsets are below the start of the mirror: the source's first record, or the configured start.",
+        ),
+        GapReason.LOST: Badge(
+            code=GapReason.LOST,
+            label="Lost",
+            icon="exclamation-triangle-fill",
+            family=Family.BAD,
+            meaning="The retention of the source deleted these records before they were copied. The mirror does not have them.",
+            next_step="Set the source's retention longer than the longest outage or pause you expect.",
+        ),
+    }
+)
+
+VERIFY_LOOKS: Mapping[str, Badge] = MappingProxyType(
+    {
+        "QUEUED": Badge(
+            code="QUEUED",
+            label="Queued",
+            icon="hourglass-split",
+            family=Family.BUSY,
+            meaning="The verification run waits for a free worker.",
+        ),
+        "RUNNING": Badge(
+            code="RUNNING",
+            label="Comparing",
+            icon="arrow-repeat",
+            family=Family.BUSY,
+            meaning="Spark reads both topics and compares each record.",
+        ),
+        "EQUAL": Badge(
+            code="EQUAL",
+            label="Equal",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="All compared records have the same offset, key, value, headers and timestamp.",
+        ),
+        "NOTHING": Badge(
+            code="NOTHING",
+            label="Nothing to compare",
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning="No records were compared: source and mirror had no records in common.",
+        ),
+        "DIFFERENT": Badge(
+            code="DIFFERENT",
+            label="Different",
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning="At least one record differs. The first differences are listed below.",
+            next_step="Do not change either topic. Examine the listed offsets first.",
+        ),
+        "ERROR": Badge(
+            code="ERROR",
+            label="Error",
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning="The verification run failed. This does not mean that records differ.",
+            next_step="Read the error, then run the verification again.",
+        ),
+    }
+)
+
+AUDIT_LOOKS: Mapping[str, Badge] = MappingProxyType(
+    {
+        "SUCCESS": Badge(
+            code="SUCCESS", label="Success", icon="check-circle-fill", family=Family.OK, meaning="The change was made."
+        ),
+        "DENIED": Badge(
+            code="DENIED", label="Denied", icon="shield-lock", family=Family.WARN, meaning="The actor's roles do not allow it."
+        ),
+        "FAILURE": Badge(
+            code="FAILURE", label="Failed", icon="x-octagon-fill", family=Family.BAD, meaning="The change could not be made."
+        ),
+        "UNKNOWN": Badge(
+            code="UNKNOWN",
+            label="Unknown",
+            icon="question-circle",
+            family=Family.WARN,
+            meaning="The change may or may not have been made: the worker did not respond.",
+            next_step="Check the cluster before you repeat the change.",
+        ),
+    }
+)
+
+# The phases of a partition on a copy worker, for the partitions table.
+PHASE_LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "": UNKNOWN,  # not reported yet
+        "WAITING": "Waiting",
+        "COPYING": "Copying",
+        "SOURCE_UNREACHABLE": "Source unreachable",
+        "DESTINATION_UNREACHABLE": "Destination unreachable",
+        "LINK_BROKEN": "Link rejected by source",
+        "FAILED": "Failed",
+        "RELEASED": "Handed over",
+    }
+)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The display of states: label, icon, colour family, meaning and next step of each mirror, link and cluster state.
+#
+# This table is the only source of state texts for badges, the help page and the tests. The wording follows Confluent's
+# documentation of cluster linking; the codes are those of the REST API.
+
+
+_S = MirrorState
+
+
+def _look(code: str, label: str, icon: str, family: Family, **words: str) -> Badge:
+    return Badge(code=code, label=label, icon=icon, family=family, **words)
+
+
+_MIRROR_LOOKS = (
+    _look(
+        _S.PENDING_SETUP,
+        "Active · setting up",
+        "hourglass-split",
+        Family.BUSY,
+        meaning="The topic is being created on the destination and made read-only. Copying starts afterwards.",
+        next_step="No action needed. If this state persists, check the errors below.",
+    ),
+    _look(
+        _S.ACTIVE,
+        "Active",
+        "check-circle-fill",
+        Family.OK,
+        meaning="New records of the source topic are copied continuously, with the same offsets.",
+        next_step="Promote it after you stop the producers on the source, or pause it to save bandwidth.",
+    ),
+    _look(
+        _S.PAUSED,
+        "Paused",
+        "pause-circle-fill",
+        Family.IDLE,
+        meaning="Copying is paused. The topic remains readable and read-only.",
+        next_step="Resume it before the retention of the source deletes records that are not copied yet.",
+    ),
+    _look(
+        _S.PENDING_SYNCHRONIZE,
+        "Synchronizing (reverse)",
+        "arrow-left-right",
+        Family.BUSY,
+        meaning="The direction is being reversed. Both topics are read-only until the last record is copied.",
+        next_step="Wait until both topics are in sync, or fail over to stop waiting.",
+    ),
+    _look(
+        _S.PENDING_MIRROR,
+        "Becoming mirror",
+        "arrow-left-right",
+        Family.BUSY,
+        meaning="The direction is being reversed. This topic is becoming a mirror of the topic on the other cluster.",
+        next_step="Wait, or fail over to stop waiting.",
+    ),
+    _look(
+        _S.PENDING_SETUP_FOR_RESTORE,
+        "Preparing restore",
+        "hourglass-split",
+        Family.BUSY,
+        meaning="The offset up to which both topics have the same records is being determined.",
+        next_step="Wait, or fail over to stop waiting.",
+    ),
+    _look(
+        _S.PENDING_RESTORE_MIRROR,
+        "Truncating",
+        "scissors",
+        Family.BUSY,
+        meaning="Diverged records of this topic are being exported before mirroring starts again.",
+        next_step="Wait, or fail over to stop waiting.",
+    ),
+    _look(
+        _S.PENDING_STOPPED,
+        "Promoting",
+        "arrow-repeat",
+        Family.BUSY,
+        meaning="The last records, configs and partitions are being copied. The topic then becomes writable.",
+        next_step="Wait until the lag is 0. A failover stops immediately and loses records that are not copied yet.",
+    ),
+    _look(
+        _S.STOPPED,
+        "Stopped · writable",
+        "stop-circle-fill",
+        Family.DONE,
+        meaning="Mirroring has stopped. This is an ordinary, writable topic.",
+        next_step="Point producers to this topic. Deleting it also deletes all records written since mirroring stopped.",
+    ),
+    _look(
+        _S.SOURCE_UNAVAILABLE,
+        "Source unreachable",
+        "plug-fill",
+        Family.WARN,
+        meaning="No broker of the source cluster responds. Copying resumes automatically when one responds.",
+        next_step="Check the source cluster and the network. In a disaster, fail over.",
+    ),
+    _look(
+        _S.LINK_FAILED,
+        "Link failed",
+        "link-45deg",
+        Family.BAD,
+        meaning="The source rejects the link's credentials, permissions or configuration, so nothing can be copied.",
+        next_step="Correct the link's configuration. Copying then resumes automatically.",
+    ),
+    _look(
+        _S.FAILED,
+        "Failed",
+        "x-octagon-fill",
+        Family.BAD,
+        meaning="Mirroring has stopped because of an error that needs your action.",
+        next_step="Read the error. Fail over to keep the copied records in a writable topic, or delete it and create it again.",
+    ),
+)
+MIRROR_LOOKS: Mapping[MirrorState, Badge] = MappingProxyType({MirrorState(look.code): look for look in _MIRROR_LOOKS})
+
+_FAILING_OVER = _look(
+    _S.PENDING_STOPPED,
+    "Failing over",
+    "arrow-repeat",
+    Family.BUSY,
+    meaning="Mirroring is being stopped at the last copied record. The source is not contacted.",
+    next_step="No action needed. The topic becomes writable within seconds.",
+)
+
+LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
+    {
+        LinkState.ACTIVE: _look(
+            LinkState.ACTIVE,
+            "Active",
+            "check-circle-fill",
+            Family.OK,
+            meaning="The source cluster is reachable.",
+            next_step="Add mirror topics.",
+        ),
+        LinkState.PAUSED: _look(
+            LinkState.PAUSED,
+            "Paused",
+            "pause-circle-fill",
+            Family.IDLE,
+            meaning="The link is paused. None of its mirror topics is copied.",
+            next_step="To resume it, set cluster.link.paused to false.",
+        ),
+        LinkState.UNAVAILABLE: _look(
+            LinkState.UNAVAILABLE,
+            "Source unreachable",
+            "plug-fill",
+            Family.WARN,
+            meaning="No broker of the source cluster responds. The link recovers automatically when one responds.",
+            next_step="Check the source cluster, the network and bootstrap.servers.",
+        ),
+        LinkState.FAILED: _look(
+            LinkState.FAILED,
+            "Failed",
+            "x-octagon-fill",
+            Family.BAD,
+            meaning="The source rejects the link's credentials, permissions or configuration.",
+            next_step="Edit the link's configuration. The link is then retried immediately.",
+        ),
+    }
+)
+
+CLUSTER_LOOKS: Mapping[str, Badge] = MappingProxyType(
+    {
+        "REACHABLE": _look(
+            "REACHABLE", "Reachable", "check-circle-fill", Family.OK, meaning="The last connection to the cluster succeeded."
+        ),
+        "UNREACHABLE": _look(
+            "UNREACHABLE",
+            "Unreachable",
+            "plug-fill",
+            Family.WARN,
+            meaning="The last connection to the cluster failed.",
+            next_step="Read the error. Check the network and the credentials.",
+        ),
+        "UNKNOWN": _look(
+            "UNKNOWN", "Not checked yet", "hourglass-split", Family.DONE, meaning="The cluster has not been checked yet."
+        ),
+    }
+)
+
+
+def mirror_look(state: str, stop_reason: str = "") -> Badge:
+    """Return the display of a mirror state. PENDING_STOPPED reads "Failing over" or "Promoting", by the stop reason."""
+    if state == MirrorState.PENDING_STOPPED and stop_reason == StopReason.FAILOVER:
+        return _FAILING_OVER
+    return MIRROR_LOOKS[MirrorState(state)]
+
+
+def link_look(state: str) -> Badge:
+    return LINK_LOOKS[LinkState(state)]
+
+
+def cluster_look(*, probed: bool, error_code: str) -> Badge:
+    """Return the display of a cluster by the result of its last probe."""
+    if error_code:
+        return CLUSTER_LOOKS["UNREACHABLE"]
+    return CLUSTER_LOOKS["REACHABLE" if probed else "UNKNOWN"]

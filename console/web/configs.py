@@ -1,0 +1,97 @@
+"""Config values in people's units: "7 days" for 604800000, "unlimited" for -1. The value itself stays visible beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from console.web import numbers
+from linkengine.domain.linkconfigs import RPO_OBJECTIVE
+
+if TYPE_CHECKING:
+    from console.mirrors.queries import FollowedConfig
+
+_LONG_MAX = 2**63 - 1  # Kafka's "never" or "no limit" for times, sizes and counts
+_NEVER: Mapping[str, str] = MappingProxyType(  # -1
+    {
+        "retention.ms": "unlimited",
+        "retention.bytes": "unlimited",
+        RPO_OBJECTIVE: "no objective",
+        "link.throughput.limit.bytes.per.second": "no limit",
+        "replica.socket.receive.buffer.bytes": "chosen by the operating system",
+    }
+)
+_SPANS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedConfigRow:
+    """A synced topic config of a mirror."""
+
+    name: str
+    source: str
+    mirror: str
+    differs: bool
+
+
+def readable_config(name: str, value: str) -> str:
+    """Return a value with its meaning, for example ``7 days (604800000)``; the value alone if it needs no explanation."""
+    words = config_words(name, value)
+    return f"{words} ({value})" if words else value
+
+
+def config_words(name: str, value: str) -> str:
+    """Return the meaning of a numeric value in people's units; "" if the value needs no explanation."""
+    try:
+        number = int(value)
+    except ValueError:
+        return ""
+    if number < 0:
+        return _NEVER.get(name, "") if number == -1 else ""
+    return "unlimited" if number == _LONG_MAX else _measured(name, number)
+
+
+def _measured(name: str, number: int) -> str:
+    if name.endswith(".ms"):
+        return _duration(number)
+    if name.endswith(".bytes"):
+        return _size(number)
+    if name.endswith(".bytes.per.second"):
+        return f"{_size(number) or f'{number} B'}/s"
+    return f"{number:,}" if number >= 10_000 else ""
+
+
+def synced_config_rows(configs: Sequence[FollowedConfig]) -> list[SyncedConfigRow]:
+    """Return the rows of synced configs."""
+    return [
+        SyncedConfigRow(
+            name=config.name,
+            source=readable_config(config.name, config.source_value),
+            mirror=readable_config(config.name, config.mirror_value),
+            differs=config.mirror_value != config.source_value,
+        )
+        for config in configs
+    ]
+
+
+def _duration(number_ms: int) -> str:
+    """Return a duration exactly, in as many units as it takes."""
+    parts, rest = [], number_ms
+    for length, unit in _SPANS:
+        whole, rest = divmod(rest, length)
+        if whole:
+            parts.append(numbers.plural(whole, unit))
+    if rest or not parts:
+        parts.append(f"{rest} ms")
+    return " ".join(parts)
+
+
+def _size(number: int) -> str:
+    """Return a size in the largest unit; "about" if it is rounded, "" for less than 1 KiB."""
+    for length, unit in _SIZES:
+        if number >= length:
+            return f"{number // length:,} {unit}" if number % length == 0 else f"about {numbers.size(number)}"
+    return ""

@@ -1,0 +1,208 @@
+"""The common request handling of pages (sign-in, errors, htmx fragments) and their frame (navigation, breadcrumbs, theme)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.cache import patch_vary_headers
+
+from console.actors import Actor
+from console.errors import ConsoleError
+from console.http.errors import PAGE_STATUS
+from console.web.errors import help_for
+from console.web.preferences import DENSITY, TIME_ZONE, zone_of
+
+# ----------------------------------------------------------------------------------------------------
+# The frame of all pages: signed-in user, navigation, breadcrumbs, tabs and theme.
+
+
+THEMES = ("light", "dark")
+THEME_COOKIE = "theme"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """An entry of the navigation."""
+
+    key: str
+    label: str
+    icon: str
+    page: str  # name of its URL pattern
+
+    @property
+    def url(self) -> str:
+        """Return the URL of its page."""
+        return reverse(self.page)
+
+
+SECTIONS = (
+    Section(key="environments", label="Environments", icon="collection", page="pages:environments"),
+    Section(key="links", label="Cluster links", icon="diagram-3", page="pages:links"),
+    Section(key="topics", label="Topics", icon="hdd-network", page="pages:topics"),
+    Section(key="operations", label="Operations", icon="arrow-repeat", page="pages:operations"),
+    Section(key="access", label="Access", icon="shield-lock", page="pages:access"),
+    Section(key="audit", label="Audit log", icon="journal-text", page="pages:audit"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    """The values of the frame. ``theme`` is "" to follow the system."""
+
+    user_name: str
+    section: str
+    theme: str
+    environment: str  # environment of the page, "" if it shows several
+    sections: Sequence[Section] = SECTIONS
+    density: str = ""  # "compact" for tables with low rows
+    search: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crumb:
+    """A breadcrumb. The last one has no URL."""
+
+    label: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """A tab below a heading."""
+
+    label: str
+    url: str
+    current: bool
+
+
+def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environment: str = "") -> Shell:
+    """Return the values of the frame without a query; the environment switcher loads its list when it is opened."""
+    theme = request.COOKIES.get(THEME_COOKIE, "")
+    return Shell(
+        user_name=by.name if by else "",
+        section=section,
+        theme=theme if theme in THEMES else "",
+        environment=environment,
+        density=request.session.get(DENSITY, "") if by else "",
+        search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------
+# The common request handling of pages: sign-in, errors of actions and queries, and htmx fragments.
+
+
+View = Callable[..., HttpResponse]
+# Element ids that htmx requests; named partials of the templates.
+FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness", "preview")
+POLLING = ("live", "history")  # fragments that are polled
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """Return the actor of this request, always the same object, because it caches the roles."""
+    actor: Actor | None = getattr(request, "page_actor", None)
+    if actor is None:
+        actor = Actor(
+            name=request.user.get_username(),
+            user=request.user,  # type: ignore[arg-type]
+            request_id=getattr(request, "request_id", ""),
+            client_address=request.META.get("REMOTE_ADDR", ""),
+        )
+        request.page_actor = actor  # type: ignore[attr-defined]
+    return actor
+
+
+def page(section: str) -> Callable[[View], View]:
+    """Decorate a view: require a signed-in user, and show errors of queries and actions as pages."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            request.section = section  # type: ignore[attr-defined]
+            if not request.user.is_authenticated:
+                return _to_sign_in(request)
+            try:
+                with timezone.override(zone_of(request.session.get(TIME_ZONE, ""))):
+                    return view(request, *args, **kwargs)
+            except ConsoleError as error:
+                return refusal(request, error)
+            except PermissionDenied:
+                return reply(request, "failures/denied.html", {}, status=403)
+
+        return guarded
+
+    return decorate
+
+
+def reply(request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
+    """Render the page, or the fragment that htmx requested, from the same context."""
+    target = request.htmx.target if request.htmx else None  # type: ignore[attr-defined]
+    values = dict(context)
+    if target in FRAGMENTS and status not in {403, 404, 503}:
+        response = render(request, f"{template}#{target}", values, status=status)
+    else:
+        by = actor_of(request) if request.user.is_authenticated else None
+        section = getattr(request, "section", "")
+        values["shell"] = shell(request, by=by, section=section, environment=str(values.get("environment_name", "")))
+        response = render(request, template, values, status=status)
+        if target in POLLING and status in {403, 404}:
+            response["HX-Refresh"] = "true"  # the object is gone: the open page must reload and stop polling
+    patch_vary_headers(response, ["HX-Request", "HX-Target"])
+    return response
+
+
+def done(request: HttpRequest, url: str, message: str = "") -> HttpResponse:
+    """Redirect to ``url`` after a successful POST, with a message to show there."""
+    if message:
+        messages.success(request, message)
+    return go(request, url)
+
+
+def go(request: HttpRequest, url: str) -> HttpResponse:
+    """Redirect the browser to ``url``, also from an htmx request."""
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponse(status=204, headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)
+
+
+def problem_of(error: ConsoleError) -> dict[str, str]:
+    """Return an error for the page: code, message, meaning and fix."""
+    known = help_for(error.code)
+    return {"code": error.code, "message": error.message, "meaning": known.meaning, "fix": known.fix if known.meaning else ""}
+
+
+def status_of(error: ConsoleError) -> int:
+    """Return the status with which the form is shown again: 409 for a conflict, else 422."""
+    return 409 if error.kind == "conflict" else 422
+
+
+def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
+    """Return an error page, for errors before anything else could be shown."""
+    status = PAGE_STATUS[error.kind]
+    template = {403: "failures/denied.html", 404: "failures/missing.html"}.get(status, "failures/refused.html")
+    return reply(request, template, {"problem": problem_of(error)}, status=status)
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    if request.method not in {"GET", "HEAD"}:  # a POST cannot be repeated after the sign-in
+        messages.warning(request, "Your session has ended. Nothing was changed.")
+    return go(request, f"{reverse('pages:sign-in')}?next={quote(_way_back(request))}")
+
+
+def _way_back(request: HttpRequest) -> str:
+    if request.htmx:  # type: ignore[attr-defined]
+        return str(request.htmx.current_url_abs_path or "/")  # type: ignore[attr-defined]
+    if request.method in {"GET", "HEAD"}:
+        return request.get_full_path()
+    sent_from = urlsplit(request.headers.get("Referer", ""))
+    return urlunsplit(("", "", sent_from.path or "/", sent_from.query, "")) if sent_from.netloc == request.get_host() else "/"

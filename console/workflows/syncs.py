@@ -1,0 +1,282 @@
+"""The recurring tasks ConsumerOffsetSync, AclSync and TopicConfigsSync."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import structlog
+from django.db import DatabaseError
+from django.db.models import Count, Q, QuerySet
+from django.utils import timezone
+
+from console.mirrors.rules import syncs_offsets
+from console.models import ClusterLink, MirrorTopic, SyncedAcl, SyncedGroup
+from console.reconciling import gaps, groups, plans, transition_errors
+from console.redis import locks
+from console.web.numbers import plural
+from console.workflows.mirrors import note_failure, note_synced
+from linkengine import jobs
+from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, inequalities, plan_acls
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import GroupReport, GroupStatus, Memory, shown
+from linkengine.domain.linktasks import TaskError, TaskOutcome
+from linkengine.domain.mirrorjobs import RefusedStep
+from linkengine.domain.moments import SECOND_LOOK_AFTER_S
+from linkengine.domain.states import MirrorState
+
+# ----------------------------------------------------------------------------------------------------
+# The recurring task ConsumerOffsetSync, and the check of a promotion that all consumer offsets are equal.
+
+
+_CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
+_FOLLOWED = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED)
+_log = structlog.get_logger(__name__)
+
+
+def follow_groups(link: ClusterLink) -> TaskOutcome:
+    """Sync a batch of consumer groups. The errors returned are those of all groups, not only of the batch."""
+    report = _run(link, groups.mirrors_of(link), strict=False)
+    groups.store_report(link=link, report=report, whole=True, now=timezone.now())
+    changes = sum(partition.written for group in report.groups for partition in group.partitions)
+    return TaskOutcome(
+        errors=_errors(link, report), summary=_group_summary(link), changes=changes, more=bool(report.next_after)
+    )
+
+
+def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+    """Sync the offsets of the mirror for the last time, and return which groups are not equal yet."""
+    if not syncs_offsets(mirror.link):
+        return {}
+    report = _run(mirror.link, [mirror], strict=True)
+    try:
+        groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())
+    except (DatabaseError, ValueError) as error:  # otherwise the promotion would wait without a reason shown
+        _log.exception("groups.not_kept", mirror=mirror.name)
+        return {ErrorCode.INTERNAL_ERROR: f"The state of the consumer groups cannot be stored: {error}"}
+    if not groups.still_following(mirror.link, [mirror], strict=True):  # the report does not contain this
+        message = (
+            f"Topic '{mirror.name}' was failed over, has failed or is being deleted since its consumer groups were checked. "
+            "Their offsets are not changed."
+        )
+        return {ErrorCode.WAITING_FOR_GROUPS: message}
+    return dict(jobs.group_blockers(report))
+
+
+def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> GroupReport:
+    """Sync groups: a batch over all mirrors of the link, or (``strict``) all groups of the mirror that is to be promoted."""
+    rows = {mirror.name: mirror for mirror in mirrors}
+
+    def recall(names: Sequence[str]) -> Mapping[str, Memory]:
+        return groups.recall(link, names, now=timezone.now())
+
+    def following(topics: Collection[str]) -> Collection[str]:
+        return groups.still_following(link, [rows[topic] for topic in topics], strict=strict)
+
+    return jobs.sync_groups(
+        source=plans.source_address(link),
+        destination=link.destination.address,
+        sync=groups.sync_of(link, mirrors, strict=strict, now=timezone.now()),
+        recall=recall,
+        following=following,
+    )
+
+
+def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
+    rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)
+    errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{shown(row.name)}: {row.message}") for row in rows]
+    if report.incomplete:
+        message = f"Some consumer groups of the source cannot be synced. {report.incomplete}"
+        errors.insert(0, TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message))
+    return tuple(errors)
+
+
+def _group_summary(link: ClusterLink) -> str:
+    counts = SyncedGroup.objects.filter(link=link).order_by().values_list("status").annotate(count=Count("pk"))
+    by_status = dict(counts)
+    followed = sum(by_status.get(status, 0) for status in _FOLLOWED)
+    waiting = by_status.get(GroupStatus.WAITING, 0)
+    skipped = sum(by_status.values()) - followed - waiting
+    later = f", {waiting} wait for the next run" if waiting else ""
+    return f"Groups synced: {followed}; skipped: {skipped}{later}."
+
+
+# ----------------------------------------------------------------------------------------------------
+# The recurring task AclSync: creates the ACLs that the filters include, and deletes those that the source has deleted.
+
+
+BATCH = 500  # changes per run
+
+
+def follow_acls(link: ClusterLink) -> TaskOutcome:
+    """Apply at most ``BATCH`` changes to the destination's ACLs. A lock excludes other links of the same destination."""
+    with locks.lock(f"acls:{link.destination_id}") as acquired:
+        if not acquired:  # another link is changing the same ACLs
+            return TaskOutcome(summary=_acl_summary(link), more=True)
+        here, facts = link.destination.address, _facts(link)
+        plan, unconfirmed = _plan(link, facts)
+        plan, more = _bounded(plan)
+        groups.store_plan(link=link, plan=plan, now=timezone.now())
+        delete = [acl for acl in plan.delete if acl in facts.destination]
+        failures = jobs.change_acls(here, create=plan.create, delete=delete)
+        groups.store_changes(link=link, created=plan.create, deleted=plan.delete, failures=failures, now=timezone.now())
+        changes = len(plan.create) + len(delete) - len(failures)
+        errors = tuple(TaskError(code=error.code, message=error.message) for error in failures.values())
+        return TaskOutcome(summary=_acl_summary(link), errors=(*unconfirmed, *errors), changes=changes, more=more)
+
+
+def acl_inequalities(link: ClusterLink) -> list[str]:
+    """Return which of the included ACLs differ between the clusters. Changes nothing."""
+    return inequalities(_facts(link))
+
+
+def _facts(link: ClusterLink) -> AclFacts:
+    before = groups.own_rules(link)
+    there, present = jobs.read_acls(plans.source_address(link)), jobs.read_acls(link.destination.address)
+    return groups.facts_of(link, source=there, destination=present, before=before)
+
+
+def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError, ...]]:
+    """Return the changes to make, as far as they are confirmed, and what prevents the others.
+
+    * Before ACLs are created, both clusters are read once more: an ACL that a single response shows is not created, and one
+      that existed on the destination does not count as the link's own, which would delete it later.
+    * Before ACLs are deleted, every broker of the source has to show that they are gone: one that has just started, or was cut
+      off from the controllers, returns old metadata, and an application would have no access.
+    """
+    plan = plan_acls(facts)
+    if plan.create:
+        facts = _confirmed(facts, jobs.read_acls(plans.source_address(link)), jobs.read_acls(link.destination.address))
+        plan = plan_acls(facts)
+    if not plan.delete:
+        return plan, ()
+    time.sleep(SECOND_LOOK_AFTER_S)
+    errors: tuple[TaskError, ...] = ()
+    try:
+        present = jobs.read_acls_of_every_broker(plans.source_address(link))
+    except LinkEngineError as error:
+        present = set(facts.ledger)
+        errors = (TaskError(code=error.code, message=f"No ACL is deleted. {error.message}"),)
+    return plan_acls(replace(facts, source={*facts.source, *present})), errors
+
+
+def _confirmed(facts: AclFacts, source: set[Acl], destination: set[Acl]) -> AclFacts:
+    """Return the facts with a second reading: what both show of the source or is in the ledger, and what either shows here."""
+    first = set(facts.source)
+    return replace(
+        facts,
+        source=(first & source) | ((first | source) & set(facts.ledger)),
+        destination={*facts.destination, *destination},
+    )
+
+
+def _bounded(plan: AclPlan) -> tuple[AclPlan, bool]:
+    """Cut the plan to a batch. ACLs that are not created in this batch must not be in the ledger."""
+    create, delete = plan.create[:BATCH], plan.delete[:BATCH]
+    later = set(plan.create[BATCH:])
+    rows = tuple(row for row in plan.rows if row.acl not in later)
+    more = len(create) < len(plan.create) or len(delete) < len(plan.delete)
+    return replace(plan, create=create, delete=delete, rows=rows), more
+
+
+def _acl_summary(link: ClusterLink) -> str:
+    counts = SyncedAcl.objects.filter(link=link).aggregate(
+        made=Count("pk", filter=Q(status=AclStatus.CREATED)),
+        others=Count("pk", filter=~Q(status=AclStatus.CREATED)),
+        conflicts=Count("pk", filter=Q(is_conflict=True)),
+    )
+    return f"ACLs synced: {counts['made']}; not changed: {counts['others']}; conflicts: {counts['conflicts']}."
+
+
+# ----------------------------------------------------------------------------------------------------
+# The recurring task TopicConfigsSync: applies partition counts and configs of source topics to their mirrors.
+
+
+SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)
+MIRRORS_AT_ONCE = 500  # in a single request per cluster and kind
+RUN_S = 60.0  # a longer run stops between two batches, since tasks of other links need the thread too
+_FATAL = {
+    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+    ErrorCode.SOURCE_PARTITIONS_DECREASED,
+    ErrorCode.MIRROR_TOPIC_MISSING,
+    ErrorCode.MIRROR_WAS_STOPPED,
+}
+
+
+def follow_topics(link: ClusterLink) -> TaskOutcome:
+    """Sync partitions and configs of all mirrors once, starting after the last batch that the previous run began.
+
+    If the time is over before the end, the outcome says so and the next run follows at once. The position is stored once per
+    batch, before it: a run that ends early, fails or crashes does not keep the mirrors behind it from being synced. A run that
+    finds no difference writes nothing else; what it did is in the row of the task (``LinkTask``).
+    """
+    waiting, deadline = _waiting(link), time.monotonic() + RUN_S
+    batches = [waiting[start : start + MIRRORS_AT_ONCE] for start in range(0, len(waiting), MIRRORS_AT_ONCE)]
+    parts: list[TaskOutcome] = []
+    while len(parts) < len(batches) and not (parts and time.monotonic() > deadline):
+        batch = batches[len(parts)]
+        if len(batches) > 1:
+            ClusterLink.objects.filter(pk=link.pk).update(config_sync_position=batch[-1])
+        parts.append(_follow(link, batch))
+    left = sum(len(batch) for batch in batches[len(parts) :])
+    errors = [_unfinished(left)] if left else []
+    changes = sum(part.changes for part in parts)
+    return TaskOutcome(
+        errors=tuple(chain(errors, *(part.errors for part in parts))),
+        summary=_config_summary(len(waiting) - left, changes),
+        changes=changes,
+        more=left > 0,
+    )
+
+
+def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
+    chosen = list(_mirrors(link).filter(pk__in=mirror_ids))
+    if not chosen:
+        return TaskOutcome()
+    late, asked_at = gaps.kept_late(chosen), timezone.now()
+    outcomes = jobs.sync_mirrors(plans.syncs_of(chosen), still_mirrors=transition_errors.still_mirrors(link))
+    errors, changes = [], 0
+    for mirror, outcome in zip(chosen, outcomes, strict=True):
+        if isinstance(outcome, LinkEngineError):
+            errors.append(_note_error(mirror, outcome))
+        else:
+            note_synced(mirror, outcome, now=timezone.now(), asked_at=asked_at if mirror.pk in late else None)
+            changes += len(outcome.changed)
+            errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
+            errors += [_refused(mirror, step) for step in outcome.refused]
+    return TaskOutcome(errors=tuple(errors), changes=changes)
+
+
+def _config_summary(mirrors: int, changes: int) -> str:
+    return f"{plural(mirrors, 'mirror topic')} compared with their sources; {plural(changes, 'config')} set by the last run."
+
+
+def _note_error(mirror: MirrorTopic, error: LinkEngineError) -> TaskError:
+    if error.code in _FATAL:
+        note_failure(mirror, error, fatal=True, now=timezone.now())
+    _log.info("sync.failed", mirror=mirror.name, link=mirror.link.name, code=error.code)
+    return TaskError(code=error.code, message=f"{mirror.name}: {error.message}")
+
+
+def _refused(mirror: MirrorTopic, step: RefusedStep) -> TaskError:
+    """Return what the destination refuses. It is retried with each run; a stop retries it too and reports it."""
+    return TaskError(code=step.code, message=f"{mirror.name}: {step.name}={step.value or '(cluster default)'}: {step.message}")
+
+
+def _unfinished(left: int) -> TaskError:
+    message = (
+        f"{plural(left, 'mirror topic')} not synced within {RUN_S:.0f} seconds. The next run follows at once, with them first."
+    )
+    return TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message)
+
+
+def _waiting(link: ClusterLink) -> list[int]:
+    """Return the primary keys of the mirrors, beginning after the stored position."""
+    keys, position = list(_mirrors(link).order_by("pk").values_list("pk", flat=True)), link.config_sync_position or 0
+    return [key for key in keys if key > position] + [key for key in keys if key <= position]
+
+
+def _mirrors(link: ClusterLink) -> QuerySet[MirrorTopic]:
+    return link.mirrors.filter(state__in=SYNCED, deletion_requested_at=None, num_partitions__gt=0)

@@ -1,0 +1,230 @@
+"""Health from current progress: silence, lag, errors and tasks of mirrors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from console.actors import ENGINE
+from console.links.health_queries import LinkHealth, health_of_mirror, links_health
+from console.links.queries import list_links
+from console.links.task_queries import failing_rows
+from console.mirrors import progress
+from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from linkengine.domain.health import Health, Reason
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW as BEGAN
+from tests.console.conftest import MakeMirror
+
+NOW = BEGAN + timedelta(hours=1)
+Change = Callable[[MirrorTopic], object]
+
+
+def ago(seconds: float) -> Any:
+    return NOW - timedelta(seconds=seconds)
+
+
+def report(mirror: MirrorTopic, **fields: Any) -> MirrorTopic:
+    seen = {
+        "observed_at": ago(1),
+        "last_source_seen_at": ago(1),
+        "caught_up_at": ago(1),
+        "phase": "COPYING",
+        "bytes_per_s": 0.0,
+    }
+    mirror.partitions.update(**(seen | fields))
+    return mirror
+
+
+def health_of(link: ClusterLink) -> LinkHealth:
+    link = ClusterLink.objects.get(pk=link.pk)
+    return links_health([link], link.mirrors.all(), now=NOW, failing=failing_rows(links=[link]), shown=[link.pk])[link.pk]
+
+
+def one_partition(mirror: MirrorTopic, **fields: Any) -> None:
+    mirror.partitions.filter(partition=1).update(**fields)
+
+
+def objective(mirror: MirrorTopic) -> None:
+    mirror.link.configs.create(name="link.rpo.objective.ms", value="5000")
+
+
+def task_error(mirror: MirrorTopic) -> None:
+    errors = [{"code": "AUTHORIZATION_ERROR", "message": "orders: The cluster refused DESCRIBE_CONFIGS."}]
+    LinkTask.objects.create(link=mirror.link, name="TopicConfigsSync", error_count=1, errors=errors)
+
+
+def alarm(mirror: MirrorTopic, code: str = "RECORDS_LOST") -> None:
+    mirror.transition_errors.create(code=code, message="x", since=NOW, last_seen_at=NOW)
+
+
+def behind(mirror: MirrorTopic, **fields: Any) -> None:
+    one_partition(mirror, source_end=99, last_high_watermark=99, **fields)
+
+
+CASES: dict[str, tuple[Change, Health, Reason]] = {
+    "all is copied": (lambda _mirror: None, Health.HEALTHY, Reason.COPYING),
+    "engine stopped 20 s ago": (lambda mirror: report(mirror, observed_at=ago(20)), Health.UNKNOWN, Reason.REPORT_OVERDUE),
+    "engine stopped 15 min ago": (lambda mirror: report(mirror, observed_at=ago(900)), Health.NOT_COPYING, Reason.SILENT),
+    "one partition silent": (lambda mirror: one_partition(mirror, observed_at=ago(70)), Health.NOT_COPYING, Reason.SILENT),
+    "never reported": (lambda mirror: report(mirror, observed_at=None), Health.NOT_COPYING, Reason.SILENT),
+    "clock set back": (lambda mirror: report(mirror, observed_at=ago(-60)), Health.NOT_COPYING, Reason.SILENT),
+    "no partition rows": (lambda mirror: mirror.partitions.all().delete(), Health.NOT_COPYING, Reason.SILENT),
+    "one row missing": (lambda mirror: mirror.partitions.first().delete(), Health.UNKNOWN, Reason.LAG_UNKNOWN),
+    "source unseen": (lambda mirror: one_partition(mirror, last_source_seen_at=ago(16)), Health.UNKNOWN, Reason.LAG_UNKNOWN),
+    "unreachable": (lambda mirror: one_partition(mirror, phase="DESTINATION_UNREACHABLE"), Health.NOT_COPYING, Reason.BLOCKED),
+    "waiting": (lambda mirror: behind(mirror, phase="WAITING", caught_up_at=ago(20)), Health.UNKNOWN, Reason.WAITING),
+    "stalled": (lambda mirror: behind(mirror, caught_up_at=ago(61)), Health.NOT_COPYING, Reason.STALLED),
+    "late, being copied": (
+        lambda mirror: behind(mirror, caught_up_at=ago(61), bytes_per_s=9.0),
+        Health.HEALTHY,
+        Reason.COPYING,
+    ),
+    "first copy": (lambda mirror: behind(mirror, caught_up_at=None), Health.CHANGING, Reason.FIRST_COPY),
+    "beyond objective": (
+        lambda mirror: (objective(mirror), behind(mirror, caught_up_at=ago(6))),
+        Health.DEGRADED,
+        Reason.LAG_BEYOND_OBJECTIVE,
+    ),
+    "within objective": (objective, Health.HEALTHY, Reason.COPYING),
+    "alarm": (alarm, Health.DEGRADED, Reason.ALARM),
+    "error": (lambda mirror: alarm(mirror, "TIMEOUT_ERROR"), Health.DEGRADED, Reason.ERROR),
+    "condition that is waited for": (lambda mirror: alarm(mirror, "WAITING_FOR_LAG"), Health.HEALTHY, Reason.COPYING),
+    "task names it": (task_error, Health.DEGRADED, Reason.TASK_ERROR),
+    "other side of the link missing": (
+        lambda mirror: ClusterLink.objects.update(error_code="REMOTE_LINK_NOT_FOUND_ERROR"),
+        Health.NOT_COPYING,
+        Reason.LINK_FAILED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_link_and_mirror_have_the_health_that_their_rows_show(link: ClusterLink, make_mirror: MakeMirror, case: str) -> None:
+    change, health, reason = CASES[case]
+    mirror = report(make_mirror())
+
+    change(mirror)
+
+    found = health_of(link)
+    verdict = found.mirrors[mirror.pk].verdict
+    assert (verdict.health, verdict.reason) == (health, reason)
+    assert found.verdict.health is health
+    same = MirrorTopic.objects.select_related("link").prefetch_related("partitions", "transition_errors").get()
+    progress.refresh([same], now=NOW)
+    assert health_of_mirror(same, now=NOW)[0] == verdict
+
+
+def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    orders, payments = report(make_mirror("orders")), report(make_mirror("payments"))
+    task_error(orders)
+
+    found = health_of(link)
+
+    assert found.mirrors[orders.pk].verdict.codes == ("AUTHORIZATION_ERROR",)
+    assert found.mirrors[payments.pk].verdict.health is Health.HEALTHY
+
+
+def test_errors_of_the_config_sync_end_when_the_last_mirror_is_stopped(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    task_error(report(make_mirror()))
+    link.configs.create(name="acl.sync.enable", value="true")
+    LinkTask.objects.create(link=link, name="AclSync", error_count=1)
+    assert {row.name for row in failing_rows(links=[link])[link.pk]} == {"TopicConfigsSync", "AclSync"}
+
+    link.mirrors.update(state=MirrorState.STOPPED)
+
+    fresh = ClusterLink.objects.get(pk=link.pk)
+    assert [row.name for row in failing_rows(links=[fresh])[link.pk]] == ["AclSync"]
+
+
+def test_engine_error_concerns_mirrors_with_unreported_partitions(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    copied, silent = report(make_mirror("copied")), report(make_mirror("silent"))
+    one_partition(silent, observed_at=ago(6))
+    ClusterLink.objects.update(engine_error="Copy engine unavailable: No Spark.")
+
+    found = health_of(link)
+
+    assert found.mirrors[copied.pk].verdict.health is Health.HEALTHY
+    assert found.mirrors[silent.pk].verdict.reason is Reason.NO_COPY_WORKER
+    report(silent)
+    assert (health_of(link).verdict.health, health_of(link).verdict.reason) == (Health.DEGRADED, Reason.ENGINE_ERROR)
+
+
+def test_link_has_the_health_of_its_worst_mirror(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    report(make_mirror("orders"))
+    report(make_mirror("paused", MirrorState.PAUSED))
+    report(make_mirror("stopped", MirrorState.STOPPED))
+    assert health_of(link).verdict.health is Health.PAUSED
+
+    report(make_mirror("silent"), observed_at=ago(900))
+
+    found = health_of(link)
+    assert (found.verdict.health, found.attention) == (Health.NOT_COPYING, 1)
+    assert found.counts == {Health.HEALTHY: 1, Health.PAUSED: 1, Health.STOPPED: 1, Health.NOT_COPYING: 1}
+
+
+def test_several_errors_of_a_mirror_count_once(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    mirror = report(make_mirror())
+    alarm(mirror, "TIMEOUT_ERROR")
+    alarm(mirror, "RECORDS_LOST")
+
+    found = health_of(link)
+
+    assert [health.verdict.codes for health in found.mirrors.values()] == [("RECORDS_LOST",)]
+
+
+def test_a_thousand_mirrors_need_two_queries(link: ClusterLink, django_assert_num_queries: Any) -> None:
+    mirrors = MirrorTopic.objects.bulk_create(
+        MirrorTopic(
+            link=link, name=f"m{n}", source_topic=f"m{n}", state="ACTIVE", state_since=BEGAN, created_at=BEGAN, num_partitions=3
+        )
+        for n in range(1000)
+    )
+    MirrorPartition.objects.bulk_create(
+        MirrorPartition(
+            mirror=mirror,
+            partition=n,
+            source_end=9,
+            mirror_end=9,
+            last_high_watermark=9,
+            last_source_seen_at=ago(1),
+            observed_at=ago(1),
+            phase="COPYING",
+        )
+        for mirror in mirrors
+        for n in range(3)
+    )
+    with django_assert_num_queries(2):
+        links_health([link], MirrorTopic.objects.all(), now=NOW, failing={}, shown=[])
+
+    begun = time.perf_counter()
+    found = links_health([link], MirrorTopic.objects.all(), now=NOW, failing={}, shown=[])[link.pk]
+    took_ms = (time.perf_counter() - begun) * 1000
+
+    print(f"1,000 mirrors: {took_ms:.0f} ms")  # noqa: T201 - a measurement
+    assert found.counts == {Health.HEALTHY: 1000}
+
+
+def test_health_is_of_the_mirrors_that_the_actor_may_see(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    report(make_mirror())
+    (summary,) = list_links(by=ENGINE)
+
+    assert summary.health.verdict.health is Health.NOT_COPYING  # the reports are of another day
+    assert summary.mirrors_by_state == {MirrorState.ACTIVE: 1}
+
+
+def test_metrics_have_one_sample_per_link_and_health(link: ClusterLink, make_mirror: MakeMirror, client: Client) -> None:
+    make_mirror()
+    place = 'cluster="destination-id"'
+
+    text = client.get("/metrics").content.decode()
+
+    for health in Health:
+        value = float(health is Health.NOT_COPYING)  # the mirror was never reported
+        assert f'clusterlink_link_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text
+        assert f'clusterlink_mirror_topics_by_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text

@@ -1,0 +1,75 @@
+"""A failover report as a PDF file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.links.presenters import Tile
+from console.verification.failover_presenters import ClampedLine, RefusedRow, ReportDocument, ReportRow, StopPartition
+from console.verification.report_pdf import printable, to_pdf
+from console.web.numbers import UNKNOWN
+
+
+def document(topics: int = 1, **values: Any) -> ReportDocument:
+    rows = [
+        ReportRow(
+            name=f"topic-{number}",
+            url="",
+            page_url="",
+            link_name="west-to-east",
+            link_url="",
+            kind="Failed over",
+            by="amelia",
+            requested=None,
+            writable=None,
+            rto="2 s",
+            rpo="41 s",
+            not_copied=UNKNOWN,
+            loses=True,
+            sentence="",
+            partitions=[StopPartition(partition=0, mirrored_end="5", source_end="7", not_copied="2")],
+            groups=[],
+            refused=[RefusedRow(name="retention.ms", value="9", reason="7 d at most.", resolved=None)],
+            retriable=False,
+        )
+        for number in range(topics)
+    ]
+    about: dict[str, Any] = {
+        "title": "Failover of <b>topic & others",
+        "file_name": "report",
+        "facts": [("Reason", "us-west is <down> & gone")],
+        "notes": ["Unknown."],
+        "tiles": [Tile(label="Worst RPO", value=UNKNOWN, hint="data loss window")],
+        "checklist": [("Producers are stopped.", True)],
+        "rows": rows,
+        "clamped": [ClampedLine(topic="t" * 249, group="группа", partition=0, source="1", before="2", after="3", problem="")],
+        "more_clamped": 2,
+        "created": "2026-01-01 12:00:00 UTC",
+    }
+    return ReportDocument(**(about | values))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("plain", "plain"), ("Zürich", "Zürich"), (UNKNOWN, UNKNOWN), ("фон", "U+0444 U+043E U+043D "), ("a\0b", "aU+0000 b")],
+)
+def test_characters_without_a_glyph_are_shown_as_code_points(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_file_is_a_pdf_and_equal_for_equal_reports() -> None:
+    pytest.importorskip("reportlab")
+    made = to_pdf(document(), more=0)
+
+    assert made.startswith(b"%PDF-")
+    assert made == to_pdf(document(), more=0)
+    assert made != to_pdf(document(title="Failover of another"), more=0)
+
+
+def test_long_report_has_several_pages_and_an_empty_one_has_one() -> None:
+    pytest.importorskip("reportlab")
+
+    assert to_pdf(document(topics=200), more=7).count(b"/Type /Page\n") > 3
+    assert to_pdf(document(checklist=[], clamped=[], notes=[], facts=[], tiles=[])).count(b"/Type /Page\n") == 1

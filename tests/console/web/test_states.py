@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from console.access.permissions import Permission, Role
+from console.access.presenters import PERMISSION_WORDS, role_cards
+from console.mirrors.operation_presenters import VERBS, needs_typed_name, reversibility
+from console.models import AuditEvent, VerifyRun
+from console.web.badges import (
+    AUDIT_LOOKS,
+    CLUSTER_LOOKS,
+    GAP_LOOKS,
+    LINK_LOOKS,
+    MIRROR_LOOKS,
+    PHASE_LABELS,
+    VERIFY_LOOKS,
+    Badge,
+    Family,
+    mirror_look,
+)
+from console.web.errors import ERROR_HELP
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import OPERATIONS, GapReason, LinkState, MirrorEvent, MirrorState
+
+STATIC = Path(__file__).resolve().parents[3] / "static"
+ALL_LOOKS: list[Badge] = [
+    *MIRROR_LOOKS.values(),
+    *LINK_LOOKS.values(),
+    *CLUSTER_LOOKS.values(),
+    *GAP_LOOKS.values(),
+    *VERIFY_LOOKS.values(),
+    *AUDIT_LOOKS.values(),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "codes"),
+    [
+        (MIRROR_LOOKS, MirrorState),
+        (LINK_LOOKS, LinkState),
+        (GAP_LOOKS, GapReason),
+        (VERIFY_LOOKS, VerifyRun.Status.values),
+        (AUDIT_LOOKS, AuditEvent.Result.values),
+        (ERROR_HELP, ErrorCode),
+        (VERBS, OPERATIONS),
+        (PERMISSION_WORDS, Permission),
+    ],
+    ids=["mirrors", "links", "gaps", "verification", "audit", "errors", "verbs", "permissions"],
+)
+def test_table_has_a_row_for_every_code(table: dict[str, object], codes: object) -> None:
+    assert set(codes) <= set(table)  # type: ignore[call-overload]
+
+
+def test_every_partition_phase_has_a_label() -> None:
+    assert set(PHASE_LABELS) == {"", *PartitionPhase}
+
+
+def test_every_role_has_a_card() -> None:
+    assert [card["name"] for card in role_cards()] == [role.value for role in Role]
+
+
+@pytest.mark.parametrize("look", ALL_LOOKS, ids=lambda look: look.code)
+def test_look_has_label_meaning_icon_and_family(look: Badge) -> None:
+    assert look.label
+    assert look.meaning.endswith(".")
+    assert look.icon in (STATIC / "icons.txt").read_text().split()
+    assert look.family in Family
+
+
+@pytest.mark.parametrize("state", MirrorState)
+def test_every_mirror_state_has_a_next_step(state: MirrorState) -> None:
+    assert MIRROR_LOOKS[state].next_step
+
+
+def colours_of(theme: str) -> dict[str, tuple[int, int, int]]:
+    """Return the colours of a theme by the names of their variables."""
+    block = (STATIC / "css" / "theme.css").read_text().split(f'[data-bs-theme="{theme}"] {{')[1].split("}")[0]
+    found = re.findall(r"--([a-z-]+): #([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2});", block)
+    return {name: (int(red, 16), int(green, 16), int(blue, 16)) for name, red, green, blue in found}
+
+
+def luminance(colour: tuple[int, int, int]) -> float:
+    """Return the relative luminance as WCAG 2 defines it."""
+    parts = [part / 255 for part in colour]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("family", Family)
+def test_every_family_has_colours_with_enough_contrast_in_both_themes(family: Family, theme: str) -> None:
+    colours = colours_of(theme)
+    dark, light = sorted((luminance(colours[f"{family}-ink"]), luminance(colours[f"{family}-fill"])))
+
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("looks", [MIRROR_LOOKS, LINK_LOOKS, CLUSTER_LOOKS], ids=["mirrors", "links", "clusters"])
+def test_states_differ_in_more_than_colour(looks: Mapping[str, Badge]) -> None:
+    """Without colours, as in forced-colors mode, states of different families have different icons and labels."""
+    for first, second in combinations(looks.values(), 2):
+        assert first.label != second.label
+        assert first.icon != second.icon or first.family == second.family
+
+
+def test_failover_and_promotion_have_different_labels() -> None:
+    assert mirror_look("PENDING_STOPPED", "promote").label == "Promoting"
+    assert mirror_look("PENDING_STOPPED", "failover").label == "Failing over"
+
+
+@pytest.mark.parametrize(
+    ("event", "bidirectional", "typed"),
+    [
+        (MirrorEvent.PAUSE, False, False),
+        (MirrorEvent.RESUME, False, False),
+        (MirrorEvent.PROMOTE, False, True),
+        (MirrorEvent.PROMOTE, True, False),
+        (MirrorEvent.FAILOVER, False, True),
+        (MirrorEvent.FAILOVER, True, True),
+        (MirrorEvent.DELETE, True, True),
+    ],
+)
+def test_irreversible_operations_require_the_topic_name(event: MirrorEvent, *, bidirectional: bool, typed: bool) -> None:
+    assert needs_typed_name(event, bidirectional=bidirectional) is typed
+
+
+def test_promotion_is_irreversible_on_one_way_links_only() -> None:
+    assert "cannot be undone" in reversibility(MirrorEvent.PROMOTE, bidirectional=False)
+    assert "can become a mirror" in reversibility(MirrorEvent.PROMOTE, bidirectional=True)
+    assert reversibility(MirrorEvent.PAUSE, bidirectional=False) == ""
