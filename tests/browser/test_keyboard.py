@@ -15,12 +15,13 @@ from tests.browser.test_journeys import Engine
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 MOST_STOPS = 300
-# Describes the focused element. A combobox shows the focus at the box around its field.
+# Describes the focused element. A combobox shows the focus at the box around its field. Tab stops several times in a date.
 STOP = """() => {
   const element = document.activeElement;
   window.walked ||= new Set();
-  const again = element === document.body || window.walked.has(element);
+  const again = element === document.body || (element !== window.stoppedAt && window.walked.has(element));
   window.walked.add(element);
+  window.stoppedAt = element;
   const shown = getComputedStyle(element.closest(".ts-wrapper")?.querySelector(".ts-control") ?? element);
   const outlined = shown.outlineStyle !== "none" && parseFloat(shown.outlineWidth) >= 1;
   const box = element.getBoundingClientRect();
