@@ -12,7 +12,7 @@ from linkengine.domain.ranges import CheckedRange, RecordDifference
 from tests.browser.page_data import EAST, Scene, make_person
 from tests.console.pages.conftest import client_of
 
-READS = set(RoleBinding.Role) - {RoleBinding.Role.DEVELOPER_READ}
+READS = set(RoleBinding.Role) - {RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.OPERATOR, RoleBinding.Role.AUDITOR}
 
 
 @pytest.mark.parametrize("role", RoleBinding.Role)
