@@ -26,8 +26,7 @@ from console.models import ApiKey, Cluster, Environment, Organization, RoleBindi
 from console.web.forms import ConsoleForm
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
 
-# ----------------------------------------------------------------------------------------------------
-# The scopes (organization, environment, cluster) that forms of the Access section offer to a user.
+# --- the scopes that forms offer to a user ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +98,7 @@ def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
     return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Access section: role bindings, who may do what and why, role descriptions, the user's own roles, API keys.
+# --- the pages of the Access section ----------------------------------------------------------------------------------
 
 
 _TABS = (

@@ -19,8 +19,9 @@ from console.errors import DeniedError
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization, RoleBinding, SourceTopic, StopReport
 from console.models.mirrors import MirrorTopicQuerySet
 
-# ----------------------------------------------------------------------------------------------------
-# The permissions of each role, which apply to the place where it was granted and below. Names are those of Confluent Cloud.
+# --- the permissions of each role -------------------------------------------------------------------------------------
+#
+# Permissions apply to the place where the role was granted and below. Their names are those of Confluent Cloud.
 
 
 Role = RoleBinding.Role
@@ -97,10 +98,10 @@ def permissions_of(binding: RoleBinding) -> frozenset[Permission]:
     return allowed & ROLE_PERMISSIONS[Role(binding.cap)] if binding.cap else allowed
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decides whether an actor has a permission at a place of the tree organization > environment > cluster > resource.
+# --- whether an actor has a permission --------------------------------------------------------------------------------
 #
-# A refusal names the least powerful role that has the permission, and is recorded in the audit log.
+# Places form a tree: organization > environment > cluster > resource. A refusal names the least powerful role that has the
+# permission, and is recorded in the audit log.
 
 
 ResourceType = RoleBinding.ResourceType
@@ -274,8 +275,7 @@ def _place(
     return _Place(path="this installation")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Checks whether an actor may grant or revoke a role, or get the credentials of an account.
+# --- whether an actor may grant a role --------------------------------------------------------------------------------
 #
 # An actor needs MANAGE_ACCESS at the place of the binding and every permission of the role, for at least as long as the
 # binding is in force. Otherwise a role that expires could be turned into a permanent one. Credentials of an account (an API
@@ -327,8 +327,9 @@ def _end_of(binding: RoleBinding) -> datetime:
     return binding.expires_at or FOREVER
 
 
-# ----------------------------------------------------------------------------------------------------
-# Querysets of the rows that an actor may see. Every role includes VIEW, so any binding that covers a row makes it visible.
+# --- the rows that an actor may see -----------------------------------------------------------------------------------
+#
+# Every role includes VIEW, so any binding that covers a row makes it visible.
 
 
 _NOTHING = Q(pk__in=())

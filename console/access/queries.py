@@ -34,8 +34,7 @@ from console.models import (
 )
 from console.models.access import AuditEventQuerySet
 
-# ----------------------------------------------------------------------------------------------------
-# Role bindings and their explanation, API keys, users, groups and sessions.
+# --- role bindings, API keys, users, groups and sessions --------------------------------------------------------------
 
 
 _USED_PRECISION = timedelta(minutes=1)  # an update for each request would make read requests write
@@ -246,8 +245,7 @@ def _by_user(bindings: Sequence[RoleBinding], *, only: User | None) -> list[tupl
     return sorted(found.values(), key=lambda pair: pair[0].get_username())
 
 
-# ----------------------------------------------------------------------------------------------------
-# Audit events, newest first.
+# --- audit events -----------------------------------------------------------------------------------------------------
 
 
 def readable_events(*, by: Actor) -> AuditEventQuerySet:
@@ -278,8 +276,7 @@ def _paths(bindings: Sequence[RoleBinding]) -> list[str]:
     return [*map(path_of, organizations), *map(path_of, environments), *map(path_of, clusters)]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Approval requests that an actor may see.
+# --- approval requests ------------------------------------------------------------------------------------------------
 
 
 def visible_requests(*, by: Actor) -> QuerySet[ApprovalRequest]:

@@ -23,8 +23,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import redirected_by
 from linkengine.domain.names import check_topic_name, contains, overlap
 
-# ----------------------------------------------------------------------------------------------------
-# Registers, updates, probes and unregisters Kafka clusters.
+# --- clusters ---------------------------------------------------------------------------------------------------------
 
 
 LINKS_SHOWN = 5  # in a message that lists links
@@ -199,8 +198,7 @@ def _store(cluster: Cluster, *, by: Actor, now: datetime) -> Cluster:
     return cluster
 
 
-# ----------------------------------------------------------------------------------------------------
-# Creates, reserves, attaches, detaches and deletes namespaces, and refuses topics of others in reserved namespaces.
+# --- namespaces -------------------------------------------------------------------------------------------------------
 #
 # A namespace is a prefix of topic names on a cluster. In a reserved namespace only the attached link may create topics; a
 # worker enforces that on the cluster with a DENY ACL for CREATE (task ``guard_namespace``). An attached namespace follows the

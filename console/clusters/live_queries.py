@@ -15,8 +15,9 @@ from console.models import Cluster, MirrorTopic, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
 
-# ----------------------------------------------------------------------------------------------------
-# Runs live queries and changes on a cluster through a worker, and translates errors. Checks no permissions.
+# --- the call through a worker ----------------------------------------------------------------------------------------
+#
+# Translates the errors of the engine. Checks no permissions.
 
 
 CALL_TIMEOUT_S = 30.0  # the engine's request timeout is 15 s; the largest query makes a few requests in sequence
@@ -74,10 +75,10 @@ def no_topic(name: str) -> NotFoundError:
     return NotFoundError(f"Topic '{name}' cannot be found on this cluster.", code="TOPIC_NOT_FOUND")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Live queries against a cluster (topics, configs, ACLs, consumer groups) through a worker, filtered by the actor's roles.
+# --- queries of a user ------------------------------------------------------------------------------------------------
 #
-# Results are those of ``console.clusters.live_queries.run_query``. Each call waits for a worker and for the cluster.
+# Results are filtered by the actor's roles and are otherwise those of ``run_query``. Each call waits for a worker and for the
+# cluster.
 
 
 _Kind = RoleBinding.ResourceType

@@ -41,8 +41,7 @@ from console.models import (
 from linkengine.domain.names import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Registered clusters and their environments.
+# --- clusters and environments ----------------------------------------------------------------------------------------
 
 
 def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
@@ -86,8 +85,9 @@ def listed_topics(cluster: Cluster) -> QuerySet[SourceTopic]:
     return SourceTopic.objects.filter(cluster=cluster, internal=False)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The topics of a registered cluster as of the last check: whether each is a mirror topic, and its own mirror topics.
+# --- topics of a cluster ----------------------------------------------------------------------------------------------
+#
+# As of the last check of the cluster.
 
 
 Row = dict[str, Any]
@@ -137,8 +137,7 @@ def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) 
     ]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Namespaces of a cluster with their replication states.
+# --- namespaces -------------------------------------------------------------------------------------------------------
 
 
 LISTED = timedelta(minutes=5)  # the source's topics are listed twice a minute; an older list may lack newer topics
@@ -219,8 +218,7 @@ def _is_listed(link: ClusterLink) -> bool:
     return link.topics_at is not None and timezone.now() - link.topics_at <= LISTED
 
 
-# ----------------------------------------------------------------------------------------------------
-# Search by a part of a name: links, mirror topics, clusters, topics, consumer groups and users.
+# --- the search -------------------------------------------------------------------------------------------------------
 #
 # Rows are plain values, without lag and health, which would read the partitions of each mirror. Only links are objects, because
 # the name of their source depends on what the actor may see.
@@ -277,8 +275,9 @@ def _of_links(rows: QuerySet[Any], limit: int, *names: str, **others: F) -> Quer
     return rows.values(*names, **place, **others)[: limit + 1]
 
 
-# ----------------------------------------------------------------------------------------------------
-# How far an installation, as far as an actor sees it, is from an empty one to a verified mirror.
+# --- the first steps of an installation -------------------------------------------------------------------------------
+#
+# How far it is, as far as an actor may see it, from an empty one to a verified mirror.
 
 
 _NOT_SET_UP = (MirrorState.PENDING_SETUP, MirrorState.FAILED)

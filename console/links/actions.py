@@ -33,8 +33,9 @@ from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.names import check_link_name
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Changes the configs of a link; a request is applied as a whole or not at all.
+# --- configs of a link ------------------------------------------------------------------------------------------------
+#
+# A request is applied as a whole or not at all.
 
 
 # Configs that copy workers have to be given, beside those of the connection: log start sync and the bandwidth limit.
@@ -161,8 +162,7 @@ def _audit(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor, now: 
     audit.record(by=by, action="AlterClusterLinkConfigs", resource=audit.path_of(link), now=now, detail=detail)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Creates, configures and deletes cluster links.
+# --- create and delete ------------------------------------------------------------------------------------------------
 
 
 NAMES_SHOWN = 5  # in a message that lists mirrors

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from console.models import LinkDraft
 
 
-# ----------------------------------------------------------------------------------------------------
-# The purposes of a link to choose from when it is created. Each turns on what Confluent's console recommends for it.
+# --- purposes to choose from ------------------------------------------------------------------------------------------
+#
+# Each turns on what Confluent's console recommends for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 )
 
 
-# ----------------------------------------------------------------------------------------------------
+# --- steps and summary ------------------------------------------------------------------------------------------------
 
 
 SOURCE, DESTINATION, CONFIGURATION, REVIEW = "source", "destination", "configuration", "review"

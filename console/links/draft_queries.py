@@ -69,8 +69,7 @@ def listing_of(draft: LinkDraft) -> SourceListing | None:
     return listing_from_json(stored) if stored else None
 
 
-# ----------------------------------------------------------------------------------------------------
-# What the filters of a link that is being created match, in the lists of its source.
+# --- matches of the filters -------------------------------------------------------------------------------------------
 #
 # Topics are judged by the same checks as those of a stored link (``linkengine.domain.mirrorability``), so a topic counts only
 # if its mirror would be created. An unknown list has no counts.

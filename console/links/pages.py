@@ -51,8 +51,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
-# ----------------------------------------------------------------------------------------------------
-# The common parts of all pages of a link: heading, health, tabs, breadcrumb and permissions.
+# --- common parts of all pages of a link ------------------------------------------------------------------------------
 
 
 # (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab that the user may open.
@@ -250,8 +249,7 @@ def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> tuple[list[Tab],
     return groups, shown
 
 
-# ----------------------------------------------------------------------------------------------------
-# The list of cluster links, and the Overview, Configuration and Activity tabs of a link.
+# --- the list, and the tabs Overview, Configuration and Activity ------------------------------------------------------
 
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
@@ -400,8 +398,7 @@ def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
     return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Tasks tab of a link: state and last run of each recurring task, and Run now.
+# --- the tab Tasks ----------------------------------------------------------------------------------------------------
 
 
 @page("links")

@@ -33,11 +33,10 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# State of a link's tasks: the recurring tasks, and the two continuous tasks, copying and verification.
+# --- recurring and continuous tasks -----------------------------------------------------------------------------------
 #
-# A task that was never configured is NOT_CONFIGURED. Copying and verification have no ``LinkTask`` rows; their task views are
-# derived from the rows of mirrors and verification runs.
+# The continuous tasks are copying and verification. They have no ``LinkTask`` rows; their state is derived from the rows of
+# mirrors and verification runs. A task that was never configured is NOT_CONFIGURED.
 
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
@@ -219,8 +218,7 @@ def _no_comparison(mirror: MirrorTopic, reason: str) -> TaskError:
     return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{mirror.name}: {reason}")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer groups of a link with their sync status, and the offsets that promotions and failovers clamped.
+# --- consumer groups, and offsets that stops clamped ------------------------------------------------------------------
 
 
 Sample = tuple[dict[str, str], float]
@@ -292,8 +290,7 @@ def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The ACLs of a link with their sync status.
+# --- ACLs -------------------------------------------------------------------------------------------------------------
 
 
 _CONFLICTS = Count("pk", filter=Q(is_conflict=True))

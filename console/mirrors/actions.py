@@ -29,8 +29,7 @@ from linkengine.domain.mirrorability import Place, find_ring, ring_words
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Creates and deletes mirror topics.
+# --- create and delete ------------------------------------------------------------------------------------------------
 #
 # A mirror is created in two steps: this module stores its row in state PENDING_SETUP, and a worker creates the topic. The
 # checks run twice, before the clusters are contacted and again under locks right before the row is stored.
@@ -288,8 +287,7 @@ def _exists(name: str) -> BadRequestError:
     return BadRequestError(f"Topic '{name}' already exists.", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Retries topic config changes that the destination refused when a mirror was stopped.
+# --- refused configs --------------------------------------------------------------------------------------------------
 
 
 RETRY_TIMEOUT_S = 30.0  # a single request, then a request per config if the cluster refuses some

@@ -46,8 +46,9 @@ from console.web.lists import MOST_DIGITS, page_from
 from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# An operation on several mirror topics of a link: the selected ones, or all that match the filter of the list.
+# --- confirmation of an operation -------------------------------------------------------------------------------------
+#
+# The topics are the selected ones, or all that match the filter of the list.
 #
 # The confirmation shows the effects on each topic and applies to the topics that it showed: if the list has changed since,
 # nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_operations``).
@@ -298,8 +299,9 @@ def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
     return verb.event is not None and needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Operations section: operations on several mirror topics, with the result of each topic, whoever requested them.
+# --- the Operations section -------------------------------------------------------------------------------------------
+#
+# Lists the operations of all users and of REST.
 
 
 _REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped

@@ -27,8 +27,9 @@ from linkengine.domain.states import (
     next_state,
 )
 
-# ----------------------------------------------------------------------------------------------------
-# Which operations on a mirror or a recurring task are possible now, and if not, why. Used by actions, REST and buttons.
+# --- possible operations ----------------------------------------------------------------------------------------------
+#
+# Used by actions, REST and buttons.
 
 
 _E = MirrorEvent
@@ -348,8 +349,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
 )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Selects topic names by a regular expression from a request.
+# --- topics by a regular expression -----------------------------------------------------------------------------------
 #
 # The engine is RE2: matching takes linear time in the length of the name, and memory is bounded. An engine with backtracking or
 # recursion must not run expressions from users: ``(?:(?R)|a)*`` took 650 MB in an engine that has both.

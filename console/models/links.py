@@ -18,8 +18,9 @@ from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
-# ----------------------------------------------------------------------------------------------------
-# A cluster link with its configs and filters. The row lives at the destination cluster, as in Confluent's REST.
+# --- links ------------------------------------------------------------------------------------------------------------
+#
+# A row lives at the destination cluster, as in Confluent's REST.
 
 
 class LinkMode(models.TextChoices):
@@ -143,8 +144,9 @@ def show_change(*link_ids: int) -> None:
     ClusterLink.objects.filter(pk__in=link_ids).update(sequence=F("sequence") + 1)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring tasks of a link as of their last run, and the source topics that auto-create could not mirror.
+# --- recurring tasks --------------------------------------------------------------------------------------------------
+#
+# As of their last run; and the source topics that auto-create could not mirror.
 
 
 class LinkTask(models.Model):
@@ -195,8 +197,9 @@ class AutoCreateFailure(models.Model):
         return f"{self.source_topic}: {self.code}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# The ledger of ACL sync: the ACLs of the source that a link has created on the destination, and why it skipped others.
+# --- the ledger of ACL sync -------------------------------------------------------------------------------------------
+#
+# The ACLs of the source that a link has created on the destination, and why it skipped others.
 
 
 class SyncedAclQuerySet(models.QuerySet["SyncedAcl"]):
@@ -243,8 +246,9 @@ class SyncedAcl(models.Model):
         return f"{self.permission} {self.operation} {self.resource_type} {self.resource_name} {self.principal}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Topic namespaces of a cluster: a prefix, whether it is reserved, and the link it is reserved for.
+# --- namespaces -------------------------------------------------------------------------------------------------------
+#
+# A prefix of topic names on a cluster, whether it is reserved, and the link it is reserved for.
 
 
 class Namespace(models.Model):
@@ -277,8 +281,9 @@ class Namespace(models.Model):
         return self.guarded is not False or (not self.reserved and self.guard_problem != "")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover drills: scratch copies of mirrors are failed over, checked and deleted.
+# --- failover drills --------------------------------------------------------------------------------------------------
+#
+# Scratch copies of mirrors are failed over, checked and deleted.
 
 
 class Drill(models.Model):
@@ -318,8 +323,7 @@ class Drill(models.Model):
         return f"{self.link_id} {self.status}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Operations on several mirror topics of a link, with a result per topic.
+# --- operations on several mirror topics ------------------------------------------------------------------------------
 
 
 class BulkOperation(models.Model):
@@ -383,8 +387,9 @@ class BulkOperationTopic(models.Model):
         return f"{self.name} {self.status}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# A cluster link that is being created step by step, and not stored yet.
+# --- drafts -----------------------------------------------------------------------------------------------------------
+#
+# A link that is being created step by step.
 
 
 class LinkDraft(models.Model):

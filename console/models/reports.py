@@ -14,8 +14,9 @@ from console.models.mirrors import MirrorTopic
 from linkengine.domain.mirrorjobs import CommonPart, RefusedStep, RestorePoint
 from linkengine.domain.states import StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Failover reports: a row per promotion or failover. A report outlives its mirror and its link.
+# --- failover reports -------------------------------------------------------------------------------------------------
+#
+# A row per promotion or failover. A report outlives its mirror and its link.
 
 
 class StopReport(models.Model):
@@ -83,8 +84,9 @@ class StopReport(models.Model):
         return [RefusedStep(**{name: row[name] for name in fields}) for row in self.refused if row["resolved_at"] is None]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Runs of truncate-and-restore: where a topic diverged from its new source, and the file with the exported records.
+# --- restores ---------------------------------------------------------------------------------------------------------
+#
+# Where a topic diverged from its new source, and the file with the exported records.
 
 
 class RestoreRun(models.Model):
@@ -140,7 +142,8 @@ class RestoreRun(models.Model):
         return tuple(RestorePoint(**{name: point[name] for name in names if name in point}) for point in self.points)
 
 
-# ----------------------------------------------------------------------------------------------------
+# --- lineage ----------------------------------------------------------------------------------------------------------
+#
 # Which records of a topic came from where. Rows belong to the topic, so they outlive mirror and link.
 
 
@@ -181,8 +184,9 @@ class LineageRange(models.Model):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end}) from {self.origin_cluster_id}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Samples of links and mirrors every 30 s, for charts, and summaries of them for longer ranges.
+# --- samples ----------------------------------------------------------------------------------------------------------
+#
+# Of links and mirrors every 30 s, for charts, and summaries of them for longer ranges.
 #
 # ``forget_old_rows`` summarizes the samples once an hour and deletes old rows; ``history.actions`` has the retention.
 

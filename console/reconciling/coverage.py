@@ -27,8 +27,7 @@ from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
 from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference, combine
 
-# ----------------------------------------------------------------------------------------------------
-# The ledger of verified ranges: records what verification runs compared, and raises the alarm where records differ.
+# --- the ledger of verified ranges ------------------------------------------------------------------------------------
 #
 # Each ``VerifiedRange`` row is a range of offsets of a mirror partition with its hash and number of differences; neighbours
 # that are equal on both sides are merged, so that there are as few rows as possible. Offsets without a row are still to be
@@ -289,8 +288,9 @@ def _describe(first: dict[str, object] | None) -> str:
     return f"{place}{'other' if first['kind'] == 'headers' else 'another'} {first['kind']}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# Schedules continuous verification: rows of VerifyWatch, a single comparison at a time in the whole installation.
+# --- the schedule of continuous verification --------------------------------------------------------------------------
+#
+# In rows of VerifyWatch. A single comparison runs at a time in the whole installation.
 
 
 REST = 4  # pause after a comparison, as a multiple of its duration: copying needs the machine more

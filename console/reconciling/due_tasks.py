@@ -19,8 +19,7 @@ from linkengine.domain.moments import is_due
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, LinkState, MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Schedules the recurring tasks of links and stores the results of their runs.
+# --- recurring tasks --------------------------------------------------------------------------------------------------
 
 
 MORE_AFTER = timedelta(milliseconds=500)  # pause before the next run if a run stopped at its limit
@@ -77,8 +76,7 @@ def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:
     return timedelta(milliseconds=int(link.config(spec.interval_config)))
 
 
-# ----------------------------------------------------------------------------------------------------
-# When a waiting promotion checks again, and what triggers an earlier check.
+# --- when a waiting promotion checks again ----------------------------------------------------------------------------
 #
 # A check sends requests to both clusters for the topic, its configs and its groups. With many mirrors waiting, checks must
 # become rare (exponential backoff). So that no promotion waits longer than necessary, the end of its obstacle triggers a check:
@@ -171,8 +169,9 @@ def _is_level(mirror: MirrorTopic, rows: Rows) -> bool:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# The tasks that are due for mirrors and links, by task name. Computed each second, so a lost message is sent again.
+# --- due tasks of mirrors and links -----------------------------------------------------------------------------------
+#
+# Computed each second, so a lost message is sent again.
 
 
 _ADVANCED_BY = {

@@ -21,8 +21,7 @@ from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
 from linkengine.domain.states import GapReason
 
-# ----------------------------------------------------------------------------------------------------
-# The gap ledger: stores the runs of filled offsets that copy workers report, and raises the alarm for lost records.
+# --- the gap ledger ---------------------------------------------------------------------------------------------------
 #
 # A run keeps its start while it grows (``linkengine.copyjob.partition_counters``), and runs do not overlap, since each offset
 # is filled once. Therefore a report that arrives twice or late changes nothing. Several processes may store reports at the
@@ -177,8 +176,7 @@ def _between(first_ms: int | None, last_ms: int | None) -> str:
     return f", written {' and '.join(known)}" if known else ""
 
 
-# ----------------------------------------------------------------------------------------------------
-# Detects that a mirror may have missed the deletion of a key: it was behind for longer than its source keeps tombstones.
+# --- deletions that a mirror may have missed --------------------------------------------------------------------------
 #
 # Theory of operation. To delete a key in a compacted topic, a producer writes a tombstone. The source's log cleaner removes
 # the key's older records first, and the tombstone no sooner than ``delete.retention.ms`` after it was written. A mirror that

@@ -20,8 +20,7 @@ from linkengine.domain.moments import is_due
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorState, StopReason, can
 
-# ----------------------------------------------------------------------------------------------------
-# Turns the reports on a mirror's partitions into events of the mirror.
+# --- events of a mirror -----------------------------------------------------------------------------------------------
 #
 # A mirror's status is that of its worst partition. A source must be unreachable for ``SOURCE_LOST_AFTER`` before the state
 # changes, since a restarting broker is normal; a refusal counts at once. Some errors become permanent if they last for the
@@ -173,8 +172,9 @@ def _event(verdict: Verdict, *, lasted: timedelta, retry_timeout: timedelta) -> 
     return None
 
 
-# ----------------------------------------------------------------------------------------------------
-# State and error of a link: from what its copy workers report or, if none copies, from a probe of the source.
+# --- state and error of a link ----------------------------------------------------------------------------------------
+#
+# From the reports of its copy workers or, if none copies, from a probe of the source.
 
 
 PROBE_EVERY = timedelta(seconds=5)

@@ -18,8 +18,9 @@ from console.reconciling.transition_errors import Failures
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
-# ----------------------------------------------------------------------------------------------------
-# Computes how long a mirror partition was incomplete, and whether it copied records that late. Reads rows and reports only.
+# --- incomplete partitions and late records ---------------------------------------------------------------------------
+#
+# Reads rows and reports only.
 #
 # A partition is incomplete while it lacks offsets that its source's log cleaner may clean. Lateness with copied records is
 # stored in the row (``late_since``, ``late_until``): the configs that the source had during that time may be read only later,
@@ -94,8 +95,7 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
     return report.mirror_end > row.mirror_end
 
 
-# ----------------------------------------------------------------------------------------------------
-# Stores reports of copy workers in MirrorPartition rows: what must be durable immediately, everything else as samples.
+# --- what is stored, and when -----------------------------------------------------------------------------------------
 #
 # * Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, owner (hold), a mirror that
 #   became shorter, leader epoch, the first report, the last report of a hold, ``behind``.

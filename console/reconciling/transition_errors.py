@@ -23,8 +23,9 @@ from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
 from linkengine.domain.states import MirrorState, StopReason
 from linkengine.domain.workers import CoordinationUnavailableError
 
-# ----------------------------------------------------------------------------------------------------
-# Current errors of mirrors: rows of StateTransitionError, which are removed with their cause.
+# --- current errors ---------------------------------------------------------------------------------------------------
+#
+# Rows of StateTransitionError, which are removed with their cause.
 
 
 def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool:
@@ -68,8 +69,7 @@ def since(*, mirror: MirrorTopic, code: str) -> datetime | None:
     return StateTransitionError.objects.filter(mirror=mirror, code=code).values_list("since", flat=True).first()
 
 
-# ----------------------------------------------------------------------------------------------------
-# Isolates failures within the reconcile pass of a link: of single mirrors, and of the steps of the pass.
+# --- isolation of failures --------------------------------------------------------------------------------------------
 #
 # Only unexpected exceptions get here, so each is logged with its traceback, and the pass reports all of them at its end. Errors
 # that concern all mirrors, such as an unavailable database or Redis, are not caught for a single mirror.
@@ -154,8 +154,7 @@ def _is_global(error: BaseException) -> bool:
     return isinstance(error, _GLOBAL)
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a destination refused after a mirror was stopped: stored in the newest failover report, shown on the mirror.
+# --- what a destination refused after a stop --------------------------------------------------------------------------
 #
 # The report keeps each refused step; a step that a retry resolves gets the time. The mirror shows CONFIGS_REFUSED as long as a
 # step is unresolved.
@@ -239,8 +238,9 @@ def _message(refused: Sequence[RefusedStep]) -> str:
     return " ".join(sentences)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Topic configs of mirrors: which topics still follow their source, and notes of local edits that were reverted.
+# --- topic configs ----------------------------------------------------------------------------------------------------
+#
+# Which topics still follow their source, and notes of local edits that were reverted.
 
 
 REVERTS_KEPT = 20  # per mirror

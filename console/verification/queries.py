@@ -39,8 +39,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Verification runs, and the verified ranges of a mirror.
+# --- verification runs and verified ranges ----------------------------------------------------------------------------
 
 
 WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # states in which new records are verified continuously
@@ -178,8 +177,9 @@ def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> Partitio
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover reports of a mirror, a link or an operation, with the consumer offsets that were clamped.
+# --- failover reports -------------------------------------------------------------------------------------------------
+#
+# With the consumer offsets that were clamped.
 #
 # Reports outlive their mirrors and links, so lists and permissions use the names that a report has.
 
@@ -300,8 +300,9 @@ def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None])
     return add_up(known) if known and len(known) == len(values) else None
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a failover of the mirror topics of a link would cost now, from the newest reports. The clusters are not contacted.
+# --- cost of a failover now -------------------------------------------------------------------------------------------
+#
+# From the newest reports of copy workers. The clusters are not contacted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,7 @@ from linkengine.coordination.lease import RedisLease
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.workers import FIRST_GENERATION, CoordinationUnavailableError, Grant
 
-# ----------------------------------------------------------------------------------------------------
-# Takes the leases of all partitions of mirrors, so that no copy worker writes while they are fenced or deleted.
+# --- leases for stops and deletions -----------------------------------------------------------------------------------
 #
 # The leases make a stop faster and cleaner, but they are not what makes it safe. The lease of a crashed or unreachable copy
 # worker cannot be taken before it expires, and Redis may be down. Then the stop continues without it: the fence has a higher
@@ -139,8 +138,7 @@ def _release(lease: RedisLease, grants: Sequence[Grant]) -> None:
         _log.warning("leases.not_released", leases=len(grants), error=str(error))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Publishes the assignments of a link to the copy workers, according to its rows.
+# --- assignments ------------------------------------------------------------------------------------------------------
 
 
 PREFIX = "Copy engine unavailable: "

@@ -33,8 +33,9 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Processes what copy workers report about a link's mirrors, mirror by mirror: ledgers, alarms, then the rows.
+# --- reports of copy workers ------------------------------------------------------------------------------------------
+#
+# Processed mirror by mirror: ledgers, alarms, then the rows.
 #
 # The order matters within a mirror, because the alarms compare reports with the rows before these are updated. If a step fails
 # for a mirror, its later steps are skipped, and its kept reports and losses stay in Redis for the next pass.
@@ -213,8 +214,9 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decides when a reconcile pass of a link may be skipped: the link is at rest, and no worker has reported news.
+# --- passes that may be skipped ---------------------------------------------------------------------------------------
+#
+# A pass is skipped while the link is at rest and no worker has reported news.
 #
 # A pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests a pass every
 # second. A pass that leaves nothing to do stores a mark in Redis. The mark describes what the result depends on, and expires

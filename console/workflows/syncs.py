@@ -27,8 +27,9 @@ from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring task ConsumerOffsetSync, and the check of a promotion that all consumer offsets are equal.
+# --- ConsumerOffsetSync -----------------------------------------------------------------------------------------------
+#
+# Also the check of a promotion that all consumer offsets are equal.
 
 
 _CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
@@ -103,8 +104,9 @@ def _group_summary(link: ClusterLink) -> str:
     return f"Groups synced: {followed}; skipped: {skipped}{later}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring task AclSync: creates the ACLs that the filters include, and deletes those that the source has deleted.
+# --- AclSync ----------------------------------------------------------------------------------------------------------
+#
+# Creates the ACLs that the filters include, and deletes those that the source has deleted.
 
 
 BATCH = 500  # changes per run
@@ -190,8 +192,9 @@ def _acl_summary(link: ClusterLink) -> str:
     return f"ACLs synced: {counts['made']}; not changed: {counts['others']}; conflicts: {counts['conflicts']}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring task TopicConfigsSync: applies partition counts and configs of source topics to their mirrors.
+# --- TopicConfigsSync -------------------------------------------------------------------------------------------------
+#
+# Applies partition counts and configs of source topics to their mirrors.
 
 
 SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)
