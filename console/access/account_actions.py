@@ -1,4 +1,4 @@
-"""Users, service accounts and the second factor."""
+"""Invites users, creates service accounts, deactivates and activates both, and sets up the second factor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grants and revokes roles; changes passwords, API keys, tokens and groups of users."""
+"""Grants and revokes roles, sets the actor's password, and manages groups of users. API keys: ``key_actions``."""
 
 from __future__ import annotations
 

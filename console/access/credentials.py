@@ -1,4 +1,4 @@
-"""Sign-in: forms, API keys, and the throttle of failed attempts."""
+"""Credentials: throttle of failed attempts, API keys and tokens, and the sign-in forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Access section: role bindings, the places where a user may grant roles, API keys."""
+"""The Access section: role bindings, who may do what and why, role descriptions, the user's own roles, API keys."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class ExplainForm(ConsoleForm):
     resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
 
     def __init__(self, *args: Any, places: list[GrantPlace], **kwargs: Any) -> None:
-        """Offer the scopes that the user may ask about."""
+        """Offer the scopes that the user may query."""
         super().__init__(*args, **kwargs)
         self._places = {place.key: place for place in places}
         self.fields["place"].choices = [(place.key, place.label) for place in places]  # type: ignore[attr-defined]

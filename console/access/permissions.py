@@ -1,4 +1,4 @@
-"""Roles, whether an actor has a permission at a place of the tree of resources, and which rows it may see."""
+"""The permissions of roles: what an actor may do at a place, which roles it may grant, and which rows it may see."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def permissions_of(binding: RoleBinding) -> frozenset[Permission]:
 
 
 ResourceType = RoleBinding.ResourceType
-# Least powerful first: a refusal advises to ask for the first role that has the permission.
+# Least powerful first: a refusal names the first role that has the permission.
 _BY_POWER = (
     Role.DEVELOPER_READ,
     Role.AUDITOR,
@@ -488,7 +488,7 @@ def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
 
 
 def _name(field: str, binding: RoleBinding) -> Q:
-    """Return the condition that ``permissions.covers_resource`` applies to a name, as SQL.
+    """Return the condition that ``covers_resource`` applies to a name, as SQL.
 
     Compares a prefix with LEFT, because LIKE ignores case in SQLite and would match ``PAY.`` with ``pay.``.
     """

@@ -1,4 +1,4 @@
-"""Role bindings, API keys and their users, and audit events."""
+"""Queries for role bindings, accounts, API keys, sessions, audit events and approval requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Explanation:
 
     holders: Sequence[Holder]
     expired: Sequence[RoleBinding]
-    inactive: bool  # the user that was asked about is deactivated, or invited and not active yet
+    inactive: bool  # the user of the query is deactivated, or invited and not active yet
 
 
 def list_bindings(*, by: Actor) -> list[RoleBinding]:
@@ -69,7 +69,7 @@ def list_bindings(*, by: Actor) -> list[RoleBinding]:
 
 
 def known_user_names(*, by: Actor) -> list[str]:
-    """Return the names of the active users that the actor may know: of the role bindings that ``list_bindings`` returns.
+    """Return the names of the active users that the actor may see: of the role bindings that ``list_bindings`` returns.
 
     One query.
     """

@@ -142,8 +142,8 @@ def note_failed_probe(*, cluster: Cluster, error: LinkEngineError) -> None:
 def _check_links(cluster: Cluster, properties: Mapping[str, str]) -> None:
     """Raise InvalidInputError if links store ``local.*`` secrets that the new properties would send to another recipient.
 
-    The actor may not know these secrets, and the cluster id proves nothing: a server of the actor can return it too. A secret
-    counts also while it is not used, since the destination side of its link may be created later.
+    The actor may not be allowed to see these secrets, and the cluster id proves nothing: a server of the actor can return it.
+    A secret counts also while it is not used, since the destination side of its link may be created later.
     """
     sides = ClusterLink.objects.filter(destination=cluster, mode=LinkMode.SOURCE)
     moved = {link.name: configs for link in sides if (configs := _redirected(link, cluster, properties))}

@@ -55,7 +55,7 @@ def change(
 
     The task that makes the change writes its audit row (``audit.carried_out``), so there is no change without one; with
     ``answer_as`` the row has the cluster's response under that name. If no worker responds, a row says that the outcome is
-    unknown, and so does the error. No row of the console asks for the change, so it is not made later: a message that no
+    unknown, and so does the error. No row of the console requests the change, so it is not made later: a message that no
     worker takes by then expires.
     """
     entry = audit.entry(by=by, action=action, resource=resource, detail=detail, answer_as=answer_as)

@@ -277,7 +277,7 @@ def _of_links(rows: QuerySet[Any], limit: int, *names: str, **others: F) -> Quer
 
 # --- the first steps of an installation -------------------------------------------------------------------------------
 #
-# How far it is, as far as an actor may see it, from an empty one to a verified mirror.
+# From an empty installation to a verified mirror: which steps are done, as far as the actor may see it.
 
 
 _NOT_SET_UP = (MirrorState.PENDING_SETUP, MirrorState.FAILED)

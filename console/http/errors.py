@@ -108,7 +108,7 @@ def sentence(outage: str) -> str:
 
 
 class DatabaseOutageMiddleware(MiddlewareMixin):
-    """Answers 503 if a view fails because of a database outage."""
+    """Returns 503 if a view fails because of a database outage."""
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Return the page for an outage, None for every other exception."""

@@ -183,9 +183,8 @@ def _finished(running: Steps, response: HttpResponse) -> HttpResponse:
 
 # --- request times and build information ------------------------------------------------------------------------------
 #
-# In a registry of prometheus_client, which belongs to the process.
-#
-# Each web process counts its own requests. Scrape each process at its own address and sum in Prometheus.
+# Each web process counts its own requests, in a registry of prometheus_client. Scrape each process at its own address and sum
+# in Prometheus.
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -1,4 +1,4 @@
-"""Validates a link before it is stored: by connecting to the source, and by whose credentials it would use."""
+"""Checks a link before it is stored: whose credentials it uses, its configs, and the connection to its source."""
 
 from __future__ import annotations
 

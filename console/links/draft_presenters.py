@@ -136,12 +136,12 @@ def direction_of(values: DraftValues) -> Direction:
 
 
 def side_of(step: str, direction: Direction) -> str:
-    """Return the side, own or other, that a step asks for: the step "source" comes first."""
+    """Return the side, own or other, that a step sets. The step "source" comes first."""
     return OWN_SIDE if (step == SOURCE) == direction.own_first else OTHER_SIDE
 
 
 def step_of(part: str, direction: Direction) -> str:
-    """Return the step that asks for a part of the draft: "own", "other" or "configuration"."""
+    """Return the step that sets a part of the draft: "own", "other" or "configuration"."""
     if part in (OWN_SIDE, OTHER_SIDE):
         return SOURCE if side_of(SOURCE, direction) == part else DESTINATION
     return part or REVIEW

@@ -1,4 +1,4 @@
-"""Drafts of cluster links: a user sees their own only, until they expire."""
+"""Drafts of cluster links, which only their users see until they expire, and what the filters of a draft match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit and delete a cluster link, change or reset a config."""
+"""Pages that edit, pause and delete a cluster link, and change or reset a single config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""View models for creating a link: directions, round trips to the source brokers, curl commands."""
+"""View models for creating a link: directions, round trips to the source brokers, curl commands, connection tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Direction:
     next_step: str  # after the creation
     mode: str = "DESTINATION"
     connection_mode: str = "OUTBOUND"
-    own_first: bool = False  # the form asks for the own cluster first
+    own_first: bool = False  # the step of the own cluster comes first
     needs_registered: bool = False  # the other cluster must be a registered cluster
     remote_field: str = "source_cluster_id"  # name of the other cluster in the REST API
 

@@ -50,8 +50,8 @@ from linkengine.domain.states import LinkState, MirrorState
 # --- observed values --------------------------------------------------------------------------------------------------
 #
 # Two queries for any number of links and mirrors: the mirrors with the codes of their errors, and the current progress of
-# their partitions (``console.mirrors.progress``, with a request to Redis per link). A third one reads tasks whose last run
-# had errors.
+# their partitions (``console.mirrors.progress``, with a request to Redis per link). A third query reads tasks whose last
+# run had errors.
 
 
 Sample = tuple[dict[str, str], float]

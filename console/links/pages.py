@@ -1,4 +1,4 @@
-"""The list of cluster links; heading, Overview, Configuration, Activity and Tasks tabs of a link."""
+"""The list of cluster links, the common parts of the pages of a link, and the tabs Overview, Configuration, Activity, Tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a recurring task now; consumer groups when their sync is switched, and offset resets."""
+"""Runs a recurring task on request, resets consumer offsets, and sets the status of groups when their sync is switched."""
 
 from __future__ import annotations
 

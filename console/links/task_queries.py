@@ -1,4 +1,4 @@
-"""State of a link's tasks, its consumer groups and its ACLs."""
+"""The tasks, consumer groups and ACLs of a link with their states, and the metrics of groups and ACLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operation on several mirror topics of a link, and the Operations section with the results."""
+"""Operations on several mirror topics of a link: the confirmation, and the Operations section with the results."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def bulk_verb_of(name: str) -> BulkVerb:
 
 
 def _retried(values: QueryDict, *, link: ClusterLink, by: Actor) -> BulkOperation | None:
-    """Return the operation whose failed topics are selected; None if the selection is another one."""
+    """Return the operation whose failed topics are selected; None if it is a retry of no operation."""
     key = values.get("retry", "")
     if not key:
         return None
@@ -301,7 +301,7 @@ def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
 
 # --- the Operations section -------------------------------------------------------------------------------------------
 #
-# Lists the operations of all users and of REST.
+# It lists the operations of all users and of REST, as far as the actor may see them.
 
 
 _REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
@@ -347,7 +347,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
 @page("operations")
 @require_POST
 def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
-    """Create the mirror topics that failed. Other operations are retried through their confirmation (``bulk``)."""
+    """Create the mirror topics that failed. Other operations are retried through their confirmation (``operate_many``)."""
     by = actor_of(request)
     operation = operation_queries.get_operation(operation_id=operation_id, by=by)
     try:

@@ -1,4 +1,4 @@
-"""What an operation would do: effects, warnings, which are possible; and operations on several mirrors with their results."""
+"""Effects, warnings and possible operations of mirrors, and the results of operations on several mirrors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Preview:
 def preview(mirror: MirrorTopic, operation: MirrorEvent, *, source_partitions: int | None = None) -> Preview:
     """Return the effects of an operation. A few SQL queries; the clusters are not contacted.
 
-    ``source_partitions`` is the mirror's value of ``loss.source_partitions``, if it was read for many mirrors.
+    ``source_partitions`` is the mirror's value of ``figures.source_partitions``, if it was read for many mirrors.
     """
     reason = why_not(mirror, operation) or (gate_closed(mirror, now=timezone.now()) if operation is _E.PROMOTE else "")
     stops = operation in _STOPS and mirror.state not in BECOMING  # a topic that is becoming a mirror keeps its configs

@@ -1,4 +1,4 @@
-"""Reversals of mirrors, and truncate-and-restore of former mirrors."""
+"""Starts, continues and ends reversals of mirrors, and starts truncate-and-restore of former mirrors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operations on a mirror or a recurring task are possible now, and if not, why; topics by a regular expression."""
+"""Which operations on a mirror or a recurring task are possible now, and if not, why; topics that match an expression."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ClusterLink(models.Model):
     state_since = models.DateTimeField()
     error_code = models.CharField(max_length=60, blank=True, default="")  # explains the state, does not steer
     error_message = models.TextField(blank=True, default="")
-    revision = models.PositiveBigIntegerField(default=1)  # of everything a copy worker must know; grows with each change
+    revision = models.PositiveBigIntegerField(default=1)  # of all settings of copy workers; grows with each change
     sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
     probed_at = models.DateTimeField(null=True)  # last successful probe of the source; null: gap filler not chosen yet
     looked_at = models.DateTimeField(null=True)  # last probe, successful or not
@@ -370,8 +370,8 @@ class BulkOperationTopic(models.Model):
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="topics")
     name = models.CharField(max_length=249)
-    # The mirror that the confirmation showed, and its state then (``operations.seen_state``). A mirror that was added anew
-    # under its name is another one.
+    # The mirror that the confirmation showed, and its state then (``mirrors.operations.seen_state``). The operation does not
+    # apply to another mirror that was added under its name since.
     mirror_key = models.BigIntegerField(null=True)
     seen = models.CharField(max_length=80, blank=True, default="")
     status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)

@@ -22,11 +22,10 @@ from linkengine.domain.moments import AHEAD_MS
 
 # --- health of the beat tasks -----------------------------------------------------------------------------------------
 #
-# For /readyz and /metrics. The reconcile pass is not among them; each of the others has its own period.
-#
-# Sending and success are recorded separately, as for reconcile passes (``console.redis.health``). Some tasks send a
-# task of their own for each cluster or link, and each of these is a part with a health of its own. Beat records since when it
-# sends a task: a task without any known success, as after a restart, is late only after several periods.
+# For /readyz and /metrics. ``console.redis.health`` has that of the reconcile pass; each of the other tasks has its own period.
+# Sending and success are recorded separately. Some tasks send a task for each cluster or link; each of these is a part of the
+# task and has a health of its own. Beat records since when it sends a task: a task without any known success, as after a
+# restart, is late only after several periods.
 
 
 EVERY_S: Mapping[str, float] = MappingProxyType(

@@ -100,7 +100,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
 
 
 def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
-    """Return what a stop has to know of the synced groups; nothing if the link does not sync consumer offsets."""
+    """Return the synced offsets that a stop has to check; nothing if the link does not sync consumer offsets."""
     if not syncs_offsets(mirror.link):
         return ()
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")

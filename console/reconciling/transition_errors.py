@@ -54,7 +54,7 @@ def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
 
 
 def clear_many(*, mirrors: Sequence[MirrorTopic]) -> None:
-    """Do what ``clear`` does for many mirrors."""
+    """Apply ``clear`` to many mirrors."""
     StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=KEPT).delete()
 
 
@@ -103,7 +103,7 @@ class Failures:
 
     @contextmanager
     def of_mirror(self, mirror_id: int) -> Iterator[None]:
-        """Do work for a mirror inside the block. An exception is stored for this mirror, unless it concerns all mirrors."""
+        """Run the block for a mirror. An exception is stored for this mirror, unless it concerns all mirrors."""
         try:
             yield
         except Exception as error:
@@ -113,7 +113,7 @@ class Failures:
 
     @contextmanager
     def of_step(self, name: str) -> Iterator[None]:
-        """Run a step of the pass inside the block. An exception is stored, and the next steps run."""
+        """Run the block as a step of the pass. An exception is stored, and the next steps run."""
         try:
             yield
         except CoordinationUnavailableError:
@@ -172,7 +172,7 @@ def note_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: d
 
 
 def note_refusals_of_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
-    """Do what ``note`` does for many mirrors; a single statement if nothing is refused."""
+    """Apply ``note`` to many mirrors; a single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
     StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
     for mirror, steps in refused.items():

@@ -40,10 +40,9 @@ def age_ms(seen: str | None) -> int | None:
 
 # --- the reconciler ---------------------------------------------------------------------------------------------------
 #
-# Its worker reports health per step and per link.
-#
-# A worker may be alive although each of its passes fails, so calls and successes are recorded separately. Unknown counts as
-# late. Nothing here needs to survive; all keys but the counters expire.
+# A worker may be alive although each of its passes fails. So each step of a pass, and the mirrors of each link, have a state of
+# their own, reported by the worker, and successes are recorded apart from failures. Unknown counts as late. All keys but the
+# counters expire.
 
 
 # of a reconcile pass, once a second; "links" sends the tasks of the links

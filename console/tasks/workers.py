@@ -21,8 +21,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 # --- copy workers -----------------------------------------------------------------------------------------------------
 #
-# Some threads stay free for all other tasks, since a failover must not wait. If no thread is left for long work, the message is
-# acknowledged and nothing is done: it is sent again later, perhaps to another worker, as if it had been lost.
+# A copy worker or a verification run occupies a thread for hours. Some threads stay free for all other tasks, since a failover
+# must not wait. If no thread is left for long work, the message is acknowledged and nothing is done: it is sent again later,
+# perhaps to another worker, as if it had been lost.
 
 
 MOST_KEPT = 16  # for all other tasks

@@ -1,4 +1,4 @@
-"""Pages of failover drills, migration gates, single records and failover reports."""
+"""Pages of failover drills, the migration gate, single records and failover reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification runs, verified ranges and failover reports."""
+"""Queries for verification runs, verified ranges and failover reports, and what a failover would cost now."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def get_run(*, run_id: int, by: Actor) -> VerifyRun:
 
 
 def request_of(run: VerifyRun) -> str:
-    """Return the id of the request that asked for a run, from its audit event; "" if there was no request. One query."""
+    """Return the id of the HTTP request that started a run, from its audit event; "" if there was no request. One query."""
     events = AuditEvent.objects.filter(at=run.requested_at, action="VerifyMirrorTopic", detail__run=run.pk)
     return events.values_list("request_id", flat=True).first() or ""
 
@@ -114,7 +114,7 @@ def missing_beginnings(
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
-    """Return the same, by the log start offsets of the last reports; empty if the mirror is no longer copied."""
+    """Return ``missing_beginnings`` by the log start offsets of the last reports; empty if the mirror is no longer copied."""
     if mirror.state not in GATED:
         return {}
     rows = [row for row in mirror.partitions.all() if row.source_start is not None and row.mirror_start is not None]
@@ -179,9 +179,8 @@ def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> Partitio
 
 # --- failover reports -------------------------------------------------------------------------------------------------
 #
-# With the consumer offsets that were clamped.
-#
-# Reports outlive their mirrors and links, so lists and permissions use the names that a report has.
+# Reports outlive their mirrors and links, so lists and permissions use the names that a report has. The clamped consumer
+# offsets are read with them.
 
 
 CLAMPED_SHOWN = 100  # rows per report; the list of the mirror has all

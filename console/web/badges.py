@@ -10,7 +10,7 @@ from types import MappingProxyType
 from console.web.numbers import UNKNOWN
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
-# --- codes ------------------------------------------------------------------------------------------------------------
+# --- colour families and badges ---------------------------------------------------------------------------------------
 
 
 class Family(StrEnum):

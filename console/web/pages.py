@@ -1,4 +1,4 @@
-"""CSV exports, and the help page with the meaning of states and error codes."""
+"""CSV exports, the first steps of an installation, and the help page with the meaning of states and error codes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,8 @@ from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 
 # --- CSV exports ------------------------------------------------------------------------------------------------------
 #
-# With the filters of the pages.
-#
-# Values are machine-readable: times in UTC as ISO 8601, lags as numbers, unknown as an empty cell. A text that a spreadsheet
-# would interpret as a formula gets a leading apostrophe.
+# They apply the filters of the pages. Values are machine-readable: times in UTC as ISO 8601, lags as numbers, unknown as an
+# empty cell. A text that a spreadsheet would interpret as a formula gets a leading apostrophe.
 
 
 MOST_ROWS = 100_000  # per file: the newest or first rows

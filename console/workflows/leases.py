@@ -52,9 +52,8 @@ class Taken:
 def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
     """Hold a mirror's leases inside the block.
 
-    Order the copy workers to release them before; waits at most ``wait_s`` for that.
-
-    The leases are renewed until the block ends, since fencing many partitions may take longer than a lease lasts.
+    The caller has ordered the copy workers to release them; waits at most ``wait_s`` for that. The leases are renewed until the
+    block ends, since fencing many partitions may take longer than a lease lasts.
     """
     with taken_from_many([mirror], wait_s=wait_s) as got:
         yield got[mirror.pk]

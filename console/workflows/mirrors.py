@@ -1,4 +1,4 @@
-"""Sets up and deletes mirror topics, and stores what a sync of topic configs and a failed step have found."""
+"""Sets up and deletes mirror topics, syncs their configs, and stores the outcome of each step."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def _drains(name: str, *, rows: dict[int, CopyWorker], living: Collection[str], 
 
 
 def _heartbeats_complete() -> bool:
-    """Return whether Redis has the heartbeats of all live workers. It has not right after it lost its data."""
+    """Return whether Redis has the heartbeats of all live workers. Right after a loss of its data it has not."""
     now_ms = int(time.time() * 1000)
     client: Any = redis_client()
     client.set(_SINCE, now_ms, nx=True)
