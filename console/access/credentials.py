@@ -25,8 +25,8 @@ from console.redis import rate_limit
 # --- the throttle of failed sign-ins and API-key attempts -------------------------------------------------------------
 #
 # Attempts are counted per name and address, so that an attack on a name does not lock its owner out elsewhere. IPv6 addresses
-# count by their first 64 bits, since a client usually has the whole network. The first refusal of an address is audited, and
-# then once an hour; the log has all of them. An attack must not be able to fill the database.
+# count by their first 64 bits, since a client usually has the whole network. All refusals are logged, but only the first of an
+# address per hour is audited, so that an attack cannot fill the database.
 
 
 NOBODY = "not signed in"  # no user can have this name

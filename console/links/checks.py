@@ -42,8 +42,8 @@ from linkengine.domain.states import LinkState
 # --- credentials ------------------------------------------------------------------------------------------------------
 #
 # A link signs in at its source either with its own security properties or with those of the registered cluster. The latter
-# needs the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkrules``; this module adds
-# the actor's roles.
+# needs the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkrules``; here the
+# actor's roles are added.
 
 
 ACL_SYNC, ACL_FILTERS = "acl.sync.enable", "acl.filters"

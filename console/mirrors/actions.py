@@ -31,8 +31,8 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 # --- create and delete ------------------------------------------------------------------------------------------------
 #
-# A mirror is created in two steps: this module stores its row in state PENDING_SETUP, and a worker creates the topic. The
-# checks run twice, before the clusters are contacted and again under locks right before the row is stored.
+# A mirror is created in two steps: its row is stored here in state PENDING_SETUP, and a worker creates the topic. The checks
+# run twice, before the clusters are contacted and again under locks right before the row is stored.
 
 
 CHECK_TIMEOUT_S = 20.0  # as ``links.checks.CHECK_TIMEOUT_S``

@@ -241,8 +241,8 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True,
 def _recheck(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
     """Return the current row; raise ConflictError if the rules no longer allow the operation.
 
-    The row is locked, except for reversals and restores, which lock rows in an order of their own (``reversing``: the other
-    side's row first; ``restoring``: both rows by key) and would deadlock. Their transitions are compare-and-swap as well.
+    The row is locked, except for reversals and restores, which would deadlock: a reversal locks the other side's row first, and
+    a restore both rows by key (``reversals``). Their transitions are compare-and-swap as well.
     """
     if mirror.pk is None:  # a topic that was never a mirror
         return mirror

@@ -146,7 +146,7 @@ def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """A promotion would complete the reversal, since the other side waits for it, but the user did not request that."""
+    """Refuse to promote a mirror that was paused in a reversal: the other side waits, so it would complete the reversal."""
     if operation is not _E.PROMOTE or not mirror.reversal:
         return ""
     other = pairs.counterpart(mirror)
@@ -167,7 +167,7 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """Auto-create would create a deleted topic again, unless its source topic is gone."""
+    """Refuse to delete a topic that auto-create would create again, unless its source topic is gone."""
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
         return ""
@@ -197,7 +197,7 @@ def _is_gone(mirror: MirrorTopic) -> bool:
 
 
 def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """A cluster that deletes no topics would keep the topic, and so the mirror."""
+    """Refuse to delete a topic of a cluster that deletes no topics: it would keep the topic, and so the mirror."""
     if operation is not _E.DELETE or mirror.deletion_requested_at is not None:
         return ""
     return why_not_deletable(mirror)
@@ -295,7 +295,7 @@ def _holds_others(mirror: MirrorTopic) -> str:
 
 
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
-    """The source may have records from before the mirror's first offset (``mirror.start.offset.spec``)."""
+    """Refuse a reversal if the source has records below the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
     begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
     if any(start is None for start, _ in begins):

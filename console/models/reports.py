@@ -186,9 +186,8 @@ class LineageRange(models.Model):
 
 # --- samples ----------------------------------------------------------------------------------------------------------
 #
-# Of links and mirrors every 30 s, for charts, and summaries of them for longer ranges.
-#
-# ``forget_old_rows`` summarizes the samples once an hour and deletes old rows; ``history.actions`` has the retention.
+# Of links and mirrors every 30 to 90 s, for charts, and summaries of them for longer ranges. The task ``forget_old_rows``
+# summarizes the samples once an hour and deletes old rows; ``history.queries`` has the retention.
 
 
 class Sample(models.Model):

@@ -279,7 +279,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
 
 
 def _describe(first: dict[str, object] | None) -> str:
-    """Name the place of the first difference. Pages and REST show the contents, to users who may read records."""
+    """Return the place of the first difference in words. Users who may read records see the contents on pages and in REST."""
     if first is None:
         return ""
     place = f" First difference: partition {first['partition']}, offset {first['offset']}: "

@@ -234,7 +234,7 @@ def cleaned(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: date
 
 
 def cleaned_unseen(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
-    """Return the same when two topics are connected again that were independent, so that their configs were not read."""
+    """Return ``cleaned`` for topics that are connected again: their configs were not read while they were independent."""
     sides, known = (mirror.source_configs, source_configs), _known_cleaned(mirror)
     times = [tombstones_would_be_kept_ms(configs) for configs in sides] + ([known.kept_ms] if known else [])
     return {"cleaned_until": now, "cleaned_kept_ms": min(times)}

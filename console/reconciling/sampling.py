@@ -20,8 +20,6 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 # --- incomplete partitions and late records ---------------------------------------------------------------------------
 #
-# Reads rows and reports only.
-#
 # A partition is incomplete while it lacks offsets that its source's log cleaner may clean. Lateness with copied records is
 # stored in the row (``late_since``, ``late_until``): the configs that the source had during that time may be read only later,
 # and they decide whether the records came too late (``gaps``).

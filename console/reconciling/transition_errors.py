@@ -172,7 +172,7 @@ def note_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: d
 
 
 def note_refusals_of_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
-    """Apply ``note`` to many mirrors; a single statement if nothing is refused."""
+    """Apply ``note_refusals`` to many mirrors; a single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
     StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
     for mirror, steps in refused.items():

@@ -77,7 +77,7 @@ def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterato
 
 
 def check_released(mirror: MirrorTopic, taken: Taken) -> None:
-    """Raise unless the last owner released every partition. Leases that only expired are left to expire again."""
+    """Raise unless the last owner released every partition. A lease that expired instead is left to expire again."""
     # the first generation: Redis has lost the leases, so the previous owner is unknown
     unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
     for grant in unclean:  # not to be released: the next owner must see that the previous one did not release it

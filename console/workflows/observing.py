@@ -35,10 +35,9 @@ from linkengine.domain.states import GapReason, LinkState, MirrorState
 
 # --- reports of copy workers ------------------------------------------------------------------------------------------
 #
-# Processed mirror by mirror: ledgers, alarms, then the rows.
-#
-# The order matters within a mirror, because the alarms compare reports with the rows before these are updated. If a step fails
-# for a mirror, its later steps are skipped, and its kept reports and losses stay in Redis for the next pass.
+# Reports are processed mirror by mirror: ledgers, alarms, then the rows. The order matters within a mirror, because the alarms
+# compare reports with the rows before these are updated. If a step fails for a mirror, its later steps are skipped, and its
+# kept reports and losses stay in Redis for the next pass.
 #
 # Redis keeps two kinds of reports until a pass of their link has processed them: the last report of each lease, and once a
 # minute a report with gaps. Every other report is replaced by the next, whether or not it was read. A pass processes kept and
