@@ -174,7 +174,7 @@ def _past_sentence(known: Sequence[float], write: Callable[[float | None], str],
 # --- data of the interactive charts -----------------------------------------------------------------------------------
 #
 # Texts and ticks are written here, so the script draws them and formats nothing but times. An unknown value is null. A value
-# that is partly unknown is a lower bound, and 0 is none: it is null as well.
+# that is partly unknown is a lower bound; a lower bound of 0 says nothing, so it is null as well.
 
 
 UNKNOWN_TEXT = "unknown"

@@ -89,7 +89,7 @@ def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None
 
 
 def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
-    """Remove the equal ranges of partitions: the source may have deleted keys since without the mirror noticing."""
+    """Remove the equal ranges of partitions: the source may have deleted keys since, and the mirror has no tombstones."""
     with transaction.atomic():
         MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
         mirror.verified_ranges.filter(partition__in=partitions, differences=0).delete()
@@ -184,7 +184,7 @@ def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
 def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, run: VerifyRun, now: datetime) -> None:
     """End the alarm if each differing offset was found equal or is no longer on the mirror.
 
-    A run that found any offset different does not get here.
+    Not called after a run that found a difference.
     """
     for partition, start in mirror.partitions.exclude(mirror_start=None).values_list("partition", "mirror_start"):
         mirror.verified_ranges.filter(partition=partition, differences__gt=0, end__lte=start).delete()

@@ -24,8 +24,8 @@ from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorStat
 #
 # A mirror's status is that of its worst partition. A source must be unreachable for ``SOURCE_LOST_AFTER`` before the state
 # changes, since a restarting broker is normal; a refusal counts at once. Some errors become permanent if they last for the
-# link's retry timeout. A copy worker that finds a fence is late and proves nothing, unless its assignment is newer than the
-# mirror's present state.
+# link's retry timeout. A report of a fence comes from a stale copy worker and is ignored, unless its assignment is newer than
+# the mirror's present state.
 
 
 FRESH = timedelta(seconds=10)  # older reports are of workers that are gone
@@ -92,10 +92,10 @@ def _is_as_read(mirror: MirrorTopic) -> bool:
 
 
 def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
-    """Fail a mirror that was stopped without this database knowing of it.
+    """Fail a mirror whose stop is not in this database, for example after a restore from a backup.
 
-    Late copy workers of a known stop, or of an earlier state, prove nothing, and a mirror that is stopping or being reversed
-    has a fence for that reason.
+    Reports of stale copy workers, of a known stop or of an earlier state, are ignored. A mirror that is stopping or being
+    reversed has a fence for that reason.
     """
     if mirror.state not in _COUNTED or verdict.since_ms < int(mirror.state_since.timestamp() * 1000):
         return False

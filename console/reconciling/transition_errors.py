@@ -71,8 +71,8 @@ def since(*, mirror: MirrorTopic, code: str) -> datetime | None:
 
 # --- isolation of failures --------------------------------------------------------------------------------------------
 #
-# Only unexpected exceptions get here, so each is logged with its traceback, and the pass reports all of them at its end. Errors
-# that concern all mirrors, such as an unavailable database or Redis, are not caught for a single mirror.
+# Only unexpected exceptions are isolated, so each is logged with its traceback, and the pass reports all of them at its end.
+# Errors that concern all mirrors, such as an unavailable database or Redis, are not caught for a single mirror.
 
 
 IN_FULL = 3  # tracebacks of mirrors per pass; a bug may fail for a thousand mirrors, each second

@@ -301,7 +301,7 @@ class _Known:
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
-    """Return what reports are computed from. The last request counts, so a failover that overrules a waiting promotion does."""
+    """Return what reports are computed from. The last request counts, for example a failover that replaced a promotion."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])

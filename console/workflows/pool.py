@@ -86,7 +86,7 @@ class Pool:
 
     @property
     def trouble(self) -> str:
-        """Why a worker of the pool does not run; "" where all of them run."""
+        """Return why a worker of the pool does not run; "" if all of them run."""
         missing = [row for number, row in sorted(self.rows.items()) if number < self.size and row.worker_id not in self.beats]
         return next((why for row in missing if (why := _why_not(row))), "")
 

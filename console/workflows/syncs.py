@@ -165,7 +165,11 @@ def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError,
 
 
 def _confirmed(facts: AclFacts, source: set[Acl], destination: set[Acl]) -> AclFacts:
-    """Return the facts with a second reading: what both show of the source or is in the ledger, and what either shows here."""
+    """Return the facts with a second reading.
+
+    An ACL of the source counts if both readings have it, or if either has it and it is in the ledger. An ACL of the destination
+    counts if either reading has it.
+    """
     first = set(facts.source)
     return replace(
         facts,
