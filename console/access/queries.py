@@ -51,7 +51,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Who has a permission at a place and why. ``expired`` are bindings that granted it until they expired."""
+    """The users who have a permission at a place, and why. ``expired`` are bindings that granted it until they expired."""
 
     holders: Sequence[Holder]
     expired: Sequence[RoleBinding]

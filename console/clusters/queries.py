@@ -226,7 +226,7 @@ def _is_listed(link: ClusterLink) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found, by kind; at most ``limit`` rows each. Rows of links have link_name and the destination's cluster id."""
+    """The rows found, by kind; at most ``limit`` each. Rows of links have link_name and the destination's cluster id."""
 
     links: Sequence[ClusterLink] = ()
     mirrors: Sequence[Row] = ()  # name, source_topic, state, stop_reason, destination_name, and those of a link
@@ -285,7 +285,7 @@ _NOT_SET_UP = (MirrorState.PENDING_SETUP, MirrorState.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstSteps:
-    """What exists already. A row is one of those that the next step is about, None if there is none yet."""
+    """The objects that exist already; None if there is none yet. The next step begins at one of them."""
 
     environment: Environment | None
     clusters: int  # two are enough to mirror between them

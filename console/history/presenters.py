@@ -44,7 +44,7 @@ Values = Sequence[tuple[datetime, float | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a chart shows, and how its values are written."""
+    """The kind of a chart: its title, and how its values are written."""
 
     key: str
     title: str

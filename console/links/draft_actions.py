@@ -132,7 +132,7 @@ def list_source(*, draft: LinkDraft, by: Actor, now: datetime) -> None:
 def launch(*, draft: LinkDraft, validate_only: bool = False, by: Actor, now: datetime) -> ClusterLink | LinkValidation:
     """Create the link of a draft and delete the draft; with ``validate_only`` change nothing and return the validation.
 
-    If the draft cannot be deleted any more, a repetition returns the link that was created (``links.actions.create_link``).
+    If the deletion of the draft fails, a repetition returns the link that was created (``links.actions.create_link``).
     """
     values = values_of(draft)
     created = link_actions.create_link(

@@ -121,7 +121,7 @@ class DraftRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRow:
-    """What the filters of one kind match."""
+    """The matches of the filters of a kind."""
 
     title: str
     sentence: str

@@ -94,7 +94,7 @@ _WHOLE_LINK_TABS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is observed of a link, read once for health, figures and the list of mirrors."""
+    """The observed state of a link, read once for health, figures and the list of mirrors."""
 
     health: LinkHealth
     failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
@@ -171,7 +171,7 @@ def link_context(
 
 
 def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> Observed:
-    """Return what is observed of a link, of the mirrors that the user may see.
+    """Return the observed state of a link and of the mirrors that the user may see.
 
     ``current``: the progress of at least these mirrors, if it was read.
     """
@@ -186,10 +186,10 @@ def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[Cu
 def side_with_mirrors(
     link: ClusterLink, other: ClusterLink | None, seen: Observed, *, by: Actor, now: datetime
 ) -> tuple[ClusterLink | None, Observed]:
-    """Return the side of a link that has the mirror topics, and what is observed of it.
+    """Return the side of a link that has the mirror topics, and its observed state.
 
-    That is the link itself, or for a source side the paired link; None if the user may not see that one. The health is the
-    worse of both sides.
+    That is the link itself, or for a source side the paired link; None if the user may not see the paired link. The health is
+    the worse of both sides.
     """
     if link.mode != LinkMode.SOURCE or other is None:
         return link, seen

@@ -41,7 +41,7 @@ from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, Mir
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
 _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
-# A failed mirror was to be copied, too: its link is not idle, copying cannot continue.
+# Includes failed mirrors: their link is not idle, since copying cannot continue.
 _TO_BE_COPIED = COPYING | BECOMING | {MirrorState.FAILED}
 
 
@@ -71,7 +71,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What several task views are derived from. Of the transition errors of drill copies only RECORDS_DIFFER counts."""
+    """Facts for several task views. Of the transition errors of drill copies only RECORDS_DIFFER counts."""
 
     now: datetime
     unstopped: bool  # some mirrors are not stopped

@@ -180,7 +180,7 @@ class LinkTask(models.Model):
 
 
 class AutoCreateFailure(models.Model):
-    """Why the last attempt to create a mirror topic automatically failed. Deleted with the cause."""
+    """The reason why the last automatic creation of a mirror topic failed. Deleted with the cause."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="auto_create_failures")
     source_topic = models.CharField(max_length=249)
@@ -346,7 +346,7 @@ class BulkOperation(models.Model):
     client_address = models.CharField(max_length=64, blank=True, default="")
     retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="retries")
     canceled_by = models.CharField(max_length=150, blank=True, default="")  # "" if it was not canceled
-    finished_at = models.DateTimeField(null=True)  # no topic is waiting any more
+    finished_at = models.DateTimeField(null=True)  # since then no topic is waiting
 
     class Meta:
         ordering = ["-id"]

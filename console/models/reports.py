@@ -1,4 +1,4 @@
-"""What is kept about mirrors: failover reports, restores, lineage, and samples for charts."""
+"""The history of mirrors: failover reports, restores, lineage, and samples for charts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from linkengine.domain.states import StopReason
 
 
 class StopReport(models.Model):
-    """What a promotion or failover left behind; written in the transaction that sets the mirror to STOPPED.
+    """The result of a promotion or failover; written in the transaction that sets the mirror to STOPPED.
 
     Unknown is null, never 0. The keys become null when their rows are deleted; the names stay, and permissions apply to them.
     """

@@ -183,8 +183,8 @@ _ADVANCED_BY = {
     MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
 }
 
-# Created or deleted by the hundred at times, without urgency: a failover must find a free thread and a short queue at the same
-# time. A failed task waits for its next attempt, so that the others get their turn.
+# Not urgent, and sometimes hundreds at once: a failover must find a free thread and a short queue nevertheless. A failed task
+# waits for its next attempt, so that the others are sent.
 _IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
 AT_A_TIME = 16  # of each kind per link; a worker has 64 threads
 

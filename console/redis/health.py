@@ -1,4 +1,4 @@
-"""What processes report through Redis: reconciler, Celery workers, Spark Connect, clocks; for /readyz and /metrics."""
+"""Health reports of processes in Redis: Celery workers, reconciler, Spark Connect, clocks; for /readyz and /metrics."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
 
 
 def _clear_partitions(mirrors: Sequence[MirrorTopic]) -> None:
-    """Clear what copying the partitions last failed with: nothing is copied any more. One statement."""
+    """Clear the last errors of the partitions, which are no longer copied. One statement."""
     failed = MirrorPartition.objects.filter(mirror__in=mirrors).exclude(error_code="")
     failed.update(error_code="", error_message="")
 
