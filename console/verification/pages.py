@@ -37,7 +37,7 @@ from console.web.request_handling import Crumb, actor_of, done, go, page, proble
 from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import MirrorEvent
 
-# --- failover drills and readiness: the Drills tab of a link ----------------------------------------------------------
+# --- failover drills and failover readiness of a link -----------------------------------------------------------------
 
 
 PER_PAGE = 10  # reports are long, and the page is polled every second
