@@ -29,7 +29,7 @@ class Actor:
 
     @property
     def may_do_all(self) -> bool:
-        """Whether roles do not matter: for the console itself, or a superuser without a limited API key."""
+        """Return whether roles do not matter: for the console itself, or a superuser without a limited API key."""
         return self.trusted or (self._is_superuser and not self._is_limited)
 
     @cached_property

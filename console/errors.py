@@ -36,7 +36,7 @@ class InvalidInputError(ConsoleError):
 
 
 class NotFoundError(ConsoleError):
-    """It does not exist, or the caller may not know that it does."""
+    """It does not exist, or the caller may not see it."""
 
     kind = "not_found"
 

@@ -1,4 +1,7 @@
-"""Access control: checks the roles granted on the tree organization > environment > cluster > resource. Read-only."""
+"""Access: accounts, groups, roles, approvals, API keys and sign-in.
+
+The names below, of ``console.access.permissions``, check what an actor may do and see. They change nothing.
+"""
 
 from console.access.permissions import (
     ROLE_DESCRIPTIONS,

@@ -1,4 +1,4 @@
-"""Users, service accounts and the second factor."""
+"""Invites users, creates service accounts, deactivates and activates both, and sets up the second factor."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from console.actors import ENGINE, SYSTEM, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import Account, Invitation, Organization, RoleBinding, UserSession
 
-# ----------------------------------------------------------------------------------------------------
-# Invites users, creates service accounts, deactivates and activates both, and stores preferences.
+# --- users and service accounts ---------------------------------------------------------------------------------------
 #
 # An account belongs to an organization, whose administrators (MANAGE_USERS) manage it. The holder of an invitation link becomes
 # that user, so a link for an account that has roles is created only by an actor who could grant all of these roles. Superusers
@@ -242,8 +241,7 @@ def _path(user: User) -> str:
     return f"{audit.path_of(organization)}/{path}" if organization is not None else path
 
 
-# ----------------------------------------------------------------------------------------------------
-# Turns the second factor of the actor on and off, and accepts its codes at sign-in.
+# --- the actor's own second factor ------------------------------------------------------------------------------------
 
 
 def turn_on(*, secret: str, code: str, by: Actor, now: datetime) -> list[str]:

@@ -1,4 +1,4 @@
-"""Grants and revokes roles; changes passwords, API keys, tokens and groups of users."""
+"""Grants and revokes roles, sets the actor's password, and manages groups of users. API keys: ``key_actions``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from console.actors import ENGINE, Actor
 from console.errors import DeniedError, InvalidInputError, NotFoundError
 from console.models import Cluster, Environment, GroupMember, Organization, RoleBinding, UserGroup
 
-# ----------------------------------------------------------------------------------------------------
-# Grants and revokes roles, and changes the user's own password.
+# --- roles and the user's own password --------------------------------------------------------------------------------
 
 
 def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
@@ -171,8 +170,7 @@ def _facts(binding: RoleBinding) -> dict[str, str | bool]:
     return {**principal, "role": binding.role, "prefixed": binding.prefixed, **expiry}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Creates and deletes groups of users, and adds and removes members.
+# --- groups of users --------------------------------------------------------------------------------------------------
 #
 # A member has all roles of the group, so adding one is allowed only to an actor who could grant all of them for as long as they
 # are in force. Removing a member, or deleting a group, needs MANAGE_USERS in the organization.

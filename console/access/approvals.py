@@ -1,8 +1,8 @@
 """Operations that need a second approver, and whether an approval is there.
 
 An environment lists the operations (``Environment.approval_operations``). They are refused for every user, superusers included,
-without an approval by another user that is in force. The engine's own operations need none. Pages, REST and operations on
-several topics all operate through ``console.actions``, which checks here.
+without an approval by another user that is in force. The engine's own operations need none. The actions of mirrors and links
+check it (``check_approved``), so it applies to pages, REST and operations on several topics.
 """
 
 from __future__ import annotations

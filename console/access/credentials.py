@@ -1,4 +1,4 @@
-"""Sign-in: forms, API keys, and the throttle of failed attempts."""
+"""Credentials: throttle of failed attempts, API keys and tokens, and the sign-in forms."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from console.access.second_factor import has_second_factor
 from console.actors import Actor
 from console.redis import rate_limit
 
-# ----------------------------------------------------------------------------------------------------
-# Throttles failed sign-ins and API-key attempts.
+# --- the throttle of failed sign-ins and API-key attempts -------------------------------------------------------------
 #
 # Attempts are counted per name and address, so that an attack on a name does not lock its owner out elsewhere. IPv6 addresses
-# count by their first 64 bits, since a client usually has the whole network. The first refusal of an address is audited, and
-# then once an hour; the log has all of them. An attack must not be able to fill the database.
+# count by their first 64 bits, since a client usually has the whole network. All refusals are logged, but only the first of an
+# address per hour is audited, so that an attack cannot fill the database.
 
 
 NOBODY = "not signed in"  # no user can have this name
@@ -83,8 +82,9 @@ def _place(address: str) -> str:
     return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
 
 
-# ----------------------------------------------------------------------------------------------------
-# API keys: hashes of their secrets for storage, and bearer tokens.
+# --- API keys and bearer tokens ---------------------------------------------------------------------------------------
+#
+# Only hashes of the secrets of API keys are stored.
 #
 # A token is an API key and an expiry time, signed with this installation's ``SECRET_KEY``. No token is stored. The API key is
 # looked up whenever a token is used, so deleting the key also invalidates its tokens. Tokens consist of the characters that
@@ -117,11 +117,10 @@ def _signer() -> signing.Signer:
     return signing.Signer(sep=".", salt=_SALT)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Sign-in forms of the console and of the admin site, with throttling.
+# --- sign-in forms of the console and of the admin site ---------------------------------------------------------------
 #
-# Attempts are counted per name and address (``console.access.credentials``) before the password is checked. A successful
-# attempt resets the count.
+# Attempts are counted per name and address (see the throttle above) before the password is checked. A successful attempt
+# resets the count.
 
 
 class SignInForm(AuthenticationForm):
@@ -153,10 +152,10 @@ class AdminSignInForm(SignInForm, AdminAuthenticationForm):
             raise ValidationError(message, code="second_factor")
 
 
-# ----------------------------------------------------------------------------------------------------
-# The form field for a user name, used by the forms that grant roles or create API keys.
+# --- the form field for a user name -----------------------------------------------------------------------------------
 #
-# It is a text field and not a list: a list would show all users of the installation to anyone that manages access to a topic.
+# Used by the forms that grant roles or create API keys. A list instead of the text field would show all users of the
+# installation to every user who manages access to a topic.
 
 
 class UserNameField(forms.CharField):

@@ -32,7 +32,7 @@ LONGEST_OVERLAP = timedelta(days=30)  # of the old and the new secret after a ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLimit:
-    """What limits a key: a role, and a place of the tree; the default limits nothing."""
+    """The limits of a key: a role, and a place of the tree; the default limits nothing."""
 
     role: str = ""
     organization: Organization | None = None

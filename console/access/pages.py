@@ -1,4 +1,4 @@
-"""The Access section: role bindings, the places where a user may grant roles, API keys."""
+"""The Access section: role bindings, who may do what and why, role descriptions, the user's own roles, API keys."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from console.models import ApiKey, Cluster, Environment, Organization, RoleBindi
 from console.web.forms import ConsoleForm
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
 
-# ----------------------------------------------------------------------------------------------------
-# The scopes (organization, environment, cluster) that forms of the Access section offer to a user.
+# --- the scopes that forms offer to a user ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +98,7 @@ def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
     return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Access section: role bindings, who may do what and why, role descriptions, the user's own roles, API keys.
+# --- the pages of the Access section ----------------------------------------------------------------------------------
 
 
 _TABS = (
@@ -180,7 +178,7 @@ class ExplainForm(ConsoleForm):
     resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
 
     def __init__(self, *args: Any, places: list[GrantPlace], **kwargs: Any) -> None:
-        """Offer the scopes that the user may ask about."""
+        """Offer the scopes that the user may query."""
         super().__init__(*args, **kwargs)
         self._places = {place.key: place for place in places}
         self.fields["place"].choices = [(place.key, place.label) for place in places]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Roles, whether an actor has a permission at a place of the tree of resources, and which rows it may see."""
+"""The permissions of roles: what an actor may do at a place, which roles it may grant, and which rows it may see."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from console.errors import DeniedError
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization, RoleBinding, SourceTopic, StopReport
 from console.models.mirrors import MirrorTopicQuerySet
 
-# ----------------------------------------------------------------------------------------------------
-# The permissions of each role, which apply to the place where it was granted and below. Names are those of Confluent Cloud.
+# --- the permissions of each role -------------------------------------------------------------------------------------
+#
+# Permissions apply to the place where the role was granted and below. Their names are those of Confluent Cloud.
 
 
 Role = RoleBinding.Role
@@ -97,14 +98,14 @@ def permissions_of(binding: RoleBinding) -> frozenset[Permission]:
     return allowed & ROLE_PERMISSIONS[Role(binding.cap)] if binding.cap else allowed
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decides whether an actor has a permission at a place of the tree organization > environment > cluster > resource.
+# --- whether an actor has a permission --------------------------------------------------------------------------------
 #
-# A refusal names the least powerful role that has the permission, and is recorded in the audit log.
+# Places form a tree: organization > environment > cluster > resource. A refusal names the least powerful role that has the
+# permission, and is recorded in the audit log.
 
 
 ResourceType = RoleBinding.ResourceType
-# Least powerful first: a refusal advises to ask for the first role that has the permission.
+# Least powerful first: a refusal names the first role that has the permission.
 _BY_POWER = (
     Role.DEVELOPER_READ,
     Role.AUDITOR,
@@ -274,8 +275,7 @@ def _place(
     return _Place(path="this installation")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Checks whether an actor may grant or revoke a role, or get the credentials of an account.
+# --- whether an actor may grant a role --------------------------------------------------------------------------------
 #
 # An actor needs MANAGE_ACCESS at the place of the binding and every permission of the role, for at least as long as the
 # binding is in force. Otherwise a role that expires could be turned into a permanent one. Credentials of an account (an API
@@ -327,8 +327,9 @@ def _end_of(binding: RoleBinding) -> datetime:
     return binding.expires_at or FOREVER
 
 
-# ----------------------------------------------------------------------------------------------------
-# Querysets of the rows that an actor may see. Every role includes VIEW, so any binding that covers a row makes it visible.
+# --- the rows that an actor may see -----------------------------------------------------------------------------------
+#
+# Every role includes VIEW, so any binding that covers a row makes it visible.
 
 
 _NOTHING = Q(pk__in=())
@@ -487,7 +488,7 @@ def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
 
 
 def _name(field: str, binding: RoleBinding) -> Q:
-    """Return the condition that ``permissions.covers_resource`` applies to a name, as SQL.
+    """Return the condition that ``covers_resource`` applies to a name, as SQL.
 
     Compares a prefix with LEFT, because LIKE ignores case in SQLite and would match ``PAY.`` with ``pay.``.
     """

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from console.models import AuditEvent
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of role bindings, roles and API keys.
+# --- role bindings, roles and API keys --------------------------------------------------------------------------------
 
 
 # The permissions of a role as its card on the Roles page lists them.
@@ -210,8 +209,7 @@ def _resource(binding: RoleBinding) -> str:
     return f"{binding.resource_type} {binding.resource_name}{'*' if binding.prefixed else ''}".strip()
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of an audit event.
+# --- audit events -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Role bindings, API keys and their users, and audit events."""
+"""Queries for role bindings, accounts, API keys, sessions, audit events and approval requests."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from console.models import (
 )
 from console.models.access import AuditEventQuerySet
 
-# ----------------------------------------------------------------------------------------------------
-# Role bindings and their explanation, API keys, users, groups and sessions.
+# --- role bindings, API keys, users, groups and sessions --------------------------------------------------------------
 
 
 _USED_PRECISION = timedelta(minutes=1)  # an update for each request would make read requests write
@@ -52,11 +51,11 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Who has a permission at a place and why. ``expired`` are bindings that granted it until they expired."""
+    """The users who have a permission at a place, and why. ``expired`` are bindings that granted it until they expired."""
 
     holders: Sequence[Holder]
     expired: Sequence[RoleBinding]
-    inactive: bool  # the user that was asked about is deactivated, or invited and not active yet
+    inactive: bool  # the user of the query is deactivated, or invited and not active yet
 
 
 def list_bindings(*, by: Actor) -> list[RoleBinding]:
@@ -70,7 +69,7 @@ def list_bindings(*, by: Actor) -> list[RoleBinding]:
 
 
 def known_user_names(*, by: Actor) -> list[str]:
-    """Return the names of the active users that the actor may know: of the role bindings that ``list_bindings`` returns.
+    """Return the names of the active users that the actor may see: of the role bindings that ``list_bindings`` returns.
 
     One query.
     """
@@ -246,8 +245,7 @@ def _by_user(bindings: Sequence[RoleBinding], *, only: User | None) -> list[tupl
     return sorted(found.values(), key=lambda pair: pair[0].get_username())
 
 
-# ----------------------------------------------------------------------------------------------------
-# Audit events, newest first.
+# --- audit events -----------------------------------------------------------------------------------------------------
 
 
 def readable_events(*, by: Actor) -> AuditEventQuerySet:
@@ -278,8 +276,7 @@ def _paths(bindings: Sequence[RoleBinding]) -> list[str]:
     return [*map(path_of, organizations), *map(path_of, environments), *map(path_of, clusters)]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Approval requests that an actor may see.
+# --- approval requests ------------------------------------------------------------------------------------------------
 
 
 def visible_requests(*, by: Actor) -> QuerySet[ApprovalRequest]:

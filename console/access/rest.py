@@ -18,8 +18,9 @@ from console.api.views import RestView, actor_of, body, moment
 from console.errors import NotFoundError
 from console.models import ApiKey
 
-# ----------------------------------------------------------------------------------------------------
-# Bearer tokens, for clients that send ``Authorization: Bearer``. Creating a token needs an API key with its secret.
+# --- bearer tokens ----------------------------------------------------------------------------------------------------
+#
+# For clients that send ``Authorization: Bearer``. Creating a token needs an API key with its secret.
 
 
 class CreateTokenRequestData(serializers.Serializer[Any]):
@@ -60,8 +61,9 @@ class TokenListView(RestView):
         return Response({"access_token": token, "token_type": "Bearer", "expires_in": life_s}, status=201)
 
 
-# ----------------------------------------------------------------------------------------------------
-# API keys: list and delete. They are created and rotated in the console: a stolen key must not create its successor.
+# --- API keys ---------------------------------------------------------------------------------------------------------
+#
+# They are created and rotated in the console only: a stolen key must not create its successor.
 
 
 class ApiKeyData(serializers.ModelSerializer[ApiKey]):

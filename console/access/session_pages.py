@@ -30,8 +30,7 @@ from console.web.forms import ConsoleForm
 from console.web.preferences import record_session
 from console.web.request_handling import THEME_COOKIE, THEMES, Crumb, actor_of, done, page, problem_of, reply, status_of
 
-# ----------------------------------------------------------------------------------------------------
-# Sign-in, sign-out, password change and theme.
+# --- sign-in, sign-out, password and theme ----------------------------------------------------------------------------
 
 
 _YEAR_S = 365 * 24 * 3600
@@ -174,8 +173,9 @@ def safe_path(request: HttpRequest, path: str) -> str:
     return path if path and allowed else reverse("pages:start")
 
 
-# ----------------------------------------------------------------------------------------------------
-# The user's own profile: preferences and sessions; and the page of an invitation, which needs no session.
+# --- the profile of a user, and invitations ---------------------------------------------------------------------------
+#
+# The page of an invitation needs no session.
 
 
 class ProfileForm(ConsoleForm):

@@ -1,7 +1,7 @@
 """Django admin site, for staff: users (for superusers), organizations, environments, clusters, roles, API keys, audit.
 
-Clusters, roles and API keys are changed through ``console.actions``, which check permissions and write the audit log. Changes
-of organizations and environments are recorded in the audit log by ``places``.
+Clusters, roles and API keys are changed through the actions of ``console.clusters`` and ``console.access``, which check
+permissions and write the audit log. ``admin.clusters`` records changes of organizations and environments there.
 """
 
 from django.contrib import admin

@@ -21,8 +21,9 @@ from console.actors import Actor
 from console.errors import ConsoleError
 from console.models import ApiKey, AuditEvent, RoleBinding
 
-# ----------------------------------------------------------------------------------------------------
-# Admin page of the audit log, read-only for all users.
+# --- the audit log ----------------------------------------------------------------------------------------------------
+#
+# Read-only for all users.
 
 
 @admin.register(AuditEvent)
@@ -44,8 +45,7 @@ class AuditEventAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
 
-# ----------------------------------------------------------------------------------------------------
-# Shared by the admin pages: the actor, and messages for changes that an action refuses.
+# --- shared by the admin pages ----------------------------------------------------------------------------------------
 #
 # Django's ``ModelAdmin`` reports and logs a change after ``save_model`` returns, even if the action in it was refused.
 # ``RefusableAdmin`` suppresses that and shows the form again.
@@ -107,8 +107,9 @@ def _same_form(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(request.get_full_path())
 
 
-# ----------------------------------------------------------------------------------------------------
-# Admin pages of role bindings and API keys, which can be added and deleted but not edited.
+# --- role bindings and API keys ---------------------------------------------------------------------------------------
+#
+# They can be added and deleted but not edited.
 
 
 class _NamedUserForm(forms.ModelForm):  # type: ignore[type-arg]

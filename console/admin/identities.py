@@ -41,7 +41,7 @@ def register() -> None:
     for label, (module, deletable) in _APPS.items():
         if not apps.is_installed(module.removesuffix(".admin")):
             continue
-        import_module(module)  # registers its pages now, so that these do not replace ours later
+        import_module(module)  # registers its pages now, so that these do not replace the console's later
         for model in apps.get_app_config(label).get_models():
             if admin.site.is_registered(model):
                 admin.site.unregister(model)

@@ -1,5 +1,6 @@
-"""REST API: the cluster linking paths of Confluent's Kafka REST v3, and additions of this product below ``/api/v1``.
+"""What all REST endpoints share: authentication, errors, the OpenAPI document, URLs, and requests and responses.
 
-A view authenticates the actor, calls one query or action, and renders the result. This package contains no rules about links or
-mirrors and connects to no Kafka cluster.
+The endpoints are the cluster linking paths of Confluent's Kafka REST v3, and additions of this product below ``/api/v1``. The
+views are in the ``rest`` modules of the subjects. A view authenticates the actor, calls a query or an action, and renders the
+result; it contains no rules about links or mirrors and connects to no Kafka cluster.
 """

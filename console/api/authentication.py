@@ -21,8 +21,9 @@ from console.api.errors import TooManyAttemptsError
 from console.models import ApiKey
 from console.redis import rate_limit
 
-# ----------------------------------------------------------------------------------------------------
-# Authentication of REST requests: API key and secret (HTTP Basic, RFC 7617), bearer token (RFC 6750), or console session.
+# --- authentication ---------------------------------------------------------------------------------------------------
+#
+# In this order: API key and secret (HTTP Basic, RFC 7617), bearer token (RFC 6750), session of the console.
 #
 # Keys and tokens are validated by ``console.access.queries``. Error responses do not reveal which part was wrong. Failed API
 # key attempts are counted per key and per client address (``console.access.credentials``); too many get 429 with ``Retry-
@@ -96,8 +97,7 @@ def _credentials(encoded: bytes) -> tuple[str, str]:
     return name, secret
 
 
-# ----------------------------------------------------------------------------------------------------
-# Rate limit of REST requests per API key: a steady rate with a burst, counted in Redis for all web processes.
+# --- the rate limit per API key ---------------------------------------------------------------------------------------
 #
 # The algorithm is GCRA (a leaky bucket that stores a timestamp per key). The limit protects the service from a client in a
 # loop; it does not protect the Kafka clusters. If Redis is unavailable, requests are allowed, because a failover must not

@@ -13,8 +13,9 @@ from rest_framework import serializers
 from console.api.schema import FlagField, NumberField, OffsetField, TextField
 from linkengine.domain.states import LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Request bodies, with Confluent's field names. They check types only; the actions check values.
+# --- request bodies ---------------------------------------------------------------------------------------------------
+#
+# They check types only; the actions check values.
 
 
 class ConfigData(serializers.Serializer[Any]):
@@ -81,8 +82,9 @@ class AlterMirrorsRequestData(serializers.Serializer[Any]):
     mirror_topic_name_pattern = TextField(required=False)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Maps states and ids of this product to those of the Kafka REST interface. The tables are checked at import.
+# --- states and ids in Kafka's terms ----------------------------------------------------------------------------------
+#
+# The tables are checked at import.
 
 
 LINK_PAUSED = "LINK_PAUSED"
@@ -132,8 +134,7 @@ def unix_ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Responses as the OpenAPI document describes them; ``render`` creates them. Kinds and field names are Confluent's.
+# --- responses --------------------------------------------------------------------------------------------------------
 #
 # Fields with the name of an attribute of Django REST framework's serializers are typed Any.
 

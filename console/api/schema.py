@@ -14,8 +14,7 @@ from rest_framework import serializers
 
 from linkctl import __version__
 
-# ----------------------------------------------------------------------------------------------------
-# The OpenAPI 3 document: shared parts, and the decorator ``operation`` that describes a method of a view.
+# --- the OpenAPI document and the decorator ``operation`` -------------------------------------------------------------
 #
 # The Kafka paths are documented once, under ``/kafka/v3``; the same views serve ``/v3``.
 
@@ -205,8 +204,9 @@ def _response(kind: type[serializers.Serializer[Any]] | str) -> OpenApiResponse:
     return OpenApiResponse(kind, description=(kind.__doc__ or "").strip())
 
 
-# ----------------------------------------------------------------------------------------------------
-# Strict serializer fields: each accepts values of its JSON type only and neither converts nor trims them.
+# --- strict serializer fields -----------------------------------------------------------------------------------------
+#
+# Each accepts values of its JSON type only and neither converts nor trims them.
 
 
 class TextField(serializers.CharField):

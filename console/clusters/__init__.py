@@ -1,1 +1,1 @@
-"""Clusters: live queries and changes through a worker."""
+"""Clusters: environments, registered clusters, live queries and changes, the topic browser, namespaces and the search."""

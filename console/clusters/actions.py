@@ -23,8 +23,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import redirected_by
 from linkengine.domain.names import check_topic_name, contains, overlap
 
-# ----------------------------------------------------------------------------------------------------
-# Registers, updates, probes and unregisters Kafka clusters.
+# --- clusters ---------------------------------------------------------------------------------------------------------
 
 
 LINKS_SHOWN = 5  # in a message that lists links
@@ -143,8 +142,8 @@ def note_failed_probe(*, cluster: Cluster, error: LinkEngineError) -> None:
 def _check_links(cluster: Cluster, properties: Mapping[str, str]) -> None:
     """Raise InvalidInputError if links store ``local.*`` secrets that the new properties would send to another recipient.
 
-    The actor may not know these secrets, and the cluster id proves nothing: a server of the actor can return it too. A secret
-    counts also while it is not used, since the destination side of its link may be created later.
+    The actor may not be allowed to see these secrets, and the cluster id proves nothing: a server of the actor can return it.
+    A secret counts also while it is not used, since the destination side of its link may be created later.
     """
     sides = ClusterLink.objects.filter(destination=cluster, mode=LinkMode.SOURCE)
     moved = {link.name: configs for link in sides if (configs := _redirected(link, cluster, properties))}
@@ -199,8 +198,7 @@ def _store(cluster: Cluster, *, by: Actor, now: datetime) -> Cluster:
     return cluster
 
 
-# ----------------------------------------------------------------------------------------------------
-# Creates, reserves, attaches, detaches and deletes namespaces, and refuses topics of others in reserved namespaces.
+# --- namespaces -------------------------------------------------------------------------------------------------------
 #
 # A namespace is a prefix of topic names on a cluster. In a reserved namespace only the attached link may create topics; a
 # worker enforces that on the cluster with a DENY ACL for CREATE (task ``guard_namespace``). An attached namespace follows the

@@ -15,8 +15,9 @@ from console.models import Cluster, MirrorTopic, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
 
-# ----------------------------------------------------------------------------------------------------
-# Runs live queries and changes on a cluster through a worker, and translates errors. Checks no permissions.
+# --- the call through a worker ----------------------------------------------------------------------------------------
+#
+# Translates the errors of the engine. Checks no permissions.
 
 
 CALL_TIMEOUT_S = 30.0  # the engine's request timeout is 15 s; the largest query makes a few requests in sequence
@@ -54,7 +55,7 @@ def change(
 
     The task that makes the change writes its audit row (``audit.carried_out``), so there is no change without one; with
     ``answer_as`` the row has the cluster's response under that name. If no worker responds, a row says that the outcome is
-    unknown, and so does the error. No row of the console asks for the change, so it is not made later: a message that no
+    unknown, and so does the error. No row of the console requests the change, so it is not made later: a message that no
     worker takes by then expires.
     """
     entry = audit.entry(by=by, action=action, resource=resource, detail=detail, answer_as=answer_as)
@@ -74,10 +75,10 @@ def no_topic(name: str) -> NotFoundError:
     return NotFoundError(f"Topic '{name}' cannot be found on this cluster.", code="TOPIC_NOT_FOUND")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Live queries against a cluster (topics, configs, ACLs, consumer groups) through a worker, filtered by the actor's roles.
+# --- queries of a user ------------------------------------------------------------------------------------------------
 #
-# Results are those of ``console.clusters.live_queries.run_query``. Each call waits for a worker and for the cluster.
+# Results are filtered by the actor's roles and are otherwise those of ``run_query``. Each call waits for a worker and for the
+# cluster.
 
 
 _Kind = RoleBinding.ResourceType

@@ -35,8 +35,7 @@ from console.web.health import HealthView, cluster_health_view, severity
 from console.web.lists import PAGE_SIZE, page_from, pager, start_of
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
 
-# ----------------------------------------------------------------------------------------------------
-# The Environments section: environments, their clusters and links, and the registration of clusters.
+# --- environments, and the registration of clusters -------------------------------------------------------------------
 
 
 TOPICS_SHOWN = 200
@@ -232,8 +231,7 @@ def _register_form(
     return reply(request, "environments/register.html", context | more, status=status)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The namespaces of a cluster: list, create, reserve, attach to a link, detach, delete.
+# --- namespaces -------------------------------------------------------------------------------------------------------
 
 
 @page("environments")
@@ -304,8 +302,7 @@ def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: 
     return reply(request, "environments/namespaces.html", context | more, status=status)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Topics section: mirror topics of all links, topics of a cluster, and the search.
+# --- the Topics section and the search --------------------------------------------------------------------------------
 
 
 MAX_RESULTS = 50

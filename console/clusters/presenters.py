@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from console.models import Cluster, ClusterLink, Namespace
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of a registered cluster.
+# --- registered clusters ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +60,7 @@ def _authorizer(*, enabled: bool) -> str:
     return "enabled: mirror topics can be read-only" if enabled else "disabled: writes to mirror topics cannot be denied"
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of the namespaces of a cluster: replication state, topic creation and possible actions.
+# --- namespaces -------------------------------------------------------------------------------------------------------
 
 
 _NOT_ATTACHED = Badge(

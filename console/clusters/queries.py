@@ -41,8 +41,7 @@ from console.models import (
 from linkengine.domain.names import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Registered clusters and their environments.
+# --- clusters and environments ----------------------------------------------------------------------------------------
 
 
 def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
@@ -86,8 +85,9 @@ def listed_topics(cluster: Cluster) -> QuerySet[SourceTopic]:
     return SourceTopic.objects.filter(cluster=cluster, internal=False)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The topics of a registered cluster as of the last check: whether each is a mirror topic, and its own mirror topics.
+# --- topics of a cluster ----------------------------------------------------------------------------------------------
+#
+# As of the last check of the cluster.
 
 
 Row = dict[str, Any]
@@ -137,8 +137,7 @@ def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) 
     ]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Namespaces of a cluster with their replication states.
+# --- namespaces -------------------------------------------------------------------------------------------------------
 
 
 LISTED = timedelta(minutes=5)  # the source's topics are listed twice a minute; an older list may lack newer topics
@@ -219,8 +218,7 @@ def _is_listed(link: ClusterLink) -> bool:
     return link.topics_at is not None and timezone.now() - link.topics_at <= LISTED
 
 
-# ----------------------------------------------------------------------------------------------------
-# Search by a part of a name: links, mirror topics, clusters, topics, consumer groups and users.
+# --- the search -------------------------------------------------------------------------------------------------------
 #
 # Rows are plain values, without lag and health, which would read the partitions of each mirror. Only links are objects, because
 # the name of their source depends on what the actor may see.
@@ -228,7 +226,7 @@ def _is_listed(link: ClusterLink) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found, by kind; at most ``limit`` rows each. Rows of links have link_name and the destination's cluster id."""
+    """The rows found, by kind; at most ``limit`` each. Rows of links have link_name and the destination's cluster id."""
 
     links: Sequence[ClusterLink] = ()
     mirrors: Sequence[Row] = ()  # name, source_topic, state, stop_reason, destination_name, and those of a link
@@ -277,8 +275,9 @@ def _of_links(rows: QuerySet[Any], limit: int, *names: str, **others: F) -> Quer
     return rows.values(*names, **place, **others)[: limit + 1]
 
 
-# ----------------------------------------------------------------------------------------------------
-# How far an installation, as far as an actor sees it, is from an empty one to a verified mirror.
+# --- the first steps of an installation -------------------------------------------------------------------------------
+#
+# From an empty installation to a verified mirror: which steps are done, as far as the actor may see it.
 
 
 _NOT_SET_UP = (MirrorState.PENDING_SETUP, MirrorState.FAILED)
@@ -286,7 +285,7 @@ _NOT_SET_UP = (MirrorState.PENDING_SETUP, MirrorState.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstSteps:
-    """What exists already. A row is one of those that the next step is about, None if there is none yet."""
+    """The objects that exist already; None if there is none yet. The next step begins at one of them."""
 
     environment: Environment | None
     clusters: int  # two are enough to mirror between them

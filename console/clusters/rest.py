@@ -15,8 +15,9 @@ from console.clusters import queries as cluster_queries
 from console.clusters.rest_render import Place
 from console.errors import NotFoundError
 
-# ----------------------------------------------------------------------------------------------------
-# Clusters: list, get. Some clients begin with these requests.
+# --- clusters ---------------------------------------------------------------------------------------------------------
+#
+# Some clients begin with these requests.
 
 
 class ClusterListView(RestView):
@@ -40,8 +41,9 @@ class ClusterView(RestView):
         return Response(kafka_render.cluster(request, cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Brokers of a cluster, read-only: addresses, configs, replicas, partition reassignments.
+# --- brokers ----------------------------------------------------------------------------------------------------------
+#
+# Read-only: addresses, configs, replicas, partition reassignments.
 
 
 class BrokerListView(RestView):
@@ -220,8 +222,7 @@ def _reassignment_list(request: Request, cluster_id: str, topic: str | None) -> 
     return Response(kafka_render.collection(request, "KafkaReassignmentList", data))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer groups of a cluster: list, get, members, assignments, lags.
+# --- consumer groups --------------------------------------------------------------------------------------------------
 
 
 class GroupListView(RestView):

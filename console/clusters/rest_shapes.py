@@ -9,8 +9,7 @@ from rest_framework import serializers
 from console.api.kafka_answers import Collection, Flag, Number, Relationship, Resource, ResourceCollectionMetadata, Text
 from console.api.schema import FlagField, NumberField, OffsetField, TextField
 
-# ----------------------------------------------------------------------------------------------------
-# Responses about partitions, configs, brokers, ACLs and consumer groups; ``browse_render`` creates them.
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 class PartitionData(Resource):
@@ -277,8 +276,9 @@ class ConsumerGroupLagSummaryData(Resource):
     max_lag_partition = Relationship()
 
 
-# ----------------------------------------------------------------------------------------------------
-# Request bodies for topics and ACLs, with Confluent's field names. They check types only.
+# --- request bodies ---------------------------------------------------------------------------------------------------
+#
+# They check types only; the actions check values.
 
 
 RESOURCE_TYPES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN")

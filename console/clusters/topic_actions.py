@@ -17,8 +17,7 @@ from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
 
-# ----------------------------------------------------------------------------------------------------
-# Creates, deletes and configures ordinary topics and adds partitions; changes that would make a mirror differ are refused.
+# --- topics -----------------------------------------------------------------------------------------------------------
 #
 # These changes are made on the cluster and store no rows; the audit log has what was requested and what the cluster returned.
 
@@ -171,8 +170,9 @@ def _change(
         raise no_topic(topic) from error
 
 
-# ----------------------------------------------------------------------------------------------------
-# Creates and deletes ACLs of a cluster. The ACLs that make mirror topics read-only cannot be deleted.
+# --- ACLs -------------------------------------------------------------------------------------------------------------
+#
+# The ACLs that make mirror topics read-only cannot be deleted.
 
 
 Rule = dict[str, Any]  # the fields of ``linkengine.domain.clusterviews.AclRule``

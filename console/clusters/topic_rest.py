@@ -30,8 +30,7 @@ from console.models import Cluster
 from linkengine.domain.names import is_internal
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Topics of a cluster: list, create, get, add partitions, delete; partitions and replicas. Read from the cluster itself.
+# --- topics, partitions and replicas ----------------------------------------------------------------------------------
 
 
 class TopicListView(RestView):
@@ -237,8 +236,9 @@ def _mirrors(request: Request, cluster: Cluster, *, by: Actor) -> dict[str, kafk
     }
 
 
-# ----------------------------------------------------------------------------------------------------
-# Configs of a topic: list, get, set, reset, change several at once. Configs that a mirror syncs cannot be changed.
+# --- configs of a topic -----------------------------------------------------------------------------------------------
+#
+# Configs that a mirror syncs cannot be changed.
 
 
 class TopicConfigListView(RestView):
@@ -338,8 +338,9 @@ def _alter(
     return Response(status=204)
 
 
-# ----------------------------------------------------------------------------------------------------
-# ACLs of a cluster: search, create, delete. The ACLs that make mirror topics read-only cannot be deleted here.
+# --- ACLs -------------------------------------------------------------------------------------------------------------
+#
+# The ACLs that make mirror topics read-only cannot be deleted here.
 
 
 _WORDS = {

@@ -1,1 +1,1 @@
-"""What the settings are made of: environment variables, logging, signing keys."""
+"""The parts of the settings: environment variables, logging, signing keys."""

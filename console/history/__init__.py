@@ -1,1 +1,1 @@
-"""Lag and throughput of links and mirrors over time: samples, charts, and what happened meanwhile."""
+"""Lag and throughput of links and mirrors over time: samples, charts, and what happened at the same time."""

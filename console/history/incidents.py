@@ -1,4 +1,4 @@
-"""What happened to a link or a mirror in a time span: states, operations, errors, edits and verification runs.
+"""Events of a link or a mirror in a time span: states, operations, errors, edits and verification runs.
 
 States at a past time are computed backwards from the present ones and the state transitions, which are never deleted while the
 mirror exists. A deleted mirror is therefore missing in the past, too.

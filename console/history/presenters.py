@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from linkengine.domain.states import MirrorState
 
 
-# ----------------------------------------------------------------------------------------------------
-# Charts as server-rendered SVG paths: a line over time, with a text summary and a table of the same values.
+# --- charts as SVG ----------------------------------------------------------------------------------------------------
 #
 # The SVG is stretched to the width of the page, so it contains lines only; all text is HTML around it. Where a value is unknown
 # or no sample exists, the line is interrupted and the place is hatched; it never drops to 0.
@@ -45,7 +44,7 @@ Values = Sequence[tuple[datetime, float | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a chart shows, and how its values are written."""
+    """The kind of a chart: its title, and how its values are written."""
 
     key: str
     title: str
@@ -172,11 +171,10 @@ def _past_sentence(known: Sequence[float], write: Callable[[float | None], str],
     return f"{between}: minimum {write(min(known))}, maximum {write(max(known))}." if known else f"{between}: no data."
 
 
-# ----------------------------------------------------------------------------------------------------
-# Data of the interactive charts as JSON values: times, values, texts, ticks of the value axis, and markers.
+# --- data of the interactive charts -----------------------------------------------------------------------------------
 #
 # Texts and ticks are written here, so the script draws them and formats nothing but times. An unknown value is null. A value
-# that is partly unknown is a lower bound, and 0 is none: it is null as well.
+# that is partly unknown is a lower bound; a lower bound of 0 says nothing, so it is null as well.
 
 
 UNKNOWN_TEXT = "unknown"

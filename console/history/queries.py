@@ -9,7 +9,7 @@ chart, and from the samples that are not summarized yet.
 | summaries of 5 minutes  | 25 h      | 25 h        |
 | summaries of an hour    | 31 days   | 31 days     |
 
-Samples are 30 to 90 s apart (``reconciling.history``, ``tasks.resting``). A sample counts until the next one, for ``VALID`` at
+Samples are 30 to 90 s apart (``history.actions.every_ms``). A sample counts until the next one, for ``VALID`` at
 most. The time after that is unknown.
 
 Down-sampling keeps the largest known lag and whether a lag was unknown. An interval that is partly unknown has a lower bound
@@ -46,7 +46,7 @@ SPANS: Mapping[str, timedelta] = {
 }
 POINTS = 120  # maximum per chart that the server draws
 MOST_STEPS = 180  # maximum per series
-VALID = timedelta(minutes=2)  # as ``presenters.charts.OLD``
+VALID = timedelta(minutes=2)  # as ``history.presenters.OLD``
 KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows per link, and some more until the next cleanup
 KEEP_MIRRORS = timedelta(hours=2, minutes=10)  # at most 260 rows per mirror, likewise; more than a span of 2 h with ``VALID``
 KEEP_SUMMARIES: Mapping[int, timedelta] = {300: timedelta(hours=25), 3600: timedelta(days=31)}  # by seconds, ascending

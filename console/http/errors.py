@@ -18,8 +18,9 @@ from django.utils.deprecation import MiddlewareMixin
 
 from console.errors import BROKER_TIMEOUT
 
-# ----------------------------------------------------------------------------------------------------
-# HTTP statuses of the console's errors: of pages, and of REST with ``error_code``, which is that of Confluent's REST proxy.
+# --- statuses of the console's errors ---------------------------------------------------------------------------------
+#
+# For pages, and for REST with ``error_code``, which is that of Confluent's REST proxy.
 
 
 TOPIC_NOT_FOUND, PARTITION_NOT_FOUND = "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND"
@@ -63,8 +64,7 @@ def rest_status(*, code: str, kind: str) -> tuple[int, int]:
     return _REST_CODES.get(code, REST_STATUS[kind])
 
 
-# ----------------------------------------------------------------------------------------------------
-# Database outages: which exceptions mean an outage, and the 503 response of pages.
+# --- database outages -------------------------------------------------------------------------------------------------
 #
 # REST uses its own handler (``console.api.errors``). Pages use a template that needs neither the database nor a session.
 # Exceptions reach it in two ways: from a view by ``process_exception``; from a middleware, such as the session middleware,
@@ -108,7 +108,7 @@ def sentence(outage: str) -> str:
 
 
 class DatabaseOutageMiddleware(MiddlewareMixin):
-    """Answers 503 if a view fails because of a database outage."""
+    """Returns 503 if a view fails because of a database outage."""
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Return the page for an outage, None for every other exception."""
@@ -134,8 +134,9 @@ def _page(request: HttpRequest, template: str, *, status: int, **values: str) ->
     return render(None, template, values | {"request_id": getattr(request, "request_id", "")}, status=status)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Refuses malformed requests before a view reads them: unknown charsets and NUL characters.
+# --- malformed requests -----------------------------------------------------------------------------------------------
+#
+# Unknown charsets and NUL characters are refused before a view reads the request.
 
 
 # Python has more codecs: some do not encode text, some decode to text that databases refuse

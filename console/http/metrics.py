@@ -29,8 +29,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import TASKS, TaskName, is_configured
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Prometheus metrics of the recurring tasks of links.
+# --- recurring tasks of links -----------------------------------------------------------------------------------------
 
 
 Sample = tuple[dict[str, str], float]
@@ -76,8 +75,7 @@ def _samples(rows: Sequence[LinkTask], value: Callable[[LinkTask], float | None]
     return samples
 
 
-# ----------------------------------------------------------------------------------------------------
-# Prometheus metrics of verification.
+# --- verification -----------------------------------------------------------------------------------------------------
 
 
 _RANGES = "mirrors__verified_ranges__"
@@ -109,8 +107,9 @@ def _gauge(name: str, text: str, rows: Sequence[Mapping[str, Any]], column: str)
     return name, "gauge", text, samples
 
 
-# ----------------------------------------------------------------------------------------------------
-# Prometheus metrics of conditions that need a person: lasting alarms of mirrors, and copy workers that no longer report.
+# --- conditions that need a person ------------------------------------------------------------------------------------
+#
+# Lasting alarms of mirrors, and copy workers that no longer report.
 
 
 _Metric = tuple[str, str, str, list[Sample]]
@@ -165,8 +164,7 @@ def _copied() -> QuerySet[MirrorTopic]:
     return MirrorTopic.objects.filter(EXPECTED & ~absent, link__state=LinkState.ACTIVE)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Metrics for Prometheus. The ``*_samples`` functions return plain tuples; prometheus_client writes the text format.
+# --- all metrics ------------------------------------------------------------------------------------------------------
 
 
 _REPORTS = 1000  # newest failovers read to find the last of each link

@@ -23,8 +23,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_late
 
 from linkengine.domain.networks import is_within, parse_address
 
-# ----------------------------------------------------------------------------------------------------
-# Middleware for every request: the client's address, a request id (log lines, response, audit), and template values.
+# --- address, request id and template values --------------------------------------------------------------------------
 
 
 Steps = Generator[None, HttpResponse, None]
@@ -182,10 +181,10 @@ def _finished(running: Steps, response: HttpResponse) -> HttpResponse:
     raise RuntimeError("The steps of a middleware yield once.")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Process-local metrics: request times and build information, in a registry of prometheus_client.
+# --- request times and build information ------------------------------------------------------------------------------
 #
-# Each web process counts its own requests. Scrape each process at its own address and sum in Prometheus.
+# Each web process counts its own requests, in a registry of prometheus_client. Scrape each process at its own address and sum
+# in Prometheus.
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

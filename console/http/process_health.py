@@ -15,8 +15,7 @@ from console.queue.scheduler import EVERY_S, late_after_ms, step_of
 from console.redis import health as redis_health
 from console.redis.health import LATE_MS, LINK_LATE_MS, StepHealth
 
-# ----------------------------------------------------------------------------------------------------
-# The health of the reconcile passes, for /readyz and Prometheus.
+# --- reconcile passes -------------------------------------------------------------------------------------------------
 
 
 Sample = tuple[dict[str, str], float]
@@ -90,8 +89,9 @@ def _failures(of: Mapping[str, tuple[dict[str, str], StepHealth]]) -> list[Sampl
     return [(labels, state.failures) for labels, state in of.values() if state.failures is not None]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Scheduled tasks (Celery beat), or parts of them, that have not succeeded for several periods.
+# --- scheduled tasks --------------------------------------------------------------------------------------------------
+#
+# Tasks that Celery beat sends, or parts of them. They are late if they have not succeeded for several periods.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +151,9 @@ def _is_late(part: Part, known: StepHealth, sent_for_ms: int | None) -> bool:
     return age_ms is None or age_ms > late_after_ms(part.task)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The status of the copy workers as of the last reconcile pass, for /readyz and Prometheus.
+# --- copy workers -----------------------------------------------------------------------------------------------------
+#
+# As of the last reconcile pass.
 
 
 def lacking_workers() -> dict[int, str]:

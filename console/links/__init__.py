@@ -1,1 +1,1 @@
-"""Cluster links: which rows belong to the same link."""
+"""Cluster links: configs, drafts, pairs, health, recurring tasks, and which source topics are mirrored."""

@@ -33,8 +33,9 @@ from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.names import check_link_name
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Changes the configs of a link; a request is applied as a whole or not at all.
+# --- configs of a link ------------------------------------------------------------------------------------------------
+#
+# A request is applied as a whole or not at all.
 
 
 # Configs that copy workers have to be given, beside those of the connection: log start sync and the bandwidth limit.
@@ -161,8 +162,7 @@ def _audit(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor, now: 
     audit.record(by=by, action="AlterClusterLinkConfigs", resource=audit.path_of(link), now=now, detail=detail)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Creates, configures and deletes cluster links.
+# --- create and delete ------------------------------------------------------------------------------------------------
 
 
 NAMES_SHOWN = 5  # in a message that lists mirrors
@@ -185,8 +185,8 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
     ``destination`` is the cluster to which the row belongs and ``source_cluster_id`` the other cluster, whatever the link's
     mode. If ``source_cluster_id`` is empty, it is read from the source. The second side of a pair gets the first side's id;
     ``cluster_link_id``, if given, must equal it. If the source is registered here and the configs have no security that works
-    with it, the registered cluster's credentials are used, provided that the actor may use them (``linkcredentials.choose``).
-    With ``validate_link`` the source is contacted, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
+    with it, the registered cluster's credentials are used, provided that the actor may use them (``links.checks.choose``).
+    With ``validate_link`` the source is contacted, which takes up to ``links.checks.CHECK_TIMEOUT_S``.
     """
     path = f"{audit.path_of(destination)}/link/{name}"
     check_creation(destination=destination, name=name, by=by)
@@ -359,7 +359,7 @@ def _check_concurrent(unsaved: link_checks.UnsavedLink, *, by: Actor, now: datet
 
 
 def _check_repeat(existing: ClusterLink, unsaved: link_checks.UnsavedLink, *, by: Actor, now: datetime) -> ClusterLink:
-    """Return the existing link if the request is a retry (``linkchecks.is_repeat``); otherwise raise BadRequestError."""
+    """Return the existing link if the request is a retry (``links.checks.is_repeat``); otherwise raise BadRequestError."""
     if link_checks.is_repeat(existing, unsaved, by=by, now=now):
         return existing
     raise _exists(existing.name)

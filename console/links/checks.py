@@ -1,4 +1,4 @@
-"""Validates a link before it is stored: by connecting to the source, and by whose credentials it would use."""
+"""Checks a link before it is stored: whose credentials it uses, its configs, and the connection to its source."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ from linkengine.domain.linkrules import (
 from linkengine.domain.plans import BrokerDistance, GapFiller
 from linkengine.domain.states import LinkState
 
-# ----------------------------------------------------------------------------------------------------
-# Decides whose credentials a link uses, and refuses changes that would send stored secrets to another server.
+# --- credentials ------------------------------------------------------------------------------------------------------
 #
 # A link signs in at its source either with its own security properties or with those of the registered cluster. The latter
-# needs the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkrules``; this module adds
-# the actor's roles.
+# needs the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkrules``; here the
+# actor's roles are added.
 
 
 ACL_SYNC, ACL_FILTERS = "acl.sync.enable", "acl.filters"
@@ -126,8 +125,7 @@ def _check_use(cluster: Cluster | None, by: Actor, *, advice: str) -> None:
         raise DeniedError(f"{error.message} {advice}", code=error.code) from error
 
 
-# ----------------------------------------------------------------------------------------------------
-# Builds an unsaved link from the configs of a request, and validates it by connecting to the source.
+# --- validation of a new link -----------------------------------------------------------------------------------------
 
 
 CHECK_TIMEOUT_S = 20.0  # two clusters, for each of which the engine's own timeout is 8 s
@@ -339,8 +337,9 @@ def is_recent(row: ClusterLink | MirrorTopic, *, by: Actor, now: datetime) -> bo
     return row.created_by == by.name and row.created_at >= now - REPEAT_WINDOW and row.deletion_requested_at is None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Test the connection to a cluster through a worker; nothing is stored and nothing is written to the cluster.
+# --- connection tests -------------------------------------------------------------------------------------------------
+#
+# Nothing is stored, and nothing is written to the cluster.
 #
 # A test connects to addresses that a user enters, and occupies a thread of a worker, so the tests of a user are limited.
 

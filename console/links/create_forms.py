@@ -341,7 +341,7 @@ class SwitchView:
 
 
 class ConfigurationForm(ConsoleForm):
-    """What the link does beside copying: four switches, a prefix, and three lists of filters."""
+    """The functions of the link beside copying: four switches, a prefix, and three lists of filters."""
 
     conditional = frozenset({"prefix"})
 

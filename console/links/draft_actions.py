@@ -1,8 +1,8 @@
 """Drafts of cluster links: stored step by step, tested, and turned into links.
 
 A draft holds the credentials that its user entered. Only that user reads or changes it, and the credentials are never shown
-again. As for links, a stored secret goes only where it was meant to go when it was entered: a change of the address, or of what
-protects the connection, needs the secret again.
+again. As for links, a stored secret is sent only to the address for which it was entered: a change of the address, or of the
+configs that protect the connection, needs the secret again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def discard(*, draft: LinkDraft, by: Actor) -> None:
 def check_side(*, draft: LinkDraft, side: str, by: Actor, now: datetime) -> tuple[ConnectionCheck, ...]:
     """Test the connection to the link's own or to the other cluster through a worker, and store the checklist.
 
-    Takes up to ``connectiontests.TEST_TIMEOUT_S``. Stored credentials of the other cluster are used only if the user may.
+    Takes up to ``links.checks.TEST_TIMEOUT_S``. Stored credentials of the other cluster are used only if the user may.
     """
     values = values_of(draft)
     if side == OWN_SIDE:
@@ -132,7 +132,7 @@ def list_source(*, draft: LinkDraft, by: Actor, now: datetime) -> None:
 def launch(*, draft: LinkDraft, validate_only: bool = False, by: Actor, now: datetime) -> ClusterLink | LinkValidation:
     """Create the link of a draft and delete the draft; with ``validate_only`` change nothing and return the validation.
 
-    If the draft cannot be deleted any more, a repetition returns the link that was created (``links.create_link``).
+    If the deletion of the draft fails, a repetition returns the link that was created (``links.actions.create_link``).
     """
     values = values_of(draft)
     created = link_actions.create_link(

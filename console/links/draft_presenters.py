@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from console.models import LinkDraft
 
 
-# ----------------------------------------------------------------------------------------------------
-# The purposes of a link to choose from when it is created. Each turns on what Confluent's console recommends for it.
+# --- purposes to choose from ------------------------------------------------------------------------------------------
+#
+# Each turns on what Confluent's console recommends for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 )
 
 
-# ----------------------------------------------------------------------------------------------------
+# --- steps and summary ------------------------------------------------------------------------------------------------
 
 
 SOURCE, DESTINATION, CONFIGURATION, REVIEW = "source", "destination", "configuration", "review"
@@ -120,7 +121,7 @@ class DraftRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRow:
-    """What the filters of one kind match."""
+    """The matches of the filters of a kind."""
 
     title: str
     sentence: str
@@ -135,12 +136,12 @@ def direction_of(values: DraftValues) -> Direction:
 
 
 def side_of(step: str, direction: Direction) -> str:
-    """Return the side, own or other, that a step asks for: the step "source" comes first."""
+    """Return the side, own or other, that a step sets. The step "source" comes first."""
     return OWN_SIDE if (step == SOURCE) == direction.own_first else OTHER_SIDE
 
 
 def step_of(part: str, direction: Direction) -> str:
-    """Return the step that asks for a part of the draft: "own", "other" or "configuration"."""
+    """Return the step that sets a part of the draft: "own", "other" or "configuration"."""
     if part in (OWN_SIDE, OTHER_SIDE):
         return SOURCE if side_of(SOURCE, direction) == part else DESTINATION
     return part or REVIEW

@@ -1,4 +1,4 @@
-"""Drafts of cluster links: a user sees their own only, until they expire."""
+"""Drafts of cluster links, which only their users see until they expire, and what the filters of a draft match."""
 
 from __future__ import annotations
 
@@ -69,8 +69,7 @@ def listing_of(draft: LinkDraft) -> SourceListing | None:
     return listing_from_json(stored) if stored else None
 
 
-# ----------------------------------------------------------------------------------------------------
-# What the filters of a link that is being created match, in the lists of its source.
+# --- matches of the filters -------------------------------------------------------------------------------------------
 #
 # Topics are judged by the same checks as those of a stored link (``linkengine.domain.mirrorability``), so a topic counts only
 # if its mirror would be created. An unknown list has no counts.

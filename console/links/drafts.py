@@ -66,12 +66,12 @@ class DraftValues:
 
     @property
     def has_own_connection(self) -> bool:
-        """Whether the link gets connection configs of its own, because the other cluster is not registered."""
+        """Return whether the link gets connection configs of its own, because the other cluster is not registered."""
         return self.other_kind == OTHER
 
     @property
     def has_mirrors(self) -> bool:
-        """Whether mirror topics can be added to this link: the source side of a link has none."""
+        """Return whether mirror topics can be added to this link: the source side of a link has none."""
         return self.link_mode != "SOURCE"
 
     @property
@@ -81,7 +81,7 @@ class DraftValues:
 
     @property
     def knows_other(self) -> bool:
-        """Whether the other cluster was chosen or entered."""
+        """Return whether the other cluster was chosen or entered."""
         return bool(self.connection if self.has_own_connection else self.other)
 
     def connection_configs(self) -> dict[str, str | None]:

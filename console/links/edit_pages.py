@@ -1,4 +1,4 @@
-"""Edit and delete a cluster link, change or reset a config."""
+"""Pages that edit, pause and delete a cluster link, and change or reset a single config."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connectio
 from linkengine.domain.linkrules import own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.states import COPYING, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Edit, pause and delete a cluster link.
+# --- edit, pause and delete -------------------------------------------------------------------------------------------
 
 
 PAUSED = "cluster.link.paused"
@@ -359,8 +358,9 @@ def _shown(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[Show
     return rows
 
 
-# ----------------------------------------------------------------------------------------------------
-# Change or reset a config of a link. Connection configs are on the Edit link page.
+# --- a single config --------------------------------------------------------------------------------------------------
+#
+# Connection configs are on the Edit link page.
 
 
 _RESET: Literal["DELETE"] = "DELETE"

@@ -1,4 +1,4 @@
-"""View models for creating a link: directions, round trips to the source brokers, curl commands."""
+"""View models for creating a link: directions, round trips to the source brokers, curl commands, connection tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from console.web.numbers import Moment, moment
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
 from linkengine.domain.plans import BrokerDistance
 
-# ----------------------------------------------------------------------------------------------------
-# The directions to choose from when a link is created. Each sets link.mode and connection.mode.
+# --- directions to choose from ----------------------------------------------------------------------------------------
+#
+# Each sets link.mode and connection.mode.
 #
 # A source-initiated connection consists of two links with the same name, as in Confluent Platform: the source side
 # (SOURCE/OUTBOUND) and the destination side (DESTINATION/INBOUND).
@@ -36,7 +37,7 @@ class Direction:
     next_step: str  # after the creation
     mode: str = "DESTINATION"
     connection_mode: str = "OUTBOUND"
-    own_first: bool = False  # the form asks for the own cluster first
+    own_first: bool = False  # the step of the own cluster comes first
     needs_registered: bool = False  # the other cluster must be a registered cluster
     remote_field: str = "source_cluster_id"  # name of the other cluster in the REST API
 
@@ -110,8 +111,9 @@ def opposite(mode: str) -> Direction:
     return _OPPOSITE[mode]
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of the round trips to the source brokers, shown after the validation of a link.
+# --- round trips to the source brokers --------------------------------------------------------------------------------
+#
+# Shown after the validation of a link.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +164,9 @@ def limit_of(distance: BrokerDistance) -> str:
     return "Not limited: the operating systems adjust the socket buffers automatically."
 
 
-# ----------------------------------------------------------------------------------------------------
-# REST requests as curl commands to copy. The API key comes from shell variables.
+# --- curl commands ----------------------------------------------------------------------------------------------------
+#
+# The API key comes from shell variables.
 
 
 _CREDENTIALS = '-u "$API_KEY:$API_SECRET"'
@@ -178,8 +181,7 @@ def curl(method: str, url: str, body: Mapping[str, object] | None = None) -> str
     return " \\\n".join(lines)
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of the checklist of a connection test.
+# --- the checklist of a connection test -------------------------------------------------------------------------------
 
 
 _C = ConnectionCheckCode

@@ -47,12 +47,11 @@ from linkengine.domain.linktasks import TASKS, TaskName
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# The observed values that health is derived from; ``linkengine.domain.health`` has the rule.
+# --- observed values --------------------------------------------------------------------------------------------------
 #
 # Two queries for any number of links and mirrors: the mirrors with the codes of their errors, and the current progress of
-# their partitions (``console.mirrors.progress``, with a request to Redis per link). A third one reads tasks whose last run
-# had errors.
+# their partitions (``console.mirrors.progress``, with a request to Redis per link). A third query reads tasks whose last
+# run had errors.
 
 
 Sample = tuple[dict[str, str], float]
@@ -341,7 +340,8 @@ def _age_ms(since: datetime, now: datetime) -> int:
     return max(0, int((now - since).total_seconds() * 1000))
 
 
-# ----------------------------------------------------------------------------------------------------
+# --- failover readiness -----------------------------------------------------------------------------------------------
+#
 # Whether a link could be failed over now, from stored rows and the current progress. The clusters are not contacted.
 
 

@@ -20,8 +20,7 @@ from console.web.health import HealthView, link_health_view, mirror_health_view
 from linkengine.domain.health import Health, Reason
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Health of links and mirror topics, below /api/v1.
+# --- health of links and mirror topics --------------------------------------------------------------------------------
 
 
 MAX_MIRRORS = 1000
@@ -115,8 +114,9 @@ class LinkHealthView(RestView):
         return Response(LinkHealthDetailData({**_link(link, summary.health), "mirrors": mirrors}).data)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The state of a mirror topic: current and prior state, retries, errors.
+# --- the state of a mirror topic --------------------------------------------------------------------------------------
+#
+# Current and prior state, retries, errors.
 
 
 class TransitionErrorData(serializers.ModelSerializer[StateTransitionError]):

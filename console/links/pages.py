@@ -1,4 +1,4 @@
-"""The list of cluster links; heading, Overview, Configuration, Activity and Tasks tabs of a link."""
+"""The list of cluster links, the common parts of the pages of a link, and the tabs Overview, Configuration, Activity, Tasks."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
-# ----------------------------------------------------------------------------------------------------
-# The common parts of all pages of a link: heading, health, tabs, breadcrumb and permissions.
+# --- common parts of all pages of a link ------------------------------------------------------------------------------
 
 
 # (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab that the user may open.
@@ -95,7 +94,7 @@ _WHOLE_LINK_TABS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is observed of a link, read once for health, figures and the list of mirrors."""
+    """The observed state of a link, read once for health, figures and the list of mirrors."""
 
     health: LinkHealth
     failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
@@ -172,7 +171,7 @@ def link_context(
 
 
 def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> Observed:
-    """Return what is observed of a link, of the mirrors that the user may see.
+    """Return the observed state of a link and of the mirrors that the user may see.
 
     ``current``: the progress of at least these mirrors, if it was read.
     """
@@ -187,10 +186,10 @@ def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[Cu
 def side_with_mirrors(
     link: ClusterLink, other: ClusterLink | None, seen: Observed, *, by: Actor, now: datetime
 ) -> tuple[ClusterLink | None, Observed]:
-    """Return the side of a link that has the mirror topics, and what is observed of it.
+    """Return the side of a link that has the mirror topics, and its observed state.
 
-    That is the link itself, or for a source side the paired link; None if the user may not see that one. The health is the
-    worse of both sides.
+    That is the link itself, or for a source side the paired link; None if the user may not see the paired link. The health is
+    the worse of both sides.
     """
     if link.mode != LinkMode.SOURCE or other is None:
         return link, seen
@@ -250,8 +249,7 @@ def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> tuple[list[Tab],
     return groups, shown
 
 
-# ----------------------------------------------------------------------------------------------------
-# The list of cluster links, and the Overview, Configuration and Activity tabs of a link.
+# --- the list, and the tabs Overview, Configuration and Activity ------------------------------------------------------
 
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
@@ -400,8 +398,7 @@ def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
     return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Tasks tab of a link: state and last run of each recurring task, and Run now.
+# --- the tab Tasks ----------------------------------------------------------------------------------------------------
 
 
 @page("links")

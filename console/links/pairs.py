@@ -142,7 +142,7 @@ def was_stopped_as_copy(mirror: MirrorTopic) -> bool:
 
 
 def _was_copy(mirror: MirrorTopic) -> bool:
-    """Return the same for a topic that is to be restored too: its row has the offsets until both sides have agreed."""
+    """Return ``was_stopped_as_copy``, also for a topic that is to be restored, until both sides have agreed on its offsets."""
     waits = mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE and mirror.holds_copy
     return waits or was_stopped_as_copy(mirror)
 
@@ -194,7 +194,7 @@ def was_valid_copy(mirror: MirrorTopic) -> bool:
 
 
 def _epochs(mirror: MirrorTopic) -> dict[int, int]:
-    """Return the newest leader epochs of the source that the mirror was read under, by partition."""
+    """Return the newest leader epochs of the source under which the mirror was read, by partition."""
     rows = MirrorPartition.objects.filter(mirror=mirror, source_epoch__gte=0)
     return {row.partition: row.source_epoch for row in rows if row.source_epoch is not None}
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from console.models import ClusterLink
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of a cluster link: the row in a list, the tiles and the flow picture of its overview.
+# --- list row, tiles and flow picture ---------------------------------------------------------------------------------
 
 
 MODES = {"DESTINATION": "One-way", "SOURCE": "Source side", "BIDIRECTIONAL": "Bidirectional"}
@@ -205,8 +204,9 @@ def flow(link: ClusterLink, figures: LinkFigures | None, health: HealthView) -> 
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of the paired link: its page, or the values to create it with.
+# --- the paired link --------------------------------------------------------------------------------------------------
+#
+# Its page, or the values to create it with.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,8 +274,7 @@ def _create_url(link: ClusterLink, direction: Direction) -> str:
     return reverse("pages:new-link", query=known | {"name": link.name})
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of the failover readiness of a link.
+# --- failover readiness -----------------------------------------------------------------------------------------------
 
 
 READY_LOOKS: Mapping[ReadyState, Badge] = MappingProxyType(

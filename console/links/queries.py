@@ -27,8 +27,7 @@ from linkengine.domain.mirrorability import KnownMirror, Place, Surroundings, To
 from linkengine.domain.names import NameFilter, known_filters
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Queries for cluster links: a single link, lists with totals, effective configs.
+# --- links, totals and effective configs ------------------------------------------------------------------------------
 
 
 _RELATED = ("destination__environment__organization", "source__environment")
@@ -192,8 +191,9 @@ def _partition_totals(current: Iterable[CurrentMirror], unseen: Counter[int], *,
     return totals
 
 
-# ----------------------------------------------------------------------------------------------------
-# Load the facts with which ``linkengine.domain.mirrorability`` decides why a source topic is mirrored or not.
+# --- facts about source topics ----------------------------------------------------------------------------------------
+#
+# ``linkengine.domain.mirrorability`` decides from them why a topic is mirrored or not.
 
 
 _TROUBLES = {
@@ -330,8 +330,9 @@ def _trouble(link: ClusterLink) -> str:
     return _TROUBLES.get(LinkState(link.state), "").format(link.error_message)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Source topics of a link as of the last refresh, for the form that adds a mirror topic.
+# --- source topics to choose from -------------------------------------------------------------------------------------
+#
+# As of the last refresh, for the form that adds a mirror topic.
 
 
 LIMIT = 500  # maximum in the list; with more topics the user enters names or narrows the list

@@ -26,8 +26,7 @@ from console.links.task_queries import TaskView, list_tasks
 from console.models import ClusterLink
 from linkengine.domain.linkconfigs import canonical_name
 
-# ----------------------------------------------------------------------------------------------------
-# Cluster links: list, create, get, delete.
+# --- links ------------------------------------------------------------------------------------------------------------
 
 
 _VALIDATE_ONLY = query_flag("validate_only", "Check the request without changing anything.")
@@ -174,8 +173,7 @@ def _task(task: TaskView) -> dict[str, Any]:
     return {"task_name": task.name, "state": task.state, "errors": errors}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Configs of a link: list, get, set, reset, change several at once.
+# --- configs of a link ------------------------------------------------------------------------------------------------
 
 
 SET: Literal["SET"] = "SET"

@@ -1,4 +1,4 @@
-"""Runs a recurring task now; consumer groups when their sync is switched, and offset resets."""
+"""Runs a recurring task on request, resets consumer offsets, and sets the status of groups when their sync is switched."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from console.queue import dispatch
 from linkengine.domain.groups import GroupStatus, shown, without_nul
 from linkengine.domain.linktasks import TASKS, TaskName
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer groups: the status of a link's groups when consumer offset sync is switched, and offset resets on a mirror topic.
+# --- consumer groups --------------------------------------------------------------------------------------------------
 
 
 ENABLE = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
@@ -69,8 +68,7 @@ def _reset(query: Any, mirror: MirrorTopic, arguments: dict[str, Any]) -> list[d
         raise no_topic(mirror.name) from error
 
 
-# ----------------------------------------------------------------------------------------------------
-# Runs a recurring task of a link immediately instead of at its next scheduled time.
+# --- run a recurring task now -----------------------------------------------------------------------------------------
 
 
 def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkTask:

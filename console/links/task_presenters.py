@@ -15,8 +15,7 @@ from console.web.numbers import Moment, moment
 from linkengine.domain.linktasks import TaskName, TaskState
 from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
 
-# ----------------------------------------------------------------------------------------------------
-# View models of the recurring tasks of a link: label, meaning, times and errors.
+# --- recurring tasks --------------------------------------------------------------------------------------------------
 
 
 ERRORS_SHOWN = 10
@@ -155,8 +154,7 @@ def _duration(task: TaskView) -> str:
     return numbers.duration((task.finished_at - task.started_at).total_seconds() * 1000)
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of the source topics of a link: status, reason and the checks with their next steps.
+# --- source topics ----------------------------------------------------------------------------------------------------
 
 
 STANDING_LOOKS: Mapping[Standing, Badge] = MappingProxyType(

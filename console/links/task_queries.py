@@ -1,4 +1,4 @@
-"""State of a link's tasks, its consumer groups and its ACLs."""
+"""The tasks, consumer groups and ACLs of a link with their states, and the metrics of groups and ACLs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# State of a link's tasks: the recurring tasks, and the two continuous tasks, copying and verification.
+# --- recurring and continuous tasks -----------------------------------------------------------------------------------
 #
-# A task that was never configured is NOT_CONFIGURED. Copying and verification have no ``LinkTask`` rows; their task views are
-# derived from the rows of mirrors and verification runs.
+# The continuous tasks are copying and verification. They have no ``LinkTask`` rows; their state is derived from the rows of
+# mirrors and verification runs. A task that was never configured is NOT_CONFIGURED.
 
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
 _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
-# A failed mirror was to be copied, too: its link is not idle, copying cannot continue.
+# Includes failed mirrors: their link is not idle, since copying cannot continue.
 _TO_BE_COPIED = COPYING | BECOMING | {MirrorState.FAILED}
 
 
@@ -72,7 +71,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What several task views are derived from. Of the transition errors of drill copies only RECORDS_DIFFER counts."""
+    """Facts for several task views. Of the transition errors of drill copies only RECORDS_DIFFER counts."""
 
     now: datetime
     unstopped: bool  # some mirrors are not stopped
@@ -219,8 +218,7 @@ def _no_comparison(mirror: MirrorTopic, reason: str) -> TaskError:
     return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{mirror.name}: {reason}")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer groups of a link with their sync status, and the offsets that promotions and failovers clamped.
+# --- consumer groups, and offsets that stops clamped ------------------------------------------------------------------
 
 
 Sample = tuple[dict[str, str], float]
@@ -292,8 +290,7 @@ def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The ACLs of a link with their sync status.
+# --- ACLs -------------------------------------------------------------------------------------------------------------
 
 
 _CONFLICTS = Count("pk", filter=Q(is_conflict=True))

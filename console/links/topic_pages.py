@@ -31,8 +31,7 @@ from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
 from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
 
-# ----------------------------------------------------------------------------------------------------
-# The Source topics and Filters tabs of a link: which topics are mirrored, why others are not, and the auto-create filters.
+# --- the tabs Source topics and Filters -------------------------------------------------------------------------------
 
 
 EMPTY_ROWS = 3  # for new filters, also without JavaScript
@@ -179,8 +178,7 @@ def _problems(verdict: Verdict) -> Sequence[Check]:
     return first if first and first[0].code is CheckCode.NAMESPACE else verdict.problems
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Groups and ACLs tabs of a link: what is synced, what is not, and why.
+# --- the tabs Groups and ACLs -----------------------------------------------------------------------------------------
 
 
 @page("links")

@@ -25,8 +25,7 @@ from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.linktasks import TaskState
 from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
 
-# ----------------------------------------------------------------------------------------------------
-# Recurring tasks of a link, below /api/v1: list with the results of the last run, run now.
+# --- recurring tasks --------------------------------------------------------------------------------------------------
 
 
 Text, Number, Time = serializers.CharField, serializers.IntegerField, serializers.DateTimeField
@@ -95,8 +94,9 @@ class LinkTaskRunView(RestView):
         return Response(LinkTaskStatus(get_task(link=link, name=task_name)).data, status=202)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer groups and ACLs that a link syncs or skips, with reasons, and offsets that failovers have set back.
+# --- consumer groups and ACLs -----------------------------------------------------------------------------------------
+#
+# Those that the link syncs or skips, with reasons, and the offsets that failovers have set back.
 
 
 _GROUP_STATUS = OpenApiParameter("status", str, enum=list(GroupStatus), description="Only groups with this status.")
@@ -275,8 +275,7 @@ def _one_of(request: Request, name: str, values: Iterable[str]) -> str:
     return value
 
 
-# ----------------------------------------------------------------------------------------------------
-# Source topics of a link and why they are mirrored or not, below /api/v1.
+# --- source topics ----------------------------------------------------------------------------------------------------
 
 
 Flag = serializers.BooleanField

@@ -1,1 +1,1 @@
-"""Mirror topics: rules of their operations, migration gate, lineage, topic selection, exports of diverged records."""
+"""Mirror topics: operations and their rules, states, progress, lineage, and exports of diverged records."""

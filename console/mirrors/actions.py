@@ -1,4 +1,4 @@
-"""Creates and deletes mirror topics, and retries configs that a destination refused."""
+"""Creates and deletes mirror topics, and retries configs that the destination refused when a mirror was stopped."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ from linkengine.domain.mirrorability import Place, find_ring, ring_words
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Creates and deletes mirror topics.
+# --- create and delete ------------------------------------------------------------------------------------------------
 #
-# A mirror is created in two steps: this module stores its row in state PENDING_SETUP, and a worker creates the topic. The
-# checks run twice, before the clusters are contacted and again under locks right before the row is stored.
+# A mirror is created in two steps: its row is stored here in state PENDING_SETUP, and a worker creates the topic. The checks
+# run twice, before the clusters are contacted and again under locks right before the row is stored.
 
 
-CHECK_TIMEOUT_S = 20.0  # as linkchecks.CHECK_TIMEOUT_S
+CHECK_TIMEOUT_S = 20.0  # as ``links.checks.CHECK_TIMEOUT_S``
 _MIRRORING = (
     "It is a mirror topic of {link} in state {state}; it was not changed. If you need a second copy, use a cluster link with a "
     "prefix."
@@ -69,7 +68,7 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
 
     ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them takes precedence over the link's. With
     ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
-    ``linkchecks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
+    ``links.checks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
 
     A worker gives ``check_clusters``, which replaces the check through the queue: it raises the clusters' LinkEngineError.
     """
@@ -239,7 +238,7 @@ def _check_repeat(existing: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now:
     """Return the existing mirror if this request repeats its creation; otherwise raise MIRROR_EXISTS_ERROR.
 
     Clients retry a create whose response was lost. A request is such a retry if actor and values are the same and the mirror
-    was created within ``linkchecks.REPEAT_WINDOW``.
+    was created within ``links.checks.REPEAT_WINDOW``.
     """
     fields = ("link_id", "source_topic", "start_spec", "replication_factor", "config_overrides")
     same = all(getattr(existing, name) == getattr(wanted, name) for name in fields)
@@ -288,8 +287,7 @@ def _exists(name: str) -> BadRequestError:
     return BadRequestError(f"Topic '{name}' already exists.", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Retries topic config changes that the destination refused when a mirror was stopped.
+# --- refused configs --------------------------------------------------------------------------------------------------
 
 
 RETRY_TIMEOUT_S = 30.0  # a single request, then a request per config if the cluster refuses some

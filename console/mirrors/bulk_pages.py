@@ -1,4 +1,4 @@
-"""An operation on several mirror topics of a link, and the Operations section with the results."""
+"""Operations on several mirror topics of a link: the confirmation, and the Operations section with the results."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ from console.web.lists import MOST_DIGITS, page_from
 from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# An operation on several mirror topics of a link: the selected ones, or all that match the filter of the list.
+# --- confirmation of an operation -------------------------------------------------------------------------------------
+#
+# The topics are the selected ones, or all that match the filter of the list.
 #
 # The confirmation shows the effects on each topic and applies to the topics that it showed: if the list has changed since,
 # nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_operations``).
@@ -146,7 +147,7 @@ def bulk_verb_of(name: str) -> BulkVerb:
 
 
 def _retried(values: QueryDict, *, link: ClusterLink, by: Actor) -> BulkOperation | None:
-    """Return the operation whose failed topics are selected; None if the selection is another one."""
+    """Return the operation whose failed topics are selected; None if it is a retry of no operation."""
     key = values.get("retry", "")
     if not key:
         return None
@@ -298,8 +299,9 @@ def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
     return verb.event is not None and needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Operations section: operations on several mirror topics, with the result of each topic, whoever requested them.
+# --- the Operations section -------------------------------------------------------------------------------------------
+#
+# It lists the operations of all users and of REST, as far as the actor may see them.
 
 
 _REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
@@ -345,7 +347,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
 @page("operations")
 @require_POST
 def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
-    """Create the mirror topics that failed. Other operations are retried through their confirmation (``bulk``)."""
+    """Create the mirror topics that failed. Other operations are retried through their confirmation (``operate_many``)."""
     by = actor_of(request)
     operation = operation_queries.get_operation(operation_id=operation_id, by=by)
     try:

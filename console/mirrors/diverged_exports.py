@@ -84,7 +84,7 @@ def path_of(name: str) -> Path:
 def name_for(run: RestoreRun, topic: str) -> str:
     """Return the name for the file of a restore: a new name, or the name that its row already has.
 
-    A database restored from a backup may not know of a file whose records exist nowhere else.
+    After a restore of the database from a backup, the row of a file may be missing, and its records exist nowhere else.
     """
     stem = f"{topic[:_TOPIC_CHARS]}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}"
     names = (f"{stem}-{number}.jsonl.gz" if number > 1 else f"{stem}.jsonl.gz" for number in count(1))

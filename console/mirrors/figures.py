@@ -10,8 +10,9 @@ from console.models import MirrorPartition, MirrorTopic, SourceTopic
 from console.models.mirrors import AHEAD, UNSEEN
 from linkengine.domain.failover import estimated_bytes
 
-# ----------------------------------------------------------------------------------------------------
-# Sums over the current progress of many partitions. Unknown values are counted separately, never as 0.
+# --- sums over partitions ---------------------------------------------------------------------------------------------
+#
+# Unknown values are counted separately, never as 0.
 
 
 _COUNTS = (
@@ -146,8 +147,9 @@ def _sum(total: float | None, rate: float | None) -> float | None:
     return rate if total is None else total + rate
 
 
-# ----------------------------------------------------------------------------------------------------
-# Offsets that a stop has to copy or loses: one rule for its confirmation, its preview and its report.
+# --- offsets that a stop has to copy or loses -------------------------------------------------------------------------
+#
+# One rule for the confirmation of a stop, its preview and its report.
 #
 # A sum is known only if each partition of the mirror and of its source topic was measured within ``UNSEEN``
 # (``console.models.mirrors.shows_source_end``). Otherwise it is None, never 0: records may be in a partition that was added to

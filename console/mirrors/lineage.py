@@ -18,8 +18,9 @@ from console.actors import Actor
 from console.mirrors import progress
 from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic, RoleBinding
 
-# ----------------------------------------------------------------------------------------------------
-# Writes lineage: ranges are opened when a mirror begins to copy and closed where it ends. Each call is idempotent.
+# --- rows -------------------------------------------------------------------------------------------------------------
+#
+# Ranges are opened when a mirror begins to copy and closed where it ends. Each call is idempotent.
 
 
 def open_lineage(*, mirror: MirrorTopic, starts: Mapping[int, int], now: datetime) -> None:
@@ -95,8 +96,7 @@ def _row(mirror: MirrorTopic, partition: int, *, start: int, now: datetime) -> L
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Lineage queries: the topics that the records of a topic came from, directly and through chains of links stored here.
+# --- queries ----------------------------------------------------------------------------------------------------------
 
 
 DEEPEST = 8  # links in a chain; a ring of reversed links would never end

@@ -37,8 +37,7 @@ from console.web.lists import page_from
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
 
-# ----------------------------------------------------------------------------------------------------
-# Operations on a mirror topic (pause, resume, promote, fail over, delete ...) with a confirmation that shows the effects.
+# --- operations with a confirmation -----------------------------------------------------------------------------------
 #
 # The confirmation is a page. With JavaScript, the same form opens in a dialog.
 
@@ -204,8 +203,7 @@ def _is_bidirectional(link: ClusterLink) -> bool:
     return link.mode == "BIDIRECTIONAL"
 
 
-# ----------------------------------------------------------------------------------------------------
-# The restores of a topic, and the download of the diverged records that a restore exported.
+# --- restores ---------------------------------------------------------------------------------------------------------
 
 
 PER_PAGE = 10  # the file of each is checked on disk
@@ -231,8 +229,7 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Move a mirror topic to a link from another copy of its source.
+# --- reparenting ------------------------------------------------------------------------------------------------------
 
 
 @page("links")

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic
 
 
-# ----------------------------------------------------------------------------------------------------
-# The display of operations on mirror topics: labels, icons and confirmation texts. Permissions are checked elsewhere.
+# --- labels, icons and confirmation texts -----------------------------------------------------------------------------
+#
+# Permissions are checked elsewhere.
 
 
 _E = MirrorEvent
@@ -199,8 +200,7 @@ def reversibility(event: MirrorEvent, *, bidirectional: bool) -> str:
     return "This cannot be undone: a stopped topic cannot become a mirror again on this link."
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of operations on several mirror topics.
+# --- operations on several mirror topics ------------------------------------------------------------------------------
 
 
 CREATE = "create"

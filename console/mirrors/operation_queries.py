@@ -1,4 +1,4 @@
-"""What an operation would do: effects, warnings, which are possible; and operations on several mirrors with their results."""
+"""Effects, warnings and possible operations of mirrors, and the results of operations on several mirrors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState, next_state
 
-# ----------------------------------------------------------------------------------------------------
-# The effects of an operation before it is performed: records at risk, consumer groups to be clamped, configs to change.
+# --- effects of an operation ------------------------------------------------------------------------------------------
 #
 # Figures are those of the last reports. Unknown is None, never 0. The diverged records of a restore are read from the cluster
 # instead (``console.mirrors.reversals``), because the topic is an ordinary one without samples.
@@ -61,7 +60,7 @@ class Preview:
 def preview(mirror: MirrorTopic, operation: MirrorEvent, *, source_partitions: int | None = None) -> Preview:
     """Return the effects of an operation. A few SQL queries; the clusters are not contacted.
 
-    ``source_partitions`` is the mirror's value of ``loss.source_partitions``, if it was read for many mirrors.
+    ``source_partitions`` is the mirror's value of ``figures.source_partitions``, if it was read for many mirrors.
     """
     reason = why_not(mirror, operation) or (gate_closed(mirror, now=timezone.now()) if operation is _E.PROMOTE else "")
     stops = operation in _STOPS and mirror.state not in BECOMING  # a topic that is becoming a mirror keeps its configs
@@ -133,8 +132,9 @@ def _configs(mirror: MirrorTopic) -> dict[str, str | None]:
     return {**change.values, **dict.fromkeys(change.deletions)}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Warnings before an operation on mirror topics. They do not prevent the operation.
+# --- warnings ---------------------------------------------------------------------------------------------------------
+#
+# They do not prevent the operation.
 
 
 REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
@@ -264,8 +264,7 @@ def _open_first(writers: TransactionalWriters) -> list[str]:
     return sorted(writers.ids, key=lambda name: (name not in writers.open_ids, name))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Operations on several mirror topics, with the number of topics by result.
+# --- operations on several mirror topics ------------------------------------------------------------------------------
 
 
 Status = BulkOperationTopic.Status
@@ -312,8 +311,7 @@ def mirrors_by_name(link: ClusterLink, names: Iterable[str], *, by: Actor) -> di
     return {mirror.name: mirror for mirror in found.only("name", "state", "stop_reason", "link_id")}
 
 
-# ----------------------------------------------------------------------------------------------------
-# The operations that an actor can perform on a mirror now, with the reasons why others are not possible.
+# --- possible operations ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,7 @@ from console.models import RestoreRun
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
-# ----------------------------------------------------------------------------------------------------
-# Previews of an operation on the mirrors of a link, and of the deletion of a topic.
+# --- previews ---------------------------------------------------------------------------------------------------------
 
 
 _OPERATIONS = sorted(operation.value for operation in OPERATIONS)
@@ -153,8 +152,7 @@ class PreviewListView(RestView):
         return Response(PreviewDataList({"data": found}).data)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Recovery of a failed mirror topic after the cause was removed.
+# --- recovery of a failed mirror --------------------------------------------------------------------------------------
 
 
 class RecoverData(serializers.Serializer[Any]):
@@ -185,8 +183,7 @@ class RecoverView(MirrorPartView):
         return Response(RecoverData({"mirror_topic_name": mirror.name, "mirror_status": status}).data)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Reparenting: moves a mirror topic to a link from another copy of its source.
+# --- reparenting ------------------------------------------------------------------------------------------------------
 
 
 class ReparentRequest(serializers.Serializer[Any]):
@@ -244,8 +241,7 @@ class ReparentView(MirrorPartView):
         return Response(ReparentData(row).data)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Restores of a topic: list, and download the exported diverged records.
+# --- restores ---------------------------------------------------------------------------------------------------------
 
 
 class RestorePointData(serializers.Serializer[Any]):
@@ -325,8 +321,7 @@ class RestoreRecordsView(MirrorPartView):
         return diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Configs that the destination refused when a mirror was stopped: list, retry.
+# --- refused configs --------------------------------------------------------------------------------------------------
 
 
 class RefusedConfigData(serializers.Serializer[Any]):

@@ -28,11 +28,10 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState, StopReason, next_state
 
-# ----------------------------------------------------------------------------------------------------
-# Pauses or fails over many mirrors of a link with a few SQL statements, since a failover of 1,000 mirrors has to be quick.
+# --- many mirrors with a few SQL statements ---------------------------------------------------------------------------
 #
-# Applies only to operations that change no other rows. Mirrors whose state has changed, or for which the operation is refused,
-# are left to ``operations.operate``, which raises the reason.
+# A failover of 1,000 mirrors has to be quick. Applies only to operations that change no other rows. Mirrors whose state has
+# changed, or for which the operation is refused, are left to ``operate``, which raises the reason.
 
 
 _E = MirrorEvent
@@ -113,8 +112,7 @@ def _send(moved: Iterable[MirrorTopic], operation: MirrorEvent) -> None:
         dispatch.send("reconcile_link", link_id=link_id)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Operations of users on one or many mirror topics: pause, resume, promote, fail over, reverse, restore, recover, delete.
+# --- operations of users ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +241,8 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True,
 def _recheck(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
     """Return the current row; raise ConflictError if the rules no longer allow the operation.
 
-    The row is locked, except for reversals and restores, which lock rows in an order of their own (``reversing``: the other
-    side's row first; ``restoring``: both rows by key) and would deadlock. Their transitions are compare-and-swap as well.
+    The row is locked, except for reversals and restores, which would deadlock: a reversal locks the other side's row first, and
+    a restore both rows by key (``reversals``). Their transitions are compare-and-swap as well.
     """
     if mirror.pk is None:  # a topic that was never a mirror
         return mirror

@@ -26,8 +26,7 @@ from console.models import ConfigRevert, MirrorTopic, VerifyRun, VerifyWatch
 from console.verification import queries as verification_queries
 from console.verification.actions import start_verify
 
-# ----------------------------------------------------------------------------------------------------
-# Views of /api/v1: verification runs, gaps, transitions and partitions of a mirror, rates of a link.
+# --- verification runs, gaps, transitions, partitions and rates -------------------------------------------------------
 
 
 MAX_ROWS = 1000
@@ -214,8 +213,7 @@ def _totals(mirror: MirrorTopic) -> list[dict[str, Any]]:
     return [dict(row) for row in rows.annotate(ranges=Count("pk"), offsets=Sum("filled"))]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Lineage of a mirror: from which cluster and topic its records came.
+# --- lineage ----------------------------------------------------------------------------------------------------------
 
 
 Text, Number, Time = serializers.CharField, serializers.IntegerField, serializers.DateTimeField
@@ -289,8 +287,7 @@ def _fields(origin: Origin) -> dict[str, Any]:
     return {name: getattr(origin, name) for name in names}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Configs that a mirror topic syncs from its source, below /api/v1.
+# --- synced configs ---------------------------------------------------------------------------------------------------
 
 
 class FollowedConfigData(serializers.Serializer[Any]):

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransition
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of a mirror topic: the row in a list, its partitions, gaps and state history.
+# --- list row, partitions, gaps and state history ---------------------------------------------------------------------
 
 
 SHOWN_RANGES = 20  # gap ranges listed per reason; the rest is counted
@@ -209,8 +208,9 @@ def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step
     ]
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of records held back by open transactions of the source: they cannot be copied, although the lag is 0.
+# --- open transactions of the source ----------------------------------------------------------------------------------
+#
+# Records behind them cannot be copied, although the lag is 0.
 
 
 SHOWN_AFTER = timedelta(seconds=10)  # most transactions are shorter; a note that appears and disappears is of no use
@@ -251,8 +251,9 @@ def _server(mirror: MirrorTopic) -> str:
     return source_servers(mirror.link).split(",", maxsplit=1)[0]
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of the lineage of a mirror. Partitions with the same cluster, topic, link and start time form a row.
+# --- lineage ----------------------------------------------------------------------------------------------------------
+#
+# Partitions with the same cluster, topic, link and start time form a row.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

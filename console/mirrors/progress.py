@@ -223,7 +223,7 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
         row.caught_up_at = time_of(report.caught_up_at_ms)
     row.since_ms = report.since_ms
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
-    if row.stopped_end is not None:  # reported late, after the stop, or the last error before it: nothing is copied any more
+    if row.stopped_end is not None:  # a late report, or the last error before the stop: the partition is not copied
         row.error_code = row.error_message = ""
     row.observed_at = time_of(report.observed_at_ms)
 

@@ -28,8 +28,7 @@ from linkengine.domain.configs import ALWAYS_SYNCED, mirror_configs
 from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Queries for mirror topics: a single mirror, lists with figures, gaps and history.
+# --- mirrors, gaps and history ----------------------------------------------------------------------------------------
 
 
 FRESH = timedelta(seconds=5)  # a copy worker reports twice a second; an older report does not show the present state
@@ -218,8 +217,7 @@ def _ordered(rows: list[MirrorSummary], order: str) -> list[MirrorSummary]:
     return sorted(rows, key=lambda row: (_URGENCY.get(MirrorState(row.mirror.state), 9), row.mirror.name))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Synced topic configs of a mirror: the value on the source, the value on the mirror, and reverted local changes.
+# --- synced configs ---------------------------------------------------------------------------------------------------
 
 
 INCLUDE = "topic.config.sync.include"

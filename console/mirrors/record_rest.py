@@ -22,8 +22,9 @@ from console.verification.actions import MAX_OFFSET, compare_record
 from linkengine.domain.record_views import Presence, RecordVerdict
 from linkengine.domain.states import BECOMING, GapReason
 
-# ----------------------------------------------------------------------------------------------------
-# Lookup of a mirror topic's offsets by time, ignoring fillers, and offset resets of consumer groups.
+# --- offsets by time, and offset resets -------------------------------------------------------------------------------
+#
+# A lookup by time ignores fillers.
 
 
 MAX_LOOKUP_OFFSET = (1 << 63) - 1
@@ -170,8 +171,9 @@ def _position(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-# ----------------------------------------------------------------------------------------------------
-# Comparison of the record at an offset with the source's, for users with the permission to read records.
+# --- comparison of a record -------------------------------------------------------------------------------------------
+#
+# For users with the permission to read records.
 
 
 _PARTITION = OpenApiParameter("partition", int, required=True, description="The number of the partition.")

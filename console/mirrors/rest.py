@@ -32,8 +32,7 @@ from console.models import ClusterLink, MirrorPartition
 from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import MirrorEvent
 
-# ----------------------------------------------------------------------------------------------------
-# Mirror topics: list, create, get.
+# --- list, create and get ---------------------------------------------------------------------------------------------
 
 
 _STATUS = query_choice("mirror_status", "Only mirror topics with this status.", values=MIRROR_STATUSES)
@@ -120,8 +119,9 @@ def _listed(request: Request, summaries: Iterable[mirror_queries.MirrorSummary])
     return Response(kafka_render.collection(request, "KafkaMirrorDataList", data))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Operations on mirror topics: a view per verb, with a result per mirror. A refused mirror does not fail the request.
+# --- operations -------------------------------------------------------------------------------------------------------
+#
+# A view per verb, with a result per mirror. A refused mirror does not fail the request.
 
 
 _VALIDATE_ONLY = query_flag("validate_only", "Check the operation on each mirror topic without changing anything.")

@@ -1,4 +1,4 @@
-"""Reversals of mirrors, and truncate-and-restore of former mirrors."""
+"""Starts, continues and ends reversals of mirrors, and starts truncate-and-restore of former mirrors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Reversal of a mirror: the mirror copies the remaining records, and its source topic gets a row that becomes the next mirror.
+# --- reversal ---------------------------------------------------------------------------------------------------------
+#
+# The mirror copies the remaining records, and its source topic gets a row that becomes the next mirror.
 #
 # ==========================  ===================  =======================
 # step                        mirror               row of its source topic
@@ -193,8 +194,9 @@ def _forget(mirror: MirrorTopic) -> MirrorTopic:
     return mirror
 
 
-# ----------------------------------------------------------------------------------------------------
-# Truncate and restore: an ordinary topic becomes the mirror of its former mirror, which was stopped and is written to now.
+# --- truncate and restore ---------------------------------------------------------------------------------------------
+#
+# An ordinary topic becomes the mirror of its former mirror, which was stopped and is written to now.
 #
 # The operation is requested on the topic that is to become the mirror. That topic may never have been a mirror, so its row
 # may be created here. ``console.workflows.restoring`` carries the restore out.

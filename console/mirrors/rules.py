@@ -1,4 +1,4 @@
-"""Which operations on a mirror or a recurring task are possible now, and if not, why; topics by a regular expression."""
+"""Which operations on a mirror or a recurring task are possible now, and if not, why; topics that match an expression."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from linkengine.domain.states import (
     next_state,
 )
 
-# ----------------------------------------------------------------------------------------------------
-# Which operations on a mirror or a recurring task are possible now, and if not, why. Used by actions, REST and buttons.
+# --- possible operations ----------------------------------------------------------------------------------------------
+#
+# Used by actions, REST and buttons.
 
 
 _E = MirrorEvent
@@ -145,7 +146,7 @@ def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """A promotion would complete the reversal, since the other side waits for it, but the user did not request that."""
+    """Refuse to promote a mirror that was paused in a reversal: the other side waits, so it would complete the reversal."""
     if operation is not _E.PROMOTE or not mirror.reversal:
         return ""
     other = pairs.counterpart(mirror)
@@ -166,7 +167,7 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """Auto-create would create a deleted topic again, unless its source topic is gone."""
+    """Refuse to delete a topic that auto-create would create again, unless its source topic is gone."""
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
         return ""
@@ -196,7 +197,7 @@ def _is_gone(mirror: MirrorTopic) -> bool:
 
 
 def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """A cluster that deletes no topics would keep the topic, and so the mirror."""
+    """Refuse to delete a topic of a cluster that deletes no topics: it would keep the topic, and so the mirror."""
     if operation is not _E.DELETE or mirror.deletion_requested_at is not None:
         return ""
     return why_not_deletable(mirror)
@@ -294,7 +295,7 @@ def _holds_others(mirror: MirrorTopic) -> str:
 
 
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
-    """The source may have records from before the mirror's first offset (``mirror.start.offset.spec``)."""
+    """Refuse a reversal if the source has records below the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
     begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
     if any(start is None for start, _ in begins):
@@ -348,8 +349,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
 )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Selects topic names by a regular expression from a request.
+# --- topics by a regular expression -----------------------------------------------------------------------------------
 #
 # The engine is RE2: matching takes linear time in the length of the name, and memory is bounded. An engine with backtracking or
 # recursion must not run expressions from users: ``(?:(?R)|a)*`` took 650 MB in an engine that has both.

@@ -279,7 +279,7 @@ class ApiKey(models.Model):
 
     @property
     def is_limited(self) -> bool:
-        """Whether the key may do less than its owner."""
+        """Return whether the key may do less than its owner."""
         return bool(self.role or self.organization_id or self.environment_id or self.cluster_id)
 
     def narrow(self, bindings: Iterable[RoleBinding]) -> tuple[RoleBinding, ...]:

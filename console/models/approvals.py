@@ -61,7 +61,7 @@ class ApprovalRequest(models.Model):
 
     @property
     def is_approved(self) -> bool:
-        """Whether a second user has approved it. It may have expired."""
+        """Return whether a second user has approved it. It may have expired."""
         return self.status == self.Status.APPROVED
 
     def covers(self, mirror: MirrorTopic) -> bool:

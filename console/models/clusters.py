@@ -11,8 +11,7 @@ from django.urls import reverse
 from console.models.fields import EncryptedJSONField
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 
-# ----------------------------------------------------------------------------------------------------
-# The tree above links: organization > environment > cluster, and the topics last listed on a cluster.
+# --- organizations, environments, clusters and their topics -----------------------------------------------------------
 
 
 class Organization(models.Model):
@@ -116,8 +115,9 @@ class SourceTopic(models.Model):
         return self.name
 
 
-# ----------------------------------------------------------------------------------------------------
-# The pool of copy workers: a row per number, with its newest Spark job.
+# --- the pool of copy workers -----------------------------------------------------------------------------------------
+#
+# A row per number, with its newest Spark job.
 
 
 class CopyWorker(models.Model):

@@ -18,8 +18,9 @@ from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
-# ----------------------------------------------------------------------------------------------------
-# A cluster link with its configs and filters. The row lives at the destination cluster, as in Confluent's REST.
+# --- links ------------------------------------------------------------------------------------------------------------
+#
+# A row lives at the destination cluster, as in Confluent's REST.
 
 
 class LinkMode(models.TextChoices):
@@ -63,7 +64,7 @@ class ClusterLink(models.Model):
     state_since = models.DateTimeField()
     error_code = models.CharField(max_length=60, blank=True, default="")  # explains the state, does not steer
     error_message = models.TextField(blank=True, default="")
-    revision = models.PositiveBigIntegerField(default=1)  # of everything a copy worker must know; grows with each change
+    revision = models.PositiveBigIntegerField(default=1)  # of all settings of copy workers; grows with each change
     sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
     probed_at = models.DateTimeField(null=True)  # last successful probe of the source; null: gap filler not chosen yet
     looked_at = models.DateTimeField(null=True)  # last probe, successful or not
@@ -143,8 +144,9 @@ def show_change(*link_ids: int) -> None:
     ClusterLink.objects.filter(pk__in=link_ids).update(sequence=F("sequence") + 1)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring tasks of a link as of their last run, and the source topics that auto-create could not mirror.
+# --- recurring tasks --------------------------------------------------------------------------------------------------
+#
+# As of their last run; and the source topics that auto-create could not mirror.
 
 
 class LinkTask(models.Model):
@@ -178,7 +180,7 @@ class LinkTask(models.Model):
 
 
 class AutoCreateFailure(models.Model):
-    """Why the last attempt to create a mirror topic automatically failed. Deleted with the cause."""
+    """The reason why the last automatic creation of a mirror topic failed. Deleted with the cause."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="auto_create_failures")
     source_topic = models.CharField(max_length=249)
@@ -195,8 +197,9 @@ class AutoCreateFailure(models.Model):
         return f"{self.source_topic}: {self.code}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# The ledger of ACL sync: the ACLs of the source that a link has created on the destination, and why it skipped others.
+# --- the ledger of ACL sync -------------------------------------------------------------------------------------------
+#
+# The ACLs of the source that a link has created on the destination, and why it skipped others.
 
 
 class SyncedAclQuerySet(models.QuerySet["SyncedAcl"]):
@@ -243,8 +246,9 @@ class SyncedAcl(models.Model):
         return f"{self.permission} {self.operation} {self.resource_type} {self.resource_name} {self.principal}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Topic namespaces of a cluster: a prefix, whether it is reserved, and the link it is reserved for.
+# --- namespaces -------------------------------------------------------------------------------------------------------
+#
+# A prefix of topic names on a cluster, whether it is reserved, and the link it is reserved for.
 
 
 class Namespace(models.Model):
@@ -277,8 +281,9 @@ class Namespace(models.Model):
         return self.guarded is not False or (not self.reserved and self.guard_problem != "")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover drills: scratch copies of mirrors are failed over, checked and deleted.
+# --- failover drills --------------------------------------------------------------------------------------------------
+#
+# Scratch copies of mirrors are failed over, checked and deleted.
 
 
 class Drill(models.Model):
@@ -318,8 +323,7 @@ class Drill(models.Model):
         return f"{self.link_id} {self.status}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Operations on several mirror topics of a link, with a result per topic.
+# --- operations on several mirror topics ------------------------------------------------------------------------------
 
 
 class BulkOperation(models.Model):
@@ -342,7 +346,7 @@ class BulkOperation(models.Model):
     client_address = models.CharField(max_length=64, blank=True, default="")
     retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="retries")
     canceled_by = models.CharField(max_length=150, blank=True, default="")  # "" if it was not canceled
-    finished_at = models.DateTimeField(null=True)  # no topic is waiting any more
+    finished_at = models.DateTimeField(null=True)  # since then no topic is waiting
 
     class Meta:
         ordering = ["-id"]
@@ -366,8 +370,8 @@ class BulkOperationTopic(models.Model):
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="topics")
     name = models.CharField(max_length=249)
-    # The mirror that the confirmation showed, and its state then (``operations.seen_state``). A mirror that was added anew
-    # under its name is another one.
+    # The mirror that the confirmation showed, and its state then (``mirrors.operations.seen_state``). The operation does not
+    # apply to another mirror that was added under its name since.
     mirror_key = models.BigIntegerField(null=True)
     seen = models.CharField(max_length=80, blank=True, default="")
     status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)
@@ -383,8 +387,9 @@ class BulkOperationTopic(models.Model):
         return f"{self.name} {self.status}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# A cluster link that is being created step by step, and not stored yet.
+# --- drafts -----------------------------------------------------------------------------------------------------------
+#
+# A link that is being created step by step.
 
 
 class LinkDraft(models.Model):

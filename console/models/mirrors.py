@@ -53,7 +53,7 @@ class MirrorTopicQuerySet(models.QuerySet["MirrorTopic"]):
 class MirrorTopic(models.Model):
     """A read-only, offset-preserving copy of a source topic, until it is stopped.
 
-    ``state`` controls the mirror and changes only by compare-and-swap (``actions.transitions``); ``error_*`` only explain it.
+    ``state`` controls the mirror and changes only by compare-and-swap (``mirrors.transitions``); ``error_*`` only explain it.
     """
 
     link = models.ForeignKey(ClusterLink, on_delete=models.PROTECT, related_name="mirrors")

@@ -1,4 +1,4 @@
-"""What is kept about mirrors: failover reports, restores, lineage, and samples for charts."""
+"""The history of mirrors: failover reports, restores, lineage, and samples for charts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from console.models.mirrors import MirrorTopic
 from linkengine.domain.mirrorjobs import CommonPart, RefusedStep, RestorePoint
 from linkengine.domain.states import StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Failover reports: a row per promotion or failover. A report outlives its mirror and its link.
+# --- failover reports -------------------------------------------------------------------------------------------------
+#
+# A row per promotion or failover. A report outlives its mirror and its link.
 
 
 class StopReport(models.Model):
-    """What a promotion or failover left behind; written in the transaction that sets the mirror to STOPPED.
+    """The result of a promotion or failover; written in the transaction that sets the mirror to STOPPED.
 
     Unknown is null, never 0. The keys become null when their rows are deleted; the names stay, and permissions apply to them.
     """
@@ -83,8 +84,9 @@ class StopReport(models.Model):
         return [RefusedStep(**{name: row[name] for name in fields}) for row in self.refused if row["resolved_at"] is None]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Runs of truncate-and-restore: where a topic diverged from its new source, and the file with the exported records.
+# --- restores ---------------------------------------------------------------------------------------------------------
+#
+# Where a topic diverged from its new source, and the file with the exported records.
 
 
 class RestoreRun(models.Model):
@@ -100,7 +102,7 @@ class RestoreRun(models.Model):
     requested_at = models.DateTimeField()
     points: Any = models.JSONField(default=list, blank=True)
     agreed_at = models.DateTimeField(null=True)  # the points are known and final, since producers are kept out
-    parts: Any = models.JSONField(default=list, blank=True)  # evidence of the common part (``domain.restoring.CommonPart``)
+    parts: Any = models.JSONField(default=list, blank=True)  # evidence of the common part (``mirrorjobs.CommonPart``)
     in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself is taken over
     diverged_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic to be deleted
     source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic that is mirrored in its place
@@ -130,7 +132,7 @@ class RestoreRun(models.Model):
 
     @property
     def common_parts(self) -> tuple[CommonPart, ...]:
-        """What proves the common part; empty for a run whose points an earlier version agreed on."""
+        """Return what proves the common part; empty for a run whose points an earlier version agreed on."""
         return tuple(CommonPart.from_json(part) for part in self.parts)
 
     @property
@@ -140,7 +142,8 @@ class RestoreRun(models.Model):
         return tuple(RestorePoint(**{name: point[name] for name in names if name in point}) for point in self.points)
 
 
-# ----------------------------------------------------------------------------------------------------
+# --- lineage ----------------------------------------------------------------------------------------------------------
+#
 # Which records of a topic came from where. Rows belong to the topic, so they outlive mirror and link.
 
 
@@ -148,7 +151,7 @@ class LineageRange(models.Model):
     """Offsets ``[start, end)`` of a partition of a topic that were copied from a topic of another cluster over a link.
 
     While the range is open (``closed_at`` null), the mirror is still copied and ``end`` is the last stored value; the mirror's
-    own figures are newer (``queries.lineage``). Clusters and topics are stored by Kafka's names and ids, since the console's
+    own figures are newer (``mirrors.lineage``). Clusters and topics are stored by Kafka's names and ids, since the console's
     rows of them may be deleted before a query.
     """
 
@@ -181,10 +184,10 @@ class LineageRange(models.Model):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end}) from {self.origin_cluster_id}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Samples of links and mirrors every 30 s, for charts, and summaries of them for longer ranges.
+# --- samples ----------------------------------------------------------------------------------------------------------
 #
-# ``forget_old_rows`` summarizes the samples once an hour and deletes old rows; ``history.actions`` has the retention.
+# Of links and mirrors every 30 to 90 s, for charts, and summaries of them for longer ranges. The task ``forget_old_rows``
+# summarizes the samples once an hour and deletes old rows; ``history.queries`` has the retention.
 
 
 class Sample(models.Model):

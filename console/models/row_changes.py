@@ -11,10 +11,10 @@ from django.db.models import Model
 from console.errors import NotFoundError
 from console.models import Cluster, ClusterLink, MirrorTopic
 
-# ----------------------------------------------------------------------------------------------------
-# Updates many rows with different values by a prepared statement.
+# --- bulk update ------------------------------------------------------------------------------------------------------
 #
-# About a hundred times faster than ``bulk_update``, which builds a huge CASE expression.
+# A prepared statement updates many rows with different values. It is about a hundred times faster than Django's
+# ``bulk_update``, which builds a huge CASE expression.
 
 
 Row = tuple[Sequence[Any], Sequence[Any]]  # values of the fields, values of the keys
@@ -38,8 +38,9 @@ def _prepared(fields: Iterable[Any], values: Iterable[Any]) -> list[Any]:
     return [field.get_db_prep_save(value, connection) for field, value in zip(fields, values, strict=True)]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Locks and re-reads rows inside an action's transaction: they may have been deleted since the request looked them up.
+# --- row locks --------------------------------------------------------------------------------------------------------
+#
+# Rows are locked and read again inside an action's transaction: they may have been deleted since the request looked them up.
 
 
 def lock_link(link: ClusterLink) -> ClusterLink:

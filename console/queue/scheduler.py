@@ -20,12 +20,12 @@ from console.redis import health as redis_health
 from console.redis.client import redis_client
 from linkengine.domain.moments import AHEAD_MS
 
-# ----------------------------------------------------------------------------------------------------
-# Health of the beat tasks other than the reconcile pass, each with its own period; for /readyz and Prometheus.
+# --- health of the beat tasks -----------------------------------------------------------------------------------------
 #
-# Sending and success are recorded separately, as for reconcile passes (``console.redis.health``). Some tasks send a
-# task of their own for each cluster or link, and each of these is a part with a health of its own. Beat records since when it
-# sends a task: a task without any known success, as after a restart, is late only after several periods.
+# For /readyz and /metrics. ``console.redis.health`` has that of the reconcile pass; each of the other tasks has its own period.
+# Sending and success are recorded separately. Some tasks send a task for each cluster or link; each of these is a part of the
+# task and has a health of its own. Beat records since when it sends a task: a task without any known success, as after a
+# restart, is late only after several periods.
 
 
 EVERY_S: Mapping[str, float] = MappingProxyType(
@@ -85,8 +85,9 @@ def sent_for_ms() -> dict[str, int | None]:
     return {task: redis_health.age_ms(since) for task, since in zip(EVERY_S, found, strict=True)}
 
 
-# ----------------------------------------------------------------------------------------------------
-# The scheduler of Celery beat: continues after a clock was set back, and stops sending while no worker takes messages.
+# --- the scheduler ----------------------------------------------------------------------------------------------------
+#
+# It continues after a clock was set back, and stops sending while no worker takes messages.
 #
 # Celery's scheduler sends an entry when its last run is an interval ago. After a clock was set back by an hour that is an hour
 # later, even after a restart, since it stores the times in a file.

@@ -27,8 +27,7 @@ from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
 from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference, combine
 
-# ----------------------------------------------------------------------------------------------------
-# The ledger of verified ranges: records what verification runs compared, and raises the alarm where records differ.
+# --- the ledger of verified ranges ------------------------------------------------------------------------------------
 #
 # Each ``VerifiedRange`` row is a range of offsets of a mirror partition with its hash and number of differences; neighbours
 # that are equal on both sides are merged, so that there are as few rows as possible. Offsets without a row are still to be
@@ -90,7 +89,7 @@ def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None
 
 
 def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
-    """Remove the equal ranges of partitions: the source may have deleted keys since without the mirror noticing."""
+    """Remove the equal ranges of partitions: the source may have deleted keys since, and the mirror has no tombstones."""
     with transaction.atomic():
         MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
         mirror.verified_ranges.filter(partition__in=partitions, differences=0).delete()
@@ -185,7 +184,7 @@ def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
 def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, run: VerifyRun, now: datetime) -> None:
     """End the alarm if each differing offset was found equal or is no longer on the mirror.
 
-    A run that found any offset different does not get here.
+    Not called after a run that found a difference.
     """
     for partition, start in mirror.partitions.exclude(mirror_start=None).values_list("partition", "mirror_start"):
         mirror.verified_ranges.filter(partition=partition, differences__gt=0, end__lte=start).delete()
@@ -280,7 +279,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
 
 
 def _describe(first: dict[str, object] | None) -> str:
-    """Name the place of the first difference. Pages and REST show the contents, to users who may read records."""
+    """Return the place of the first difference in words. Users who may read records see the contents on pages and in REST."""
     if first is None:
         return ""
     place = f" First difference: partition {first['partition']}, offset {first['offset']}: "
@@ -289,8 +288,9 @@ def _describe(first: dict[str, object] | None) -> str:
     return f"{place}{'other' if first['kind'] == 'headers' else 'another'} {first['kind']}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# Schedules continuous verification: rows of VerifyWatch, a single comparison at a time in the whole installation.
+# --- the schedule of continuous verification --------------------------------------------------------------------------
+#
+# In rows of VerifyWatch. A single comparison runs at a time in the whole installation.
 
 
 REST = 4  # pause after a comparison, as a multiple of its duration: copying needs the machine more

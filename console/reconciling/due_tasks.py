@@ -19,8 +19,7 @@ from linkengine.domain.moments import is_due
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, LinkState, MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Schedules the recurring tasks of links and stores the results of their runs.
+# --- recurring tasks --------------------------------------------------------------------------------------------------
 
 
 MORE_AFTER = timedelta(milliseconds=500)  # pause before the next run if a run stopped at its limit
@@ -77,8 +76,7 @@ def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:
     return timedelta(milliseconds=int(link.config(spec.interval_config)))
 
 
-# ----------------------------------------------------------------------------------------------------
-# When a waiting promotion checks again, and what triggers an earlier check.
+# --- when a waiting promotion checks again ----------------------------------------------------------------------------
 #
 # A check sends requests to both clusters for the topic, its configs and its groups. With many mirrors waiting, checks must
 # become rare (exponential backoff). So that no promotion waits longer than necessary, the end of its obstacle triggers a check:
@@ -171,8 +169,9 @@ def _is_level(mirror: MirrorTopic, rows: Rows) -> bool:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# The tasks that are due for mirrors and links, by task name. Computed each second, so a lost message is sent again.
+# --- due tasks of mirrors and links -----------------------------------------------------------------------------------
+#
+# Computed each second, so a lost message is sent again.
 
 
 _ADVANCED_BY = {
@@ -184,8 +183,8 @@ _ADVANCED_BY = {
     MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
 }
 
-# Created or deleted by the hundred at times, without urgency: a failover must find a free thread and a short queue at the same
-# time. A failed task waits for its next attempt, so that the others get their turn.
+# Not urgent, and sometimes hundreds at once: a failover must find a free thread and a short queue nevertheless. A failed task
+# waits for its next attempt, so that the others are sent.
 _IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
 AT_A_TIME = 16  # of each kind per link; a worker has 64 threads
 

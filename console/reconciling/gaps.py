@@ -21,8 +21,7 @@ from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
 from linkengine.domain.states import GapReason
 
-# ----------------------------------------------------------------------------------------------------
-# The gap ledger: stores the runs of filled offsets that copy workers report, and raises the alarm for lost records.
+# --- the gap ledger ---------------------------------------------------------------------------------------------------
 #
 # A run keeps its start while it grows (``linkengine.copyjob.partition_counters``), and runs do not overlap, since each offset
 # is filled once. Therefore a report that arrives twice or late changes nothing. Several processes may store reports at the
@@ -177,8 +176,7 @@ def _between(first_ms: int | None, last_ms: int | None) -> str:
     return f", written {' and '.join(known)}" if known else ""
 
 
-# ----------------------------------------------------------------------------------------------------
-# Detects that a mirror may have missed the deletion of a key: it was behind for longer than its source keeps tombstones.
+# --- deletions that a mirror may have missed --------------------------------------------------------------------------
 #
 # Theory of operation. To delete a key in a compacted topic, a producer writes a tombstone. The source's log cleaner removes
 # the key's older records first, and the tombstone no sooner than ``delete.retention.ms`` after it was written. A mirror that
@@ -236,7 +234,7 @@ def cleaned(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: date
 
 
 def cleaned_unseen(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
-    """Return the same when two topics are connected again that were independent, so that their configs were not read."""
+    """Return ``cleaned`` for topics that are connected again: their configs were not read while they were independent."""
     sides, known = (mirror.source_configs, source_configs), _known_cleaned(mirror)
     times = [tombstones_would_be_kept_ms(configs) for configs in sides] + ([known.kept_ms] if known else [])
     return {"cleaned_until": now, "cleaned_kept_ms": min(times)}

@@ -36,8 +36,7 @@ from linkengine.domain.groups import (
 from linkengine.domain.names import parse_filters
 from linkengine.domain.states import MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer groups as rows: what a sync run is to do, what earlier runs did, and the outcome of a run.
+# --- consumer groups --------------------------------------------------------------------------------------------------
 
 
 RENEW_AFTER = timedelta(hours=1)  # Kafka forgets offsets of a group without members after offsets.retention.minutes
@@ -101,7 +100,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
 
 
 def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
-    """Return what a stop has to know of the synced groups; nothing if the link does not sync consumer offsets."""
+    """Return the synced offsets that a stop has to check; nothing if the link does not sync consumer offsets."""
     if not syncs_offsets(mirror.link):
         return ()
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
@@ -268,8 +267,7 @@ def _differs(old: GroupOffset, new: GroupOffset, *, written: bool) -> bool:
     return written or any(getattr(old, name) != getattr(new, name) for name in fields)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The ledger of synced ACLs: reads its rows as facts for a decision, and stores decisions as rows.
+# --- ACLs -------------------------------------------------------------------------------------------------------------
 
 
 KEY = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")

@@ -20,13 +20,12 @@ from linkengine.domain.moments import is_due
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorState, StopReason, can
 
-# ----------------------------------------------------------------------------------------------------
-# Turns the reports on a mirror's partitions into events of the mirror.
+# --- events of a mirror -----------------------------------------------------------------------------------------------
 #
 # A mirror's status is that of its worst partition. A source must be unreachable for ``SOURCE_LOST_AFTER`` before the state
 # changes, since a restarting broker is normal; a refusal counts at once. Some errors become permanent if they last for the
-# link's retry timeout. A copy worker that finds a fence is late and proves nothing, unless its assignment is newer than the
-# mirror's present state.
+# link's retry timeout. A report of a fence comes from a stale copy worker and is ignored, unless its assignment is newer than
+# the mirror's present state.
 
 
 FRESH = timedelta(seconds=10)  # older reports are of workers that are gone
@@ -93,10 +92,10 @@ def _is_as_read(mirror: MirrorTopic) -> bool:
 
 
 def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
-    """Fail a mirror that was stopped without this database knowing of it.
+    """Fail a mirror whose stop is not in this database, for example after a restore from a backup.
 
-    Late copy workers of a known stop, or of an earlier state, prove nothing, and a mirror that is stopping or being reversed
-    has a fence for that reason.
+    Reports of stale copy workers, of a known stop or of an earlier state, are ignored. A mirror that is stopping or being
+    reversed has a fence for that reason.
     """
     if mirror.state not in _COUNTED or verdict.since_ms < int(mirror.state_since.timestamp() * 1000):
         return False
@@ -173,8 +172,9 @@ def _event(verdict: Verdict, *, lasted: timedelta, retry_timeout: timedelta) -> 
     return None
 
 
-# ----------------------------------------------------------------------------------------------------
-# State and error of a link: from what its copy workers report or, if none copies, from a probe of the source.
+# --- state and error of a link ----------------------------------------------------------------------------------------
+#
+# From the reports of its copy workers or, if none copies, from a probe of the source.
 
 
 PROBE_EVERY = timedelta(seconds=5)

@@ -22,7 +22,7 @@ from linkengine.domain.workers import EACH_BYTES_PER_S, Place, Wanted, assign, m
 
 
 def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
-    """Return whether the mirror is to be copied now. A stopping mirror is only while its promotion waits for lag zero."""
+    """Return whether the mirror is to be copied now. A stopping mirror is, while its promotion waits for lag zero."""
     if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # the side that opens the connections does not exist
         return False
     if link.state == LinkState.PAUSED or mirror.deletion_requested_at is not None or not mirror.num_partitions:

@@ -18,8 +18,7 @@ from console.reconciling.transition_errors import Failures
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
-# ----------------------------------------------------------------------------------------------------
-# Computes how long a mirror partition was incomplete, and whether it copied records that late. Reads rows and reports only.
+# --- incomplete partitions and late records ---------------------------------------------------------------------------
 #
 # A partition is incomplete while it lacks offsets that its source's log cleaner may clean. Lateness with copied records is
 # stored in the row (``late_since``, ``late_until``): the configs that the source had during that time may be read only later,
@@ -94,8 +93,7 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
     return report.mirror_end > row.mirror_end
 
 
-# ----------------------------------------------------------------------------------------------------
-# Stores reports of copy workers in MirrorPartition rows: what must be durable immediately, everything else as samples.
+# --- what is stored, and when -----------------------------------------------------------------------------------------
 #
 # * Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, owner (hold), a mirror that
 #   became shorter, leader epoch, the first report, the last report of a hold, ``behind``.
@@ -116,7 +114,7 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
-LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``lateness.LEAST``
+LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``LEAST``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")

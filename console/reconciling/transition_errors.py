@@ -23,8 +23,9 @@ from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
 from linkengine.domain.states import MirrorState, StopReason
 from linkengine.domain.workers import CoordinationUnavailableError
 
-# ----------------------------------------------------------------------------------------------------
-# Current errors of mirrors: rows of StateTransitionError, which are removed with their cause.
+# --- current errors ---------------------------------------------------------------------------------------------------
+#
+# Rows of StateTransitionError, which are removed with their cause.
 
 
 def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool:
@@ -53,7 +54,7 @@ def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
 
 
 def clear_many(*, mirrors: Sequence[MirrorTopic]) -> None:
-    """Do what ``clear`` does for many mirrors."""
+    """Apply ``clear`` to many mirrors."""
     StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=KEPT).delete()
 
 
@@ -68,11 +69,10 @@ def since(*, mirror: MirrorTopic, code: str) -> datetime | None:
     return StateTransitionError.objects.filter(mirror=mirror, code=code).values_list("since", flat=True).first()
 
 
-# ----------------------------------------------------------------------------------------------------
-# Isolates failures within the reconcile pass of a link: of single mirrors, and of the steps of the pass.
+# --- isolation of failures --------------------------------------------------------------------------------------------
 #
-# Only unexpected exceptions get here, so each is logged with its traceback, and the pass reports all of them at its end. Errors
-# that concern all mirrors, such as an unavailable database or Redis, are not caught for a single mirror.
+# Only unexpected exceptions are isolated, so each is logged with its traceback, and the pass reports all of them at its end.
+# Errors that concern all mirrors, such as an unavailable database or Redis, are not caught for a single mirror.
 
 
 IN_FULL = 3  # tracebacks of mirrors per pass; a bug may fail for a thousand mirrors, each second
@@ -103,7 +103,7 @@ class Failures:
 
     @contextmanager
     def of_mirror(self, mirror_id: int) -> Iterator[None]:
-        """Do work for a mirror inside the block. An exception is stored for this mirror, unless it concerns all mirrors."""
+        """Run the block for a mirror. An exception is stored for this mirror, unless it concerns all mirrors."""
         try:
             yield
         except Exception as error:
@@ -113,7 +113,7 @@ class Failures:
 
     @contextmanager
     def of_step(self, name: str) -> Iterator[None]:
-        """Run a step of the pass inside the block. An exception is stored, and the next steps run."""
+        """Run the block as a step of the pass. An exception is stored, and the next steps run."""
         try:
             yield
         except CoordinationUnavailableError:
@@ -154,8 +154,7 @@ def _is_global(error: BaseException) -> bool:
     return isinstance(error, _GLOBAL)
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a destination refused after a mirror was stopped: stored in the newest failover report, shown on the mirror.
+# --- what a destination refused after a stop --------------------------------------------------------------------------
 #
 # The report keeps each refused step; a step that a retry resolves gets the time. The mirror shows CONFIGS_REFUSED as long as a
 # step is unresolved.
@@ -173,7 +172,7 @@ def note_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: d
 
 
 def note_refusals_of_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
-    """Do what ``note`` does for many mirrors; a single statement if nothing is refused."""
+    """Apply ``note_refusals`` to many mirrors; a single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
     StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
     for mirror, steps in refused.items():
@@ -239,8 +238,9 @@ def _message(refused: Sequence[RefusedStep]) -> str:
     return " ".join(sentences)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Topic configs of mirrors: which topics still follow their source, and notes of local edits that were reverted.
+# --- topic configs ----------------------------------------------------------------------------------------------------
+#
+# Which topics still follow their source, and notes of local edits that were reverted.
 
 
 REVERTS_KEPT = 20  # per mirror

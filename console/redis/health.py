@@ -1,4 +1,4 @@
-"""What processes report through Redis: reconciler, Celery workers, Spark Connect, clocks; for /readyz and /metrics."""
+"""Health reports of processes in Redis: Celery workers, reconciler, Spark Connect, clocks; for /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, cast
 from console.redis.client import redis_client
 from linkengine.domain.moments import AHEAD_MS
 
-# ----------------------------------------------------------------------------------------------------
-# The heartbeat of the Celery workers, and the age of any heartbeat.
+# --- Celery workers ---------------------------------------------------------------------------------------------------
+#
+# Their heartbeat, and the age of any heartbeat.
 
 
 _WORKER_SEEN, _KEPT_S = "console:worker-seen", 3600
@@ -37,11 +38,11 @@ def age_ms(seen: str | None) -> int | None:
     return None if passed_ms < -AHEAD_MS else max(0, passed_ms)  # in the future: a clock was set back
 
 
-# ----------------------------------------------------------------------------------------------------
-# Health of the reconciler, per step and per link, reported by the worker through Redis; for /readyz and /metrics.
+# --- the reconciler ---------------------------------------------------------------------------------------------------
 #
-# A worker may be alive although each of its passes fails, so calls and successes are recorded separately. Unknown counts as
-# late. Nothing here needs to survive; all keys but the counters expire.
+# A worker may be alive although each of its passes fails. So each step of a pass, and the mirrors of each link, have a state of
+# their own, reported by the worker, and successes are recorded apart from failures. Unknown counts as late. All keys but the
+# counters expire.
 
 
 # of a reconcile pass, once a second; "links" sends the tasks of the links
@@ -142,8 +143,9 @@ def _round(done: str | None, error: str | None, failures: str | None) -> StepHea
     return StepHealth(success_age_ms=age_ms(done), error=error or "", failures=int(failures or 0))
 
 
-# ----------------------------------------------------------------------------------------------------
-# The last known state of the Spark Connect server, written by workers (task ``probe_spark``), read by /readyz and the pool.
+# --- Spark Connect ----------------------------------------------------------------------------------------------------
+#
+# The last known state of the server, written by workers (task ``probe_spark``), read by /readyz and the pool.
 #
 # The web process never connects to Spark. The record has no address and no error text, because /readyz needs no sign-in; the
 # worker's log has the full message.
@@ -207,8 +209,9 @@ def _recent(record: dict[str, Any], now_ms: int) -> list[tuple[int, int]]:
     return [(at_ms, slots) for at_ms, slots in record.get("recent", ()) if 0 <= now_ms - at_ms <= LOWER_MS]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Clock skew: how far the clocks of the installation's machines differ from Redis's clock, for /readyz.
+# --- clock skew -------------------------------------------------------------------------------------------------------
+#
+# How far the clocks of the installation's machines differ from Redis's clock, for /readyz.
 #
 # Reports, leases and tasks tolerate differences below ``AHEAD_MS``. Beyond that a live worker seems silent, and recent values
 # count as unknown, so the machine with the wrong clock has to be named.

@@ -35,7 +35,7 @@ return 0
 
 
 class Outage:
-    """The outage of Redis, as far as this process knows."""
+    """The outage of Redis as this process last observed it."""
 
     until_s = 0.0  # monotonic
 

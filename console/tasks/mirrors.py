@@ -48,7 +48,7 @@ def delete_mirror(*, mirror_id: int, **_: Any) -> None:
 
 @shared_task(name="advance_stop")
 def advance_stop(*, mirror_id: int, **_: Any) -> None:
-    """Take a stopping mirror as far as possible. A failover does not wait for the promotion that it replaces."""
+    """Advance a stopping mirror as far as possible. A failover does not wait for the promotion that it replaces."""
     mirror = plans.load(mirror_id)
     if mirror is None or not stopping.is_stopping(mirror):
         return
@@ -98,7 +98,7 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
 
 @shared_task(name="advance_restore")
 def advance_restore(*, mirror_id: int, **_: Any) -> None:
-    """Take a restore as far as possible."""
+    """Advance a restore as far as possible."""
     with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:

@@ -19,11 +19,11 @@ from console.redis import locks, replies
 from console.workflows import pool
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
-# ----------------------------------------------------------------------------------------------------
-# Runs copy workers, and limits how many threads of a Celery worker they and verification runs may occupy, each for hours.
+# --- copy workers -----------------------------------------------------------------------------------------------------
 #
-# Some threads stay free for all other tasks, since a failover must not wait. If no thread is left for long work, the message is
-# acknowledged and nothing is done: it is sent again later, perhaps to another worker, as if it had been lost.
+# A copy worker or a verification run occupies a thread for hours. Some threads stay free for all other tasks, since a failover
+# must not wait. If no thread is left for long work, the message is acknowledged and nothing is done: it is sent again later,
+# perhaps to another worker, as if it had been lost.
 
 
 MOST_KEPT = 16  # for all other tasks
@@ -75,8 +75,9 @@ def run_copy_worker(*, number: int, **_: Any) -> None:
             pool.run_worker(number)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Tasks with a caller that waits: sends their result, or the engine's error, under the name that the caller gave.
+# --- tasks with a caller that waits -----------------------------------------------------------------------------------
+#
+# Their result, or the engine's error, is sent under the name that the caller gave.
 
 
 _log = structlog.get_logger(__name__)

@@ -28,8 +28,7 @@ from linkengine.domain.plans import VerifyReport
 from linkengine.domain.record_views import GapEntry, Judgement, Presence, judge
 from linkengine.domain.states import GapReason, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Starts verification runs, stores their results, and deletes verified ranges when a topic was created anew.
+# --- verification runs ------------------------------------------------------------------------------------------------
 
 
 Status = VerifyRun.Status
@@ -116,8 +115,7 @@ def end_alarm(*, mirror: MirrorTopic, ended: Sequence[VerifiedRange], now: datet
     mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
 
 
-# ----------------------------------------------------------------------------------------------------
-# The migration gate of a mirror: runs its checklist, overrides it with a reason, and checks it before a promotion.
+# --- the migration gate -----------------------------------------------------------------------------------------------
 
 
 GateStatus = GateRun.Status
@@ -185,8 +183,9 @@ def check_gate(*, mirror: MirrorTopic, now: datetime) -> None:
         raise ConflictError(reason, code="GATE_CLOSED")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Reads the record at an offset of a mirror and of its source. Each read is in the audit log, without contents.
+# --- single records ---------------------------------------------------------------------------------------------------
+#
+# Each read is in the audit log, without contents.
 
 
 MAX_OFFSET = (1 << 63) - 1

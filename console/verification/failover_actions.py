@@ -38,8 +38,9 @@ from linkengine.domain.linkrules import LATEST, start_problem
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Starts and cancels failover drills on scratch copies of mirrors, stores progress and report. The mirrors are not touched.
+# --- failover drills --------------------------------------------------------------------------------------------------
+#
+# Drills use scratch copies of mirrors. The mirrors are not touched.
 
 
 Status = Drill.Status
@@ -229,8 +230,9 @@ def _scratch(mirror: MirrorTopic, drill: Drill, *, now: datetime) -> MirrorTopic
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Writes failover reports (stop reports): the cost of a stop, from the progress of its partitions at the time of the stop.
+# --- failover reports -------------------------------------------------------------------------------------------------
+#
+# The cost of a stop, from the progress of the partitions at the time of the stop.
 
 
 # A partition without any observation.
@@ -299,7 +301,7 @@ class _Known:
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
-    """Return what reports are computed from. The last request counts, so a failover that overrules a waiting promotion does."""
+    """Return what reports are computed from. The last request counts, for example a failover that replaced a promotion."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from linkengine.domain.health import Verdict
 
 GROUPS_SHOWN = 100
-# What only people know: no answer is required, and the report has the answers.
+# Facts that the product cannot check. No confirmation is required, and the report shows which were confirmed.
 CHECKLIST: Mapping[str, str] = MappingProxyType(
     {
         "producers": "Producers of these topics are stopped, or cannot reach the source cluster.",
@@ -124,5 +124,5 @@ def group_rows(at_risk: Mapping[int, Iterable[GroupAtRisk]], names: Mapping[int,
 
 
 def check_items(confirmed: Collection[str]) -> list[CheckItem]:
-    """Return the checklist with the answers of the user."""
+    """Return the checklist with the confirmations of the user."""
     return [CheckItem(key=key, text=text, confirmed=key in confirmed) for key, text in CHECKLIST.items()]

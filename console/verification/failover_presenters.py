@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from console.verification.queries import Clamped, StopTotals
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of failover reports (of promotions and failovers). Unknown is stated as such, never as 0.
+# --- failover reports -------------------------------------------------------------------------------------------------
 
 
 RECENT = timedelta(seconds=15)  # between the last measurement of the source and the request
@@ -301,8 +300,7 @@ def _held_back(report: StopReport) -> int:
     return sum(max(0, row["source_end"] - max(row["stable_end"], row["mirrored_end"])) for row in known)
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of failover drills for the Drills tab of a link.
+# --- failover drills --------------------------------------------------------------------------------------------------
 
 
 NAMED = 3  # partitions of a group that are listed

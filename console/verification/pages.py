@@ -1,4 +1,4 @@
-"""Pages of failover drills, migration gates, single records and failover reports."""
+"""Pages of failover drills, the migration gate, single records and failover reports."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ from console.web.request_handling import Crumb, actor_of, done, go, page, proble
 from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import MirrorEvent
 
-# ----------------------------------------------------------------------------------------------------
-# The Drills tab of a link: starts and cancels failover drills and shows their reports. Also the failover readiness.
+# --- failover drills and failover readiness of a link -----------------------------------------------------------------
 
 
 PER_PAGE = 10  # reports are long, and the page is polled every second
@@ -105,8 +104,7 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
     return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The migration gate of a mirror: run the checks, or override the gate with a reason.
+# --- the migration gate -----------------------------------------------------------------------------------------------
 
 
 @page("links")
@@ -142,8 +140,7 @@ def _do(request: HttpRequest, mirror: MirrorTopic, action: Callable[[], object])
     return done(request, f"{mirror.get_absolute_url()}#gate")
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Records page of a mirror topic: the record at an offset on both sides.
+# --- single records: the Records page of a mirror topic ---------------------------------------------------------------
 
 
 _MOST_DIGITS = 19  # of an offset, which is an int64
@@ -207,10 +204,10 @@ def _time_ms(text: str) -> int:
         raise InvalidInputError(message, field="time") from None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover reports: the tab of a link, all reports (also of deleted links), and one report as page, JSON and PDF.
+# --- failover reports -------------------------------------------------------------------------------------------------
 #
-# One report is that of a topic, or that of all topics of an operation.
+# The tab of a link, all reports (also of deleted links), and a single report as page, JSON and PDF. A report is that of a
+# topic, or that of all topics of an operation.
 
 
 PDF_ROWS = 500  # topics in a PDF, which is made within the request; the JSON has all

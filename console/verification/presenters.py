@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from linkengine.domain.ranges import OffsetRange
 
 
-# ----------------------------------------------------------------------------------------------------
-# View models of a verification run and of the verified ranges of a mirror.
+# --- verification runs and verified ranges ----------------------------------------------------------------------------
 
 
 SHOWN_DIFFERENCES = 20
@@ -185,8 +184,7 @@ def _coverage_row(part: PartitionCoverage, *, now: datetime) -> CoverageRow:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of the migration gate on the page of a mirror.
+# --- the migration gate -----------------------------------------------------------------------------------------------
 
 
 GATE_LOOKS: Mapping[str, Badge] = MappingProxyType(

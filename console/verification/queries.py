@@ -1,4 +1,4 @@
-"""Verification runs, verified ranges and failover reports."""
+"""Queries for verification runs, verified ranges and failover reports, and what a failover would cost now."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Verification runs, and the verified ranges of a mirror.
+# --- verification runs and verified ranges ----------------------------------------------------------------------------
 
 
 WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # states in which new records are verified continuously
@@ -61,7 +60,7 @@ def get_run(*, run_id: int, by: Actor) -> VerifyRun:
 
 
 def request_of(run: VerifyRun) -> str:
-    """Return the id of the request that asked for a run, from its audit event; "" if there was no request. One query."""
+    """Return the id of the HTTP request that started a run, from its audit event; "" if there was no request. One query."""
     events = AuditEvent.objects.filter(at=run.requested_at, action="VerifyMirrorTopic", detail__run=run.pk)
     return events.values_list("request_id", flat=True).first() or ""
 
@@ -115,7 +114,7 @@ def missing_beginnings(
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
-    """Return the same, by the log start offsets of the last reports; empty if the mirror is no longer copied."""
+    """Return ``missing_beginnings`` by the log start offsets of the last reports; empty if the mirror is no longer copied."""
     if mirror.state not in GATED:
         return {}
     rows = [row for row in mirror.partitions.all() if row.source_start is not None and row.mirror_start is not None]
@@ -178,10 +177,10 @@ def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> Partitio
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover reports of a mirror, a link or an operation, with the consumer offsets that were clamped.
+# --- failover reports -------------------------------------------------------------------------------------------------
 #
-# Reports outlive their mirrors and links, so lists and permissions use the names that a report has.
+# Reports outlive their mirrors and links, so lists and permissions use the names that a report has. The clamped consumer
+# offsets are read with them.
 
 
 CLAMPED_SHOWN = 100  # rows per report; the list of the mirror has all
@@ -300,8 +299,9 @@ def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None])
     return add_up(known) if known and len(known) == len(values) else None
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a failover of the mirror topics of a link would cost now, from the newest reports. The clusters are not contacted.
+# --- cost of a failover now -------------------------------------------------------------------------------------------
+#
+# From the newest reports of copy workers. The clusters are not contacted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

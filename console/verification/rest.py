@@ -24,8 +24,7 @@ from linkengine.domain.failover import BATCH, CLAMPED_LISTED
 from linkengine.domain.gates import GateCheckName, GateCheckState
 from linkengine.domain.linkrules import LATEST
 
-# ----------------------------------------------------------------------------------------------------
-# Failover drills of a link: list, get, start, cancel.
+# --- failover drills --------------------------------------------------------------------------------------------------
 
 
 class StartDrillRequest(serializers.Serializer[Any]):
@@ -185,8 +184,7 @@ def _link(request: Request, cluster_id: str, link_name: str) -> ClusterLink:
     return link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
 
 
-# ----------------------------------------------------------------------------------------------------
-# The migration gate of a mirror topic: list runs, start a run, override the gate.
+# --- migration gates --------------------------------------------------------------------------------------------------
 
 
 class GateCheckData(serializers.Serializer[Any]):
@@ -259,8 +257,9 @@ class GateOverrideView(MirrorPartView):
         return Response(GateRunData(run).data, status=201)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover reports of a mirror and of a link: records not copied, RPO and RTO of promotions and failovers.
+# --- failover reports -------------------------------------------------------------------------------------------------
+#
+# Records not copied, RPO and RTO of promotions and failovers.
 
 
 class PartitionAtStop(serializers.Serializer[Any]):

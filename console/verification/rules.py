@@ -17,7 +17,7 @@ _NEW_LIVES = (MirrorEvent.MIRROR_READY, MirrorEvent.MIRROR_READY_PAUSED, RE_PARE
 
 
 class GateDoubt(StrEnum):
-    """Why a run that opened the gate no longer does."""
+    """The reason why a run that opened the gate no longer opens it."""
 
     OUTLIVED = "OUTLIVED"  # since then the topic was made a mirror again, or moved to another source
     REFUTED = "REFUTED"  # a problem was found later; copying and verification continue after a green run

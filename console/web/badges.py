@@ -10,8 +10,7 @@ from types import MappingProxyType
 from console.web.numbers import UNKNOWN
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# The display of a code (state, result, reason): label, icon, colour family and texts. theme.css defines the colours.
+# --- colour families and badges ---------------------------------------------------------------------------------------
 
 
 class Family(StrEnum):
@@ -37,8 +36,7 @@ class Badge:
     next_step: str = ""
 
 
-# ----------------------------------------------------------------------------------------------------
-# The display of gap reasons, verification results, audit results and partition phases.
+# --- gap reasons, results and phases ----------------------------------------------------------------------------------
 
 
 GAP_LOOKS: Mapping[GapReason, Badge] = MappingProxyType(
@@ -168,8 +166,9 @@ PHASE_LABELS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# ----------------------------------------------------------------------------------------------------
-# The display of states: label, icon, colour family, meaning and next step of each mirror, link and cluster state.
+# --- states -----------------------------------------------------------------------------------------------------------
+#
+# Label, icon, colour family, meaning and next step of each mirror, link and cluster state.
 #
 # This table is the only source of state texts for badges, the help page and the tests. The wording follows Confluent's
 # documentation of cluster linking; the codes are those of the REST API.

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from console.models import StateTransitionError
 
 
-# ----------------------------------------------------------------------------------------------------
-# The meaning and the fix of each error code, shown with the code on pages and in docs/operations/troubleshoot.
+# --- meaning and fix of each code -------------------------------------------------------------------------------------
 
 
 _E = ErrorCode
@@ -418,8 +417,7 @@ def help_for(code: str) -> ErrorHelp:
     return ERROR_HELP.get(code) or ErrorHelp(code=code, meaning="", fix="Read the message. It is retried automatically.")
 
 
-# ----------------------------------------------------------------------------------------------------
-# View model of an error: code, message, meaning, fix and times.
+# --- an error on a page -----------------------------------------------------------------------------------------------
 
 
 # Connection errors, which an edit of the link may fix.

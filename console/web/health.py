@@ -200,7 +200,7 @@ def mirror_health_view(verdict: Verdict, link: ClusterLink, *, task_error: str =
 
 
 def _cause(verdict: Verdict, link: ClusterLink) -> str:
-    """Return the cause that the link knows; "" if it knows none."""
+    """Return the cause from the error stored with the link; "" if there is none."""
     if verdict.reason in {Reason.NO_COPY_WORKER, Reason.ENGINE_ERROR}:
         return link.engine_error
     return link.error_message if verdict.reason in {Reason.LINK_FAILED, Reason.SOURCE_UNAVAILABLE} else ""

@@ -11,8 +11,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-# ----------------------------------------------------------------------------------------------------
-# Pagination of lists, and the times of a request between which a list or a chart is.
+# --- pages and time spans ---------------------------------------------------------------------------------------------
 
 
 PAGE_SIZE = 50
@@ -109,8 +108,9 @@ def range_fields(start: datetime | None, end: datetime | None) -> dict[str, str]
     return {**values, "range_zone": timezone.get_current_timezone_name()}
 
 
-# ----------------------------------------------------------------------------------------------------
-# The columns of the table of mirror topics. The sort order is part of the URL and applied by the query.
+# --- columns of the table of mirror topics ----------------------------------------------------------------------------
+#
+# The sort order is part of the URL and applied by the query.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

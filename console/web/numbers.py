@@ -1,4 +1,4 @@
-"""Format numbers, sizes, rates, durations and times. None (unknown) becomes a dash, never 0."""
+"""Formats numbers, sizes, rates, durations and times. None (unknown) becomes a dash, never 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV exports, and the help page with the meaning of states and error codes."""
+"""CSV exports, the first steps of an installation, and the help page with the meaning of states and error codes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ from console.web.health import HEALTH_LOOKS
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 
-# ----------------------------------------------------------------------------------------------------
-# CSV exports of mirror topics, consumer groups, gaps, samples and audit events, with the filters of the pages.
+# --- CSV exports ------------------------------------------------------------------------------------------------------
 #
-# Values are machine-readable: times in UTC as ISO 8601, lags as numbers, unknown as an empty cell. A text that a spreadsheet
-# would interpret as a formula gets a leading apostrophe.
+# They apply the filters of the pages. Values are machine-readable: times in UTC as ISO 8601, lags as numbers, unknown as an
+# empty cell. A text that a spreadsheet would interpret as a formula gets a leading apostrophe.
 
 
 MOST_ROWS = 100_000  # per file: the newest or first rows
@@ -174,8 +173,7 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-# ----------------------------------------------------------------------------------------------------
-# The help pages: first steps of a new installation; the meaning of states and error codes.
+# --- help -------------------------------------------------------------------------------------------------------------
 
 
 @page("")

@@ -22,8 +22,7 @@ from console.http.errors import PAGE_STATUS
 from console.web.errors import help_for
 from console.web.preferences import DENSITY, TIME_ZONE, zone_of
 
-# ----------------------------------------------------------------------------------------------------
-# The frame of all pages: signed-in user, navigation, breadcrumbs, tabs and theme.
+# --- the frame of all pages -------------------------------------------------------------------------------------------
 
 
 THEMES = ("light", "dark")
@@ -98,8 +97,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# The common request handling of pages: sign-in, errors of actions and queries, and htmx fragments.
+# --- requests, errors and fragments -----------------------------------------------------------------------------------
 
 
 View = Callable[..., HttpResponse]

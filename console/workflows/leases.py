@@ -24,8 +24,7 @@ from linkengine.coordination.lease import RedisLease
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.workers import FIRST_GENERATION, CoordinationUnavailableError, Grant
 
-# ----------------------------------------------------------------------------------------------------
-# Takes the leases of all partitions of mirrors, so that no copy worker writes while they are fenced or deleted.
+# --- leases for stops and deletions -----------------------------------------------------------------------------------
 #
 # The leases make a stop faster and cleaner, but they are not what makes it safe. The lease of a crashed or unreachable copy
 # worker cannot be taken before it expires, and Redis may be down. Then the stop continues without it: the fence has a higher
@@ -53,9 +52,8 @@ class Taken:
 def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
     """Hold a mirror's leases inside the block.
 
-    Order the copy workers to release them before; waits at most ``wait_s`` for that.
-
-    The leases are renewed until the block ends, since fencing many partitions may take longer than a lease lasts.
+    The caller has ordered the copy workers to release them; waits at most ``wait_s`` for that. The leases are renewed until the
+    block ends, since fencing many partitions may take longer than a lease lasts.
     """
     with taken_from_many([mirror], wait_s=wait_s) as got:
         yield got[mirror.pk]
@@ -79,7 +77,7 @@ def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterato
 
 
 def check_released(mirror: MirrorTopic, taken: Taken) -> None:
-    """Raise unless the last owner released every partition. Leases that only expired are left to expire again."""
+    """Raise unless the last owner released every partition. A lease that expired instead is left to expire again."""
     # the first generation: Redis has lost the leases, so the previous owner is unknown
     unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
     for grant in unclean:  # not to be released: the next owner must see that the previous one did not release it
@@ -139,8 +137,7 @@ def _release(lease: RedisLease, grants: Sequence[Grant]) -> None:
         _log.warning("leases.not_released", leases=len(grants), error=str(error))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Publishes the assignments of a link to the copy workers, according to its rows.
+# --- assignments ------------------------------------------------------------------------------------------------------
 
 
 PREFIX = "Copy engine unavailable: "

@@ -1,4 +1,4 @@
-"""Sets up and deletes mirror topics, and stores what a sync of topic configs and a failed step have found."""
+"""Sets up and deletes mirror topics, syncs their configs, and stores the outcome of each step."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def follow_source(mirror: MirrorTopic) -> MirrorSynced:
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:
     """Store the outcome of a sync of partitions and configs.
 
-    ``asked_at``: when it started, if tombstones that were copied late are to be judged by the configs that it read.
+    ``asked_at``: when it started, if the configs that it read decide about tombstones that were copied late.
     """
     grown = synced.partitions > mirror.num_partitions
     facts = {

@@ -33,16 +33,15 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Processes what copy workers report about a link's mirrors, mirror by mirror: ledgers, alarms, then the rows.
+# --- reports of copy workers ------------------------------------------------------------------------------------------
 #
-# The order matters within a mirror, because the alarms compare reports with the rows before these are updated. If a step fails
-# for a mirror, its later steps are skipped, and its kept reports and losses stay in Redis for the next pass.
+# Reports are processed mirror by mirror: ledgers, alarms, then the rows. The order matters within a mirror, because the alarms
+# compare reports with the rows before these are updated. If a step fails for a mirror, its later steps are skipped, and its
+# kept reports and losses stay in Redis for the next pass.
 #
-# Of the reports of copy workers, the last one of each lease is kept until it is processed, and once a minute one with gaps. Of
-# all other reports only the newest exists, read or not. Kept reports stay in Redis until a reconcile pass of their link has
-# processed them together with the current ones, so that a single writer counts them, and all are compared with the same topic
-# ids.
+# Redis keeps two kinds of reports until a pass of their link has processed them: the last report of each lease, and once a
+# minute a report with gaps. Every other report is replaced by the next, whether or not it was read. A pass processes kept and
+# current reports together, so that a single writer counts them and all are compared with the same topic ids.
 
 
 SAMPLES_MS = 10_000  # between two batches of samples of one link
@@ -213,13 +212,12 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decides when a reconcile pass of a link may be skipped: the link is at rest, and no worker has reported news.
+# --- passes that may be skipped ---------------------------------------------------------------------------------------
 #
-# A pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests a pass every
-# second. A pass that leaves nothing to do stores a mark in Redis. The mark describes what the result depends on, and expires
-# after some seconds, more the more processor time the passes of all links take. While the mark exists and is valid, the beat
-# sends no pass. It becomes invalid when
+# A pass is skipped while the link is at rest and no worker has reported news. A pass reads all rows of a link as models, so
+# its cost grows with the number of partitions. The beat requests a pass every second. A pass that leaves nothing to do stores
+# a mark in Redis. The mark describes what the result depends on, and expires after some seconds, more the more processor time
+# the passes of all links take. While the mark exists and is valid, the beat sends no pass. It becomes invalid when
 #
 # * a copy worker reports another phase, owner, error, set-back or loss (``news`` in ``linkengine.coordination.progress``),
 # * an action or a task changes what pages show (``ClusterLink.sequence``) or the link's settings (``revision``),
@@ -234,7 +232,7 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 BEAT_S = 1.0
 LONGEST_S = 60.0
 PACE, MOST_PACE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
-SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``lateness.LEAST``
+SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``reconciling.sampling.LEAST``
 BUSY = 0.05  # share of a core that the passes of all links may take, unless their interval is ``LONGEST_S`` already
 _COLUMNS = (
     "pk",

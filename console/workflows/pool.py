@@ -86,7 +86,7 @@ class Pool:
 
     @property
     def trouble(self) -> str:
-        """Why a worker of the pool does not run; "" where all of them run."""
+        """Return why a worker of the pool does not run; "" if all of them run."""
         missing = [row for number, row in sorted(self.rows.items()) if number < self.size and row.worker_id not in self.beats]
         return next((why for row in missing if (why := _why_not(row))), "")
 
@@ -297,7 +297,7 @@ def _drains(name: str, *, rows: dict[int, CopyWorker], living: Collection[str], 
 
 
 def _heartbeats_complete() -> bool:
-    """Return whether Redis has the heartbeats of all live workers. It has not right after it lost its data."""
+    """Return whether Redis has the heartbeats of all live workers. Right after a loss of its data it has not."""
     now_ms = int(time.time() * 1000)
     client: Any = redis_client()
     client.set(_SINCE, now_ms, nx=True)

@@ -84,9 +84,7 @@ def unless_preempted(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineErro
 def preempting(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
     """Wait until no task is making a stopping mirror's topic a mirror, and keep others from starting.
 
-    Yields the reloaded row.
-
-    Yields None if that takes too long; the reconciler tries again.
+    Yields the reloaded row, or None if that takes too long; the reconciler tries again.
     """
     if mirror.prior_state not in BECOMING:
         yield mirror

@@ -45,7 +45,7 @@ from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 
 def advance(mirror: MirrorTopic) -> None:
-    """Take a restore as far as possible."""
+    """Advance a restore as far as possible."""
     run = mirror.restores.filter(finished_at=None).first()
     if run is None:
         return

@@ -93,8 +93,8 @@ def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
 def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
     """Raise SIDES_DIVERGED unless the other topic has exactly this topic's records up to its fence.
 
-    It has not if it was failed over after its mirror had failed or in spite of different records, or if its cluster has lost
-    the end of the copy since: then only this topic has those records.
+    They differ if the other topic was failed over although its mirror had failed or differed, or if its cluster has lost the
+    end of the copy since. Then only this topic has those records.
     """
     if pairs.was_valid_copy(other) and mirrored_ends(other) == fenced_ends(other):
         _check_fences(mirror, other, fences)

@@ -81,7 +81,7 @@ class StopTakenOverError(Exception):
 
 
 def advance(mirror: MirrorTopic) -> None:
-    """Take a stopping mirror as far as possible."""
+    """Advance a stopping mirror as far as possible."""
     if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
         _stop_now(mirror)
     else:
@@ -95,7 +95,7 @@ def batch_name(link_id: int) -> str:
 
 def _promote(mirror: MirrorTopic) -> None:
     deadline, checks = time.monotonic() + DRAIN_S, mirror.retry_count
-    # Not behind its own fence: there the mirror is longer than its source, and the reason it is not open yet is shown already.
+    # Not after the fence: the mirror is longer than its source then, and the reason why it is not writable is shown already.
     while is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
@@ -301,7 +301,7 @@ def note_stopped(
 
 
 def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now: datetime) -> None:
-    """Do what ``note_stopped`` does for many mirrors, all still stopping when they were read, in few statements."""
+    """Apply ``note_stopped`` to many mirrors, all still stopping when they were read, in few statements."""
     mirrors, stopped = [mirror for mirror, _ in stops], {mirror.pk: found for mirror, found in stops}
     with transaction.atomic():
         moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_NO_TROUBLE)
@@ -315,7 +315,7 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
 
 
 def _clear_partitions(mirrors: Sequence[MirrorTopic]) -> None:
-    """Clear what copying the partitions last failed with: nothing is copied any more. One statement."""
+    """Clear the last errors of the partitions, which are no longer copied. One statement."""
     failed = MirrorPartition.objects.filter(mirror__in=mirrors).exclude(error_code="")
     failed.update(error_code="", error_message="")
 

@@ -27,8 +27,9 @@ from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring task ConsumerOffsetSync, and the check of a promotion that all consumer offsets are equal.
+# --- ConsumerOffsetSync -----------------------------------------------------------------------------------------------
+#
+# Also the check of a promotion that all consumer offsets are equal.
 
 
 _CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
@@ -103,8 +104,9 @@ def _group_summary(link: ClusterLink) -> str:
     return f"Groups synced: {followed}; skipped: {skipped}{later}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring task AclSync: creates the ACLs that the filters include, and deletes those that the source has deleted.
+# --- AclSync ----------------------------------------------------------------------------------------------------------
+#
+# Creates the ACLs that the filters include, and deletes those that the source has deleted.
 
 
 BATCH = 500  # changes per run
@@ -163,7 +165,11 @@ def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError,
 
 
 def _confirmed(facts: AclFacts, source: set[Acl], destination: set[Acl]) -> AclFacts:
-    """Return the facts with a second reading: what both show of the source or is in the ledger, and what either shows here."""
+    """Return the facts with a second reading.
+
+    An ACL of the source counts if both readings have it, or if either has it and it is in the ledger. An ACL of the destination
+    counts if either reading has it.
+    """
     first = set(facts.source)
     return replace(
         facts,
@@ -190,8 +196,9 @@ def _acl_summary(link: ClusterLink) -> str:
     return f"ACLs synced: {counts['made']}; not changed: {counts['others']}; conflicts: {counts['conflicts']}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recurring task TopicConfigsSync: applies partition counts and configs of source topics to their mirrors.
+# --- TopicConfigsSync -------------------------------------------------------------------------------------------------
+#
+# Applies partition counts and configs of source topics to their mirrors.
 
 
 SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)

@@ -44,10 +44,10 @@ from linkengine.domain.ranges import missing_words, not_reached
 from linkengine.domain.states import GapReason
 from linkengine.sparkclient import SparkUnavailableError
 
-# ----------------------------------------------------------------------------------------------------
-# Compares mirrors with their sources by the verify job, in Spark SQL and without code of the copy.
+# --- the verify job ---------------------------------------------------------------------------------------------------
 #
-# Either for a run that a user has requested, or continuously, a single range that is not verified yet at a time.
+# It compares in Spark SQL and uses no code of the copy. A comparison is either a run that a user has requested, or continuous:
+# a single range that is not verified yet at a time.
 
 
 TIMEOUT_S = 600.0  # of continuous verification, per range; other mirrors wait
@@ -124,8 +124,9 @@ def _compare_next(mirror: MirrorTopic) -> str:
     return ""
 
 
-# ----------------------------------------------------------------------------------------------------
-# Runs the migration gate: waits for its verification run, makes all other checks and stores the result.
+# --- the migration gate -----------------------------------------------------------------------------------------------
+#
+# Waits for its verification run, makes all other checks and stores the result.
 
 
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
