@@ -1,4 +1,4 @@
-"""ACLs as values, their filters, and the decisions of ACL sync. Pure functions over sets."""
+"""ACLs as values, filters for them, and the decisions of ACL sync. Pure functions over sets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.names import read_document
 
-# ----------------------------------------------------------------------------------------------------
-# ACLs as values, and filters for them: ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``.
-#
-# A field that is left out, or "any", matches everything. Pattern type "match" matches every ACL that applies to the named
-# resource.
+# --- values and filters --------------------------------------------------------------------------------------------------
+# The format of filters is ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``. A field that is left out, or
+# "any", matches everything. Pattern type "match" matches every ACL that applies to the named resource.
 
 
 UNKNOWN = "UNKNOWN"
@@ -145,10 +143,8 @@ def _wrong(message: str) -> LinkEngineError:
     return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)
 
 
-# ----------------------------------------------------------------------------------------------------
-# ACL sync: which ACLs are created, deleted or left alone, and which conflict. Pure decisions over sets.
-#
-# Kafka's ACLs have no owner, so a ledger records which ones a link created. Only those are deleted again, and only when the
+# --- sync ----------------------------------------------------------------------------------------------------------------
+# Kafka's ACLs have no owner, so a ledger records which ACLs a link created. Only those are deleted again, and only when the
 # source no longer has them. ACLs that existed before, that another link also syncs, and that protect mirror topics stay
 # untouched.
 

@@ -23,9 +23,7 @@ from linkengine.kafka.admin_offsets import count_partitions, newest_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import find_mirror, follow_partitions
 
-# ----------------------------------------------------------------------------------------------------
-# Set up a mirror topic: validate, create it read-only, seed its head.
-#
+# --- set-up --------------------------------------------------------------------------------------------------------------
 # The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that
 # running the job again after a crash completes it: DENY WRITE (and DENY READ if a head must be seeded) before the topic exists;
 # the topic with the mirror's configs; seeding; the mirror's final configs; removal of DENY READ.
@@ -267,8 +265,8 @@ def _exists(topic: str) -> LinkEngineError:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Delete a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
+# --- deletion ------------------------------------------------------------------------------------------------------------
+# Deletes a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
 
 
 def delete_mirror(

@@ -20,12 +20,10 @@ from linkengine.kafka.offsets import LATEST, epoch_ends, list_offsets
 from linkengine.kafka.protocol import TOPIC_GONE, BrokerError
 from linkengine.kafka.topicviews import Survey, TopicView
 
-# ----------------------------------------------------------------------------------------------------
-# Offsets of a topic as its newest leaders report them, for decisions on which records depend. Blocking.
-#
-# An admin client uses the metadata of whichever broker it asks. A broker that is cut off from the controllers names outdated
-# leaders, perhaps itself, whose log ends stand still while producers write to the new leaders. So all brokers are queried for
-# the leaders, and the highest leader epochs count.
+# --- offsets from the newest leaders -------------------------------------------------------------------------------------
+# For decisions on which records depend. An admin client uses the metadata of the broker it is connected to. A broker that is
+# cut off from the controllers names outdated leaders, perhaps itself, whose log ends stand still while producers write to the
+# new leaders. So all brokers are queried for the leaders, and the highest leader epochs count.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +112,8 @@ def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping
     return found
 
 
-# ----------------------------------------------------------------------------------------------------
-# Read offsets of many partitions in a single call, and advance log starts; functions over an AdminSession.
+# --- offsets in a single call, and log starts ----------------------------------------------------------------------------
+# Functions over an AdminSession.
 
 
 NO_SUCH_RECORD = -1  # by timestamp; librdkafka's OFFSET_INVALID, for a partition without a response, is far below

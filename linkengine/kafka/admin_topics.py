@@ -1,4 +1,4 @@
-"""Topics and their configs, in batches and as REST shows them; functions over an AdminSession."""
+"""Topics and their configs, in batches and as the REST API shows them. Functions over an AdminSession."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, translated
 
-# ----------------------------------------------------------------------------------------------------
-# Topics and their configs, in batches; functions over an AdminSession.
-#
+# --- in batches ----------------------------------------------------------------------------------------------------------
 # Configs are read in two ways: the *own* configs of a topic (set on the topic itself) and the *effective* ones (including the
 # cluster's defaults). A mirror takes over effective values, since its own cluster may have other defaults.
 
@@ -262,8 +260,7 @@ def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
         yield batch
 
 
-# ----------------------------------------------------------------------------------------------------
-# Topics and their configs as the REST API shows them; functions over an AdminSession. ``admin_topics`` changes topics.
+# --- as the REST API shows them ------------------------------------------------------------------------------------------
 
 
 def partitions(session: AdminSession, topic: str) -> list[PartitionView]:
