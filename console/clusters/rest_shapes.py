@@ -10,7 +10,7 @@ from console.api.kafka_answers import Collection, Flag, Number, Relationship, Re
 from console.api.schema import FlagField, NumberField, OffsetField, TextField
 
 # ----------------------------------------------------------------------------------------------------
-# Responses about partitions, configs, brokers, ACLs and consumer groups; ``browse_render`` creates them.
+# Responses about partitions, configs, brokers, ACLs and consumer groups; ``rest_render`` creates them.
 
 
 class PartitionData(Resource):

@@ -185,8 +185,8 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
     ``destination`` is the cluster to which the row belongs and ``source_cluster_id`` the other cluster, whatever the link's
     mode. If ``source_cluster_id`` is empty, it is read from the source. The second side of a pair gets the first side's id;
     ``cluster_link_id``, if given, must equal it. If the source is registered here and the configs have no security that works
-    with it, the registered cluster's credentials are used, provided that the actor may use them (``linkcredentials.choose``).
-    With ``validate_link`` the source is contacted, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
+    with it, the registered cluster's credentials are used, provided that the actor may use them (``checks.choose``).
+    With ``validate_link`` the source is contacted, which takes up to ``checks.CHECK_TIMEOUT_S``.
     """
     path = f"{audit.path_of(destination)}/link/{name}"
     check_creation(destination=destination, name=name, by=by)
@@ -359,7 +359,7 @@ def _check_concurrent(unsaved: link_checks.UnsavedLink, *, by: Actor, now: datet
 
 
 def _check_repeat(existing: ClusterLink, unsaved: link_checks.UnsavedLink, *, by: Actor, now: datetime) -> ClusterLink:
-    """Return the existing link if the request is a retry (``linkchecks.is_repeat``); otherwise raise BadRequestError."""
+    """Return the existing link if the request is a retry (``checks.is_repeat``); otherwise raise BadRequestError."""
     if link_checks.is_repeat(existing, unsaved, by=by, now=now):
         return existing
     raise _exists(existing.name)

@@ -77,7 +77,7 @@ def discard(*, draft: LinkDraft, by: Actor) -> None:
 def check_side(*, draft: LinkDraft, side: str, by: Actor, now: datetime) -> tuple[ConnectionCheck, ...]:
     """Test the connection to the link's own or to the other cluster through a worker, and store the checklist.
 
-    Takes up to ``connectiontests.TEST_TIMEOUT_S``. Stored credentials of the other cluster are used only if the user may.
+    Takes up to ``checks.TEST_TIMEOUT_S``. Stored credentials of the other cluster are used only if the user may.
     """
     values = values_of(draft)
     if side == OWN_SIDE:
@@ -132,7 +132,7 @@ def list_source(*, draft: LinkDraft, by: Actor, now: datetime) -> None:
 def launch(*, draft: LinkDraft, validate_only: bool = False, by: Actor, now: datetime) -> ClusterLink | LinkValidation:
     """Create the link of a draft and delete the draft; with ``validate_only`` change nothing and return the validation.
 
-    If the draft cannot be deleted any more, a repetition returns the link that was created (``links.create_link``).
+    If the draft is already gone, a repetition returns the link that was created (``actions.create_link``).
     """
     values = values_of(draft)
     created = link_actions.create_link(

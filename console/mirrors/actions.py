@@ -36,7 +36,7 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 # checks run twice, before the clusters are contacted and again under locks right before the row is stored.
 
 
-CHECK_TIMEOUT_S = 20.0  # as linkchecks.CHECK_TIMEOUT_S
+CHECK_TIMEOUT_S = 20.0  # as links.checks.CHECK_TIMEOUT_S
 _MIRRORING = (
     "It is a mirror topic of {link} in state {state}; it was not changed. If you need a second copy, use a cluster link with a "
     "prefix."
@@ -69,7 +69,7 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
 
     ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them takes precedence over the link's. With
     ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
-    ``linkchecks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
+    ``checks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
 
     A worker gives ``check_clusters``, which replaces the check through the queue: it raises the clusters' LinkEngineError.
     """
@@ -239,7 +239,7 @@ def _check_repeat(existing: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now:
     """Return the existing mirror if this request repeats its creation; otherwise raise MIRROR_EXISTS_ERROR.
 
     Clients retry a create whose response was lost. A request is such a retry if actor and values are the same and the mirror
-    was created within ``linkchecks.REPEAT_WINDOW``.
+    was created within ``checks.REPEAT_WINDOW``.
     """
     fields = ("link_id", "source_topic", "start_spec", "replication_factor", "config_overrides")
     same = all(getattr(existing, name) == getattr(wanted, name) for name in fields)

@@ -100,7 +100,7 @@ class RestoreRun(models.Model):
     requested_at = models.DateTimeField()
     points: Any = models.JSONField(default=list, blank=True)
     agreed_at = models.DateTimeField(null=True)  # the points are known and final, since producers are kept out
-    parts: Any = models.JSONField(default=list, blank=True)  # evidence of the common part (``domain.restoring.CommonPart``)
+    parts: Any = models.JSONField(default=list, blank=True)  # evidence of the common part (``domain.mirrorjobs.CommonPart``)
     in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself is taken over
     diverged_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic to be deleted
     source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic that is mirrored in its place
@@ -148,7 +148,7 @@ class LineageRange(models.Model):
     """Offsets ``[start, end)`` of a partition of a topic that were copied from a topic of another cluster over a link.
 
     While the range is open (``closed_at`` null), the mirror is still copied and ``end`` is the last stored value; the mirror's
-    own figures are newer (``queries.lineage``). Clusters and topics are stored by Kafka's names and ids, since the console's
+    own figures are newer (``mirrors.lineage``). Clusters and topics are stored by Kafka's names and ids, since the console's
     rows of them may be deleted before a query.
     """
 

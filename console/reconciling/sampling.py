@@ -116,7 +116,7 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
-LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``lateness.LEAST``
+LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``LEAST``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")

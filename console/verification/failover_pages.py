@@ -1,7 +1,7 @@
 """The Fail over tab of a link: choose topics, review what a failover costs now, confirm it.
 
 The figures are those of the newest reports; neither cluster is contacted, since a failover must not need the source. The
-confirmation applies to the topics that were reviewed (``bulk.digest_of``). A worker carries the operation out
+confirmation applies to the topics that were reviewed (``bulk_pages.digest_of``). A worker carries the operation out
 (``console.mirrors.bulk_operations``); the page of the operation shows the progress, and leads to the report.
 """
 

@@ -234,7 +234,7 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 BEAT_S = 1.0
 LONGEST_S = 60.0
 PACE, MOST_PACE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
-SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``lateness.LEAST``
+SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``sampling.LEAST``
 BUSY = 0.05  # share of a core that the passes of all links may take, unless their interval is ``LONGEST_S`` already
 _COLUMNS = (
     "pk",

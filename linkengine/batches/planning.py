@@ -1,4 +1,4 @@
-"""Plan how the offsets of a fetch response reach the mirror. Sans-IO: must not know how batches are fetched or written.
+"""Plan how the offsets of a fetch response reach the mirror. Sans-IO: nothing is fetched or written here.
 
 Theory of operation. The response of a read-committed Fetch is a sequence of batches with ascending offsets, cut off anywhere
 at its end. The planner walks over them with a cursor, the next offset that the mirror needs, and handles each batch in one of

@@ -6,15 +6,18 @@ Each partition has two keys, written only by Lua scripts, which Redis runs one a
 * ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
   mirror is deleted it is emptied and expires a day later (``forget_leases``), with whatever a late copy worker writes to it.
 
-==============  =====================================================================================================
-``generation``  counter, incremented by each acquire ``holder``      token of the last owner, empty after a clean release
-``clean``       what the last acquire returned as ``clean`` ``seen``        what the last clean release left for the next owner,
-which gets it only with a clean grant ``released_at`` when that release was, by Redis' clock ``left``        what the last owner
-alone left, whether or not its release was clean; each acquire empties it ``markers_at``  when, by Redis' clock, an owner that
-may have sent markers last announced them or renewed; 0 after a clean release ==============
-=====================================================================================================
+| field           | value                                                                                          |
+|-----------------|------------------------------------------------------------------------------------------------|
+| ``generation``  | counter, incremented by each acquire                                                           |
+| ``holder``      | token of the last owner; empty after a clean release                                           |
+| ``clean``       | what the last acquire returned as ``clean``                                                    |
+| ``seen``        | what the last clean release left for the next owner, which gets it only with a clean grant     |
+| ``released_at`` | when that release was, by Redis' clock                                                         |
+| ``left``        | what the last owner alone left, whether or not its release was clean; each acquire empties it  |
+| ``markers_at``  | when, by Redis' clock, an owner that may have sent markers last announced them or renewed; 0   |
+|                 | after a clean release                                                                          |
 
-``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per
+``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token is unique per
 RedisLease object. Races and failures:
 
 * *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
@@ -251,8 +254,8 @@ class RedisLease:
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
         """Release the partition; the caller has no request in flight.
 
-        ``clean``: nor has an earlier owner, and the next owner is told so. Otherwise the record stays as if the lease had
-        expired; the next owner need not wait for the expiry.
+        With ``clean``, no earlier owner has a request in flight either, and the next owner gets a clean grant. Otherwise the
+        record stays as if the lease had expired; the next owner need not wait for the expiry.
         """
         self._release([grant], left="" if seen is None else f"{seen[0]} {seen[1]}", clean=clean)
 

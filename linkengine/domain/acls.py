@@ -29,7 +29,7 @@ _RESOURCE_FIELDS, _ACCESS_FIELDS = {"resourceType", "patternType", "name"}, {"pr
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Acl:
-    """An ACL in Kafka's words, in upper case. A word that the client library does not know is UNKNOWN."""
+    """An ACL in Kafka's words, in upper case. A word that the client library lacks is UNKNOWN."""
 
     resource_type: str
     resource_name: str
@@ -161,7 +161,7 @@ class AclStatus(StrEnum):
     OUT_OF_FILTER = "OUT_OF_FILTER"  # created by this link, no longer included: left in place
     GUARD = "GUARD"  # set by this console on the source, or of the form that makes mirrors read-only: not synced
     CAME_FROM_HERE = "CAME_FROM_HERE"  # created on the source by a link in the other direction
-    UNSUPPORTED = "UNSUPPORTED"  # of a type that the client library does not know
+    UNSUPPORTED = "UNSUPPORTED"  # of a type that the client library lacks
     FAILED = "FAILED"  # refused by the destination
 
 

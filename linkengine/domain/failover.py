@@ -304,7 +304,7 @@ def proven_by(
 
 
 def scratch_suffix(drill: int) -> str:
-    """Return the suffix of a drill's scratch copies; ``naming.is_internal`` recognizes it, so that no filter mirrors them."""
+    """Return the suffix of a drill's scratch copies; ``names.is_internal`` recognizes it, so that no filter mirrors them."""
     return f".clusterlink-drill-{drill}"
 
 

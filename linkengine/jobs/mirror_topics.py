@@ -104,10 +104,10 @@ def setup_mirror(
 
 @contextmanager
 def _retried_while_unknown(mirror_topic: str) -> Iterator[None]:
-    """Turn "unknown topic" for the mirror topic into an error after which the set-up is tried again.
+    """Turn "unknown topic" for the mirror topic into an error after which the set-up is retried.
 
     The destination has confirmed that the topic exists. A busy broker shows a new topic seconds later; if the topic was deleted
-    meanwhile, the next attempt creates it again.
+    in between, the next attempt creates it again.
     """
     try:
         yield

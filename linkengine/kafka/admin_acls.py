@@ -179,7 +179,7 @@ def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
 
 
 def describe_at_every_broker(address: ClusterAddress) -> set[Acl]:
-    """Return every ACL that any broker shows; raise LinkEngineError if a broker refuses, or a silent one may know others.
+    """Return every ACL that any broker shows; raise LinkEngineError if a broker refuses, or if a silent broker may have others.
 
     A broker that was cut off from the controllers shows old ACLs for as long as it is cut off.
     """
@@ -217,7 +217,7 @@ def _read(response: Any) -> tuple[int, list[Acl]]:
 
 
 def _name(kind: Any, number: int) -> str:
-    """Return librdkafka's name of a number; it does not know all of Kafka's."""
+    """Return librdkafka's name of a number; it lacks some of Kafka's."""
     return str(kind(number).name) if number in [member.value for member in kind] else "UNKNOWN"
 
 

@@ -36,7 +36,7 @@ class TopicEnds:
 
 
 def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
-    """Return the ends; raise if a partition has no leader, or if a silent broker may know a newer leader."""
+    """Return the ends; raise if a partition has no leader, or if a silent broker may have newer metadata."""
     with closing(Cluster(address)) as cluster:
         return read_ends(cluster, topic, newest_view(cluster, topic))
 
@@ -65,7 +65,7 @@ def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
 
 
 def newest_view(cluster: Cluster, topic: str) -> TopicView:
-    """Return the topic with its newest leaders; raise if a silent broker may know a newer leader."""
+    """Return the topic with its newest leaders; raise if a silent broker may have newer metadata."""
     survey = _survey(cluster, topic)
     view = survey.topics[topic]
     if view.error:
@@ -99,7 +99,7 @@ def read_offsets(
 def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
 
-    0 if that is unknown: the leader knows no such epoch, or only older ones. Partitions that the topic does not have are left
+    0 if that is unknown: the leader has no such epoch, or only older ones. Partitions that the topic does not have are left
     out. Raises if a partition has no leader.
     """
     found: dict[int, int] = {}
@@ -132,7 +132,7 @@ def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: 
     wanted = list(partitions)
     found = _offsets(session, wanted, kind)
     missing = [place for place in wanted if place not in found]
-    if missing:  # librdkafka uses metadata that it caches for minutes and does not know topics or partitions created since
+    if missing:  # librdkafka uses metadata that it caches for minutes, without topics or partitions created since
         names(session)
         found |= _offsets(session, missing, kind)
     return found

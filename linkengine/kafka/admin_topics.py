@@ -60,7 +60,7 @@ def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs:
 def describe(session: AdminSession, topic: str) -> TopicDescription:
     """Return the description of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR.
 
-    A broker may not have applied a new topic yet that another broker knows, so a topic counts as unknown only after LAG_S.
+    A broker may not have applied a new topic yet that another broker returns, so a topic counts as unknown only after LAG_S.
     """
     found = _with_retry(lambda: session.all(_start_describe([topic]), what=f"describe topic {topic!r}"))[topic]
     return _description(topic, found, own(configs_of(session, [topic]).get(topic, {})))

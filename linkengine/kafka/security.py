@@ -55,7 +55,7 @@ def _load_identity(context: ssl.SSLContext, address: ClusterAddress) -> None:
 
 # --- bearer tokens -------------------------------------------------------------------------------------------------------
 # For SASL OAUTHBEARER, fetched with client id and secret (RFC 6749 section 4.4, KIP-768) and cached. All connections of a
-# process share a token per endpoint and client. Does not depend on brokers. Messages never contain a secret or a token.
+# process share a token per endpoint and client. Messages never contain a secret or a token.
 
 
 FETCH_TIMEOUT_S = 5.0

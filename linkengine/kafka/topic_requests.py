@@ -137,7 +137,7 @@ def _read_setting(response: Any) -> bool | None:
 def delete_by_id(address: ClusterAddress, topic_id: str, *, check_ours: Callable[[], None] = lambda: None) -> bool:
     """Delete the topic; return False if it was gone already.
 
-    ``check_ours`` is called directly before the request is sent and raises if the topic must not be deleted any more.
+    ``check_ours`` is called directly before the request is sent and raises if the topic must no longer be deleted.
     """
     wanted = uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4)))
 

@@ -129,8 +129,8 @@ def find_mirror(
 
     ``seen`` is a description of that topic from a moment before, if available. ``topic_id`` is the id noted when the mirror
     was created; "" if its setup did not get that far: then the topic is recognized by the configs with which only mirrors are
-    created. ``contested``: another mirror has the same name, so these configs prove nothing. Raises if a silent broker may know
-    the topic, or if a broker does know it: for a stop, "none" means that nothing has to be fenced. A broker that is down no
+    created. ``contested``: another mirror has the same name, so these configs prove nothing. Raises if a silent broker may have
+    the topic, or if a broker does have it: for a stop, "none" means that nothing has to be fenced. A broker that is down no
     longer counts once its cluster has dropped it from the metadata, after some seconds.
     """
     found = seen or destination.find(mirror_topic)
@@ -148,7 +148,7 @@ def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
 
 
 def _check_unknown(admin: ClusterAdmin, topic: str, *, topic_id: str, seen: TopicDescription | None = None) -> None:
-    """Raise if a broker knows the topic of this id; with "", if a broker knows a topic other than ``seen``."""
+    """Raise if a broker returns the topic of this id; with "", if a broker returns a topic other than ``seen``."""
     known = known_topic_ids(admin.address, topic)
     if topic_id in known if topic_id else known - {seen.topic_id if seen else ""}:
         raise LinkEngineError(

@@ -75,7 +75,7 @@ class Maintenance:
         self._undeletable.discard(partition)
 
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        if broker in self._trimming:  # a silent source is not asked again meanwhile
+        if broker in self._trimming:  # a silent source gets no second request at a time
             return
         trims = {
             _place(partition): Trim(partition, _source_place(partition), partition.origin.leader.broker, before)
