@@ -9,8 +9,8 @@ chart, and from the samples that are not summarized yet.
 | summaries of 5 minutes  | 25 h      | 25 h        |
 | summaries of an hour    | 31 days   | 31 days     |
 
-Samples are 30 to 90 s apart (``reconciling.sampling``, ``workflows.observing``). A sample counts until the next one, for ``VALID`` at
-most. The time after that is unknown.
+Samples are 30 to 90 s apart (``reconciling.sampling``, ``workflows.observing``). A sample counts until the next sample, for
+``VALID`` at most. The time after that is unknown.
 
 Down-sampling keeps the largest known lag and whether a lag was unknown. An interval that is partly unknown has a lower bound
 of its lag only: the largest known value.

@@ -17,8 +17,8 @@ Each partition has two keys, written only by Lua scripts, which Redis runs one a
 | ``markers_at``  | when, by Redis' clock, an owner that may have sent markers last announced them or renewed; 0   |
 |                 | after a clean release                                                                          |
 
-``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token is unique per
-RedisLease object. Races and failures:
+``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token is unique
+per RedisLease object. Races and failures:
 
 * *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
   no grant.

@@ -296,7 +296,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REPLICA_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
-    KafkaCode.OFFSET_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,  # from a new leader until its high watermark is established (KIP-207)
+    KafkaCode.OFFSET_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,  # from a new leader without a high watermark yet (KIP-207)
     KafkaCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,

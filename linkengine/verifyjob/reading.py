@@ -185,7 +185,7 @@ def checked_ranges(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> tup
 def without_deleted(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, int], size: int) -> dict[int, OffsetRange]:
     """Return the pieces without the offsets that retention deleted during the run; ``starts`` are the log starts now.
 
-    If a block differs and begins below its partition's log start, the deleted records cannot be distinguished from missing ones:
+    If a block differs and begins below its partition's log start, its deleted records look like missing records:
     the block and everything before it are left out. The blocks behind it count.
     """
     held = dict(pieces)
