@@ -33,8 +33,9 @@ per RedisLease object. Races and failures:
 * *The reply to acquire is lost.* The repeated call finds its own token and returns a new generation and the stored ``clean``,
   since nothing was written under the lost grant. If a grant was handed out before and not released, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
-  was served, so the owner's deadline passes first, by ``MARGIN`` more. The owner checks the deadline before it writes. What it
-  had sent already is fenced by the successor: its first marker raises the producer epoch and carries the higher generation.
+  was served, so the owner's deadline passes first, by ``MARGIN`` more. The owner checks the deadline before it writes. Requests
+  that it had sent already are fenced by the successor, whose first marker raises the producer epoch and carries the higher
+  generation.
 * *Renew arrives after the expiry.* If no other owner took the partition since (``generation`` and ``holder`` unchanged) the
   lease is set again: between the deadline and now neither this owner nor another wrote.
 * *Redis lost its data* (flushed, restarted without a log, failover to a replica that lagged). An owner within its deadline
@@ -97,8 +98,8 @@ end
 return replies
 """
 )
-# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is announced (1 an earlier
-# owner, 2 this)
+# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, which owner announced markers
+# (1 an earlier owner, 2 this owner)
 RENEW = (
     NOW_MS
     + """
@@ -333,7 +334,7 @@ class RedisLease:
 def forget_leases(url: str, keys: Iterable[str]) -> None:
     """Remove the leases of partitions of a deleted mirror; ids of mirrors are not used again.
 
-    An empty record stays for a day. What a late copy worker that acquires the lease writes to it expires with it.
+    An empty record stays for a day. Whatever a late copy worker that acquires the lease writes to it expires with it.
     """
     names = [name for key in keys for name in _names(key)]
     with redis_answers("forget leases"):

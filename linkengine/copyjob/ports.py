@@ -42,7 +42,7 @@ class WorkerAssignments(Protocol):
 
     @property
     def plans(self) -> Mapping[str, CopyPlan]:
-        """What to copy, by link; a plan without partitions means to release the link."""
+        """The plans to copy, by link; a plan without partitions means to release the link."""
 
     @property
     def numbers(self) -> Mapping[str, int]:

@@ -203,7 +203,7 @@ class AclRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclPlan:
-    """What to do, in this order. DENY is created first and deleted last, so that access is never wider than intended."""
+    """Changes in their order. DENY is created first and deleted last, so that access is never wider than intended."""
 
     create: tuple[Acl, ...] = ()
     delete: tuple[Acl, ...] = ()

@@ -33,7 +33,7 @@ class ReadyState(StrEnum):
 
 
 class ReadyFact(StrEnum):
-    """What readiness depends on."""
+    """Fact on which readiness depends."""
 
     HEALTH = "HEALTH"
     DRILL = "DRILL"

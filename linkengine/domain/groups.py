@@ -41,7 +41,7 @@ class GroupStatus(StrEnum):
 
 
 class OffsetOutcome(StrEnum):
-    """What a run decided or did for a partition of a group."""
+    """Decision or result of a run for a partition of a group."""
 
     EQUAL = "EQUAL"
     ADVANCED = "ADVANCED"
@@ -79,7 +79,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What the last successful run saw (the source's offset) and left behind (the destination's offset) for a partition."""
+    """Offsets of a partition after the last successful run: the source's when it was read, and the destination's."""
 
     source: int
     destination: int
@@ -130,7 +130,7 @@ class OffsetFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDecision:
-    """What to do with a partition: ``target`` is committed if ``write``."""
+    """Decision for a partition: ``target`` is committed if ``write``."""
 
     outcome: OffsetOutcome
     target: int
@@ -242,7 +242,7 @@ BATCH = 200  # groups per run; each takes a handful of small requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSync:
-    """What a run syncs: which groups, which topics, and where it begins in the list of groups."""
+    """Input of a run: which groups, which topics, and where it begins in the list of groups."""
 
     filters: tuple[NameFilter, ...]
     topics: tuple[MirroredTopic, ...]

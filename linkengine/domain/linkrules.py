@@ -261,8 +261,7 @@ _BY_KIND: Mapping[ConfigKind, Callable[[LinkConfigSpec, str], str]] = MappingPro
 LOCAL = "local."
 SECRETS = ("sasl.jaas.config", "ssl.keystore.key")
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
-# What decides where secrets are sent and how they are protected in transit. Configs of linksecurity not listed here have no
-# effect.
+# Configs that decide where secrets are sent and how they are protected in transit; all others have no effect on that.
 RECIPIENT = (
     "bootstrap.servers",
     "security.protocol",
@@ -361,8 +360,8 @@ def secrets_to_repeat(stored: Mapping[str, str], changes: Mapping[str, str | Non
 def redirected_by(given: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configs through which another registration of a link's own cluster would send its stored secrets elsewhere.
 
-    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. What the link itself sets with
-    ``local.*`` does not change with the registration. Empty if the link stores no ``local.*`` secret.
+    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. Properties that the link
+    itself sets with ``local.*`` do not change with the registration. Empty if the link stores no ``local.*`` secret.
     """
     if not any(given.get(LOCAL + name) for name in SECRETS):
         return ()

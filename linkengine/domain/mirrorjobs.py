@@ -170,7 +170,7 @@ _BY_PARTITION = ("ends", "epochs", "fences", "fence_epochs")  # JSON has no numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPart:
-    """What the stop of a mirror says about two topics: below ``ends``, by partition, both held the same records.
+    """Evidence from the stop of a mirror about two topics: below ``ends``, by partition, both held the same records.
 
     ``here_id`` and ``there_id`` are topic ids. Either topic was the mirror of the other (``source_is_here``).
     ``epochs`` are the leader epochs under which the source was read. ``fences`` are the offsets at which the mirror was fenced,

@@ -29,7 +29,7 @@ LONG_MS = 15.0  # from this round trip on, socket buffers limit one connection, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDistance:
-    """What was measured of a broker; None if unknown. Buffers are read only if the round trip is long."""
+    """Round trip and buffers of a broker; None if unknown. Buffers are read only if the round trip is long."""
 
     broker: int
     address: str

@@ -58,8 +58,8 @@ def stop_mirror(
     topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
     (``find_mirror``), it counts as missing: it keeps its records and configs, and only the ACLs of the mirror are removed.
 
-    Raises MIRROR_TOPIC_MISSING if the topic is gone, and errors of the destination. What the destination refuses after step 3
-    is returned.
+    Raises MIRROR_TOPIC_MISSING if the topic is gone, and errors of the destination. Refusals of the destination after step 3
+    are returned.
     """
     found = _find(stop)
     if found is None:
