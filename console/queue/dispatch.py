@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Queue:
-    """State of the work queue, as far as this process knows."""
+    """State of the work queue as observed by this process."""
 
     unsent_until_s = 0.0  # monotonic
 

@@ -72,7 +72,7 @@ class FencedError(LinkEngineError):
 
 
 class Writer:
-    """Producer state of a mirror partition while this process holds its lease."""
+    """Producer state of a mirror partition during a hold (from a granted lease until it is released or lost)."""
 
     __slots__ = (
         "_bound_epoch",
@@ -92,7 +92,7 @@ class Writer:
         self.next_sequence = 0
         self.generation = -1  # -1: no lease
         self.memory_lost = False  # Redis has lost the lease state of an owner that had sent markers
-        self.unclean = False  # the previous owner may still take its lease for valid
+        self.unclean = False  # the previous owner may not have noticed yet that its lease has expired
         self._must_raise = False
         self._tried = -1  # the highest epoch of this hold's markers, written or not
         self._bound_epoch: int | None = None
