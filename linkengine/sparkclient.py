@@ -4,8 +4,8 @@ Opening a session takes about 40 ms and its first query half a second of warm-up
 Independent of the jobs. PySpark is imported on first use: the import takes a second, and not every process needs it.
 
 A server that hangs accepts connections and never responds, and gRPC would wait for it forever. So every short call has a
-deadline (``sparkdeadlines``), and a job has the one set by ``interrupted_after``: a little after the server was asked to
-interrupt it.
+deadline (``sparkdeadlines``), and a job has the one set by ``interrupted_after``: a little after its interruption was
+requested.
 """
 
 from __future__ import annotations

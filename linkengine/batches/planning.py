@@ -15,9 +15,9 @@ MOST_MADE bytes or MOST_APPENDS: compressed records may expand a thousandfold; t
 KIP-98 and the consumer's interpretation of it: the response lists aborted transactions; a producer counts as aborting from the
 first batch that reaches its transaction's first offset until its ABORT marker.
 
-The list has no checksum, while markers do. If a marker contradicts what the list says of the data before it in the same
-response, the response is read again, for committed records would be lost or aborted ones copied. A second response counts as it
-is. A transaction whose marker is not in the response cannot be checked.
+The list has no checksum, while markers do. If a marker contradicts the list about the data before it in the same response, the
+response is read again, because committed records would be lost or aborted records copied. A second response counts as it is. A
+transaction whose marker is not in the response cannot be checked.
 """
 
 from __future__ import annotations

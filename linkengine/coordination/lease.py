@@ -43,7 +43,7 @@ per RedisLease object. Races and failures:
   generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
   back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
-  ``markers_announced`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
+  ``markers_announced`` as well; only if it dies before that, the owner after the next may get ``clean`` too early.
 * *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
   That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
   as that of a dead owner that announced markers.

@@ -188,7 +188,7 @@ def at_coordinators(
 ) -> _ByGroup[_Result]:
     """Call ``work`` at the coordinator of each group; retry while coordinators are being created or move.
 
-    A broker that other brokers have dropped from their metadata is asked for coordinators last: its own metadata may be stale.
+    A broker that other brokers have dropped from their metadata is queried for coordinators last: its metadata may be stale.
     If a silent broker may name newer coordinators, TIMEOUT_ERROR is raised when the result has to be ``certain``.
     """
     left = list(groups)
@@ -233,7 +233,7 @@ def _in_parts(
 ) -> _ByGroup[_Result]:
     """Call ``work`` at a broker; if a response is too large or unreadable, repeat it for each half of the groups.
 
-    Thus only the group that causes the error fails. A broker that is silent or down is not asked repeatedly.
+    Thus only the group that causes the error fails. A broker that is silent or down gets no further requests.
     """
     results: _ByGroup[_Result] = {}
     parts, failures = [names], 0
