@@ -1,8 +1,8 @@
 """Decode and encode records: magic 2, by the compiled codec or in plain Python; older formats; control batches.
 
-A record of magic 2 (KIP-82, KIP-98), every number a
-zigzag varint except the attributes: length of the rest, attributes int8 (unused), timestamp delta, offset delta, key length
-(-1: null), key, value length (-1: null), value, header count, and per header key length, key, value length (-1: null), value.
+A record of magic 2 (KIP-82, KIP-98), every number a zigzag varint except the attributes: length of the rest, attributes int8
+(unused), timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per
+header key length, key, value length (-1: null), value.
 """
 
 from __future__ import annotations
