@@ -56,7 +56,7 @@ class OrderCheck:
     def admits(self, start: int, view: BatchView, *, cursor: int) -> bool:
         """Return whether the batch at ``start`` may be planned; if False, the next response has to begin with it.
 
-        Raises CorruptBatchError if it contradicts its neighbours, DoubtfulBatchError if the response begins with it.
+        Raises CorruptBatchError if it contradicts its neighbours, UnconfirmedBatchError if the response begins with it.
         """
         begun = cursor > self._first
         if begun and view.base_offset < cursor:
