@@ -4,8 +4,8 @@ Opening a session takes about 40 ms and its first query half a second of warm-up
 Independent of the jobs. PySpark is imported on first use: the import takes a second, and not every process needs it.
 
 A server that hangs accepts connections and never responds, and gRPC would wait for it forever. So every short call has a
-deadline (``sparkdeadlines``), and a job has the one set by ``interrupted_after``: a little after the server was asked to
-interrupt it.
+deadline (``sparkdeadlines``), and a job has the one set by ``interrupted_after``: a little after its interruption was
+requested.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def spark_answers(what: str) -> Iterator[None]:
 
 @contextmanager
 def _turn(url: str) -> Iterator[None]:
-    """Let one thread at a time check or open the session; the first one detects a hanging server, the others time out."""
+    """Allow one thread at a time to check or open the session; the first one detects a hanging server, the others time out."""
     if not _lock.acquire(timeout=TURN_TIMEOUT_S):
         raise SparkSilentError(f"Spark at {urlsplit(url).netloc} has not responded to another call for {TURN_TIMEOUT_S:.0f} s.")
     try:

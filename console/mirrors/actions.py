@@ -70,7 +70,7 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
     ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
     ``links.checks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
 
-    A worker gives ``check_clusters``, which replaces the check through the queue: it raises the clusters' LinkEngineError.
+    A worker passes ``check_clusters``, which checks both clusters without the queue and raises LinkEngineError.
     """
     name = _mirror_name(link, source_topic, mirror_topic)
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)

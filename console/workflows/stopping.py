@@ -2,19 +2,19 @@
 
     step  promote                                               failover
     1     wait until nothing blocks it: lag, configs, groups    (the source may be unreachable)
-    2     set ``drained_at``; order the copy workers to release the partitions
+    2     set ``drained_at``; assign the partitions to no copy worker, so that their leases are released
     3     take the leases within 10 s, check step 1 again       take the leases; after 1 s continue without the missing ones
     4     set ``fencing_at``, the mark
-    5     per partition: store the mirrored end, then append the fence (a marker with higher epochs)
-    6     make the topic writable, give the source's configs back, become STOPPED
+    5     per partition: append the fence (a marker with higher epochs); store the mirrored ends
+    6     clamp consumer groups to the ends, make the topic writable, restore the source's configs, become STOPPED
 
 Up to step 4 a promotion can return to copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch in
-the mirror that the source does not have.
+the mirror that the source does not have. ``linkengine.jobs.stopping`` carries out steps 5 and 6.
 
-The task may end anywhere; the reconciler sends it again, and each step can be repeated. Two workers may be at the same stop,
-since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap, and a worker
-continues only while the row has its own mark (``check_marks``). ``reconciling.due_tasks`` decides how often a promotion checks
-step 1.
+A worker may crash at any step; the reconciler sends the task again, and each step can be repeated. Two workers may carry out
+the same stop, since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap,
+and a worker continues only while the row has its own mark (``check_marks``). ``reconciling.due_tasks`` decides how often a
+promotion checks step 1.
 """
 
 from __future__ import annotations

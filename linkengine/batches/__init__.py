@@ -1,1 +1,1 @@
-"""Record batches: bytes to bytes. Knows Kafka's on-disk formats; must not know sockets, clocks, topics or links."""
+"""Record batches in Kafka's on-disk formats: bytes to bytes. Independent of sockets, clocks, topics and links."""

@@ -1,4 +1,14 @@
-"""Merge adjacent small batches, because the cost at a destination is per batch. Must not know gaps: the input is runs."""
+"""Merge adjacent small batches, because the cost at a destination is per batch.
+
+A *run* is a part of the log with a record at every offset: either a fetched batch that can pass unchanged, or records that were
+decoded for another reason. The input is runs; gaps are handled in ``planning``. Records are re-encoded only if that is cheaper
+than another batch at the destination. Keys, values, headers, timestamps, order and codec stay, and offsets stay consecutive.
+Nothing is merged beyond ``coalesce_bytes`` of uncompressed records, which also limits what consumers decompress at once. A
+batch with more uncompressed bytes is not decompressed any further and passes unchanged.
+
+Most responses need none of that: no gap, marker, aborted data, nor adjacent batches small enough to merge. Finding that out
+requires only the header of each batch. Any other response is left to ``planning``, the only place that handles the other cases.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +39,7 @@ from linkengine.batches.view import (
     read_view,
 )
 
-# ----------------------------------------------------------------------------------------------------
-# Merge adjacent small batches, because the cost at a destination is per batch. Must not know gaps: the input is runs.
-#
-# A *run* is a part of the log with a record at every offset: either a fetched batch that can pass unchanged, or records that
-# were decoded for another reason. Records are re-encoded only if that is cheaper than another batch at the destination. Keys,
-# values, headers, timestamps, order and codec stay, and offsets stay consecutive. Nothing is merged beyond ``coalesce_bytes``
-# of uncompressed records, which also limits what consumers decompress at once. A batch with more uncompressed bytes is not
-# decompressed any further and passes unchanged.
-#
-# Most responses need none of that: no gap, marker, aborted data, nor adjacent batches small enough to merge. Finding that out
-# only takes each header. Any other response is left to ``planning``, the only place that handles the other cases.
+# --- runs ----------------------------------------------------------------------------------------------------------------
 
 
 # A batch costs a destination about 140 microseconds, re-encoding a record about 0.6 here, and a codec both ways about 5 ns per
@@ -240,12 +240,11 @@ def plain_appends(buffer: memoryview, *, next_offset: int, high_end: int) -> lis
     return appends if cut else None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Merge rows of single-record batches, the most expensive kind of log, without decoding them. Pure.
-#
-# A producer without batching writes such a row. Its batches differ from the merged batch only in three numbers per record:
-# the record's length, its timestamp delta and its offset delta; the rest (key, value, headers) is copied. Anything else ends
-# the row and is left to ``coalesce``: other codecs, control batches, damaged batches, records with inconsistent numbers.
+# --- rows of single-record batches ---------------------------------------------------------------------------------------
+# The most expensive kind of log, merged without decoding the records. A producer without batching writes such a row. Its
+# batches differ from the merged batch only in three numbers per record: the record's length, its timestamp delta and its offset
+# delta; the rest (key, value, headers) is copied. Anything else ends the row and is left to ``coalesce``: other codecs, control
+# batches, damaged batches, records with inconsistent numbers.
 #
 # Record of such a batch: length varint, attributes 0, timestamp delta 0, offset delta 0, rest (``linkengine.batches.records``).
 

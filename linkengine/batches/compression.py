@@ -1,4 +1,4 @@
-"""Compress and decompress the records of a batch, with limited memory. Must not know batches.
+"""Compress and decompress the records of a batch, with limited memory.
 
 gzip: RFC 1952. snappy: blocks in the xerial framing of Java producers, bare blocks from librdkafka. lz4: frames with
 independent blocks (KIP-57). zstd: frames (RFC 8878, KIP-110). The levels are the codecs' usual ones, since a destination stores

@@ -1,4 +1,4 @@
-"""Build batches of empty records that advance a new log to its mirror's start offset. Must not know topics or offsets.
+"""Build batches of empty records that advance a new log to its mirror's start offset. Independent of topics and offsets.
 
 An empty record has null key, null value and no header. Its bytes depend only on its offset delta, so every filler is a prefix
 of a single template. A million records have 9 MB plain and 0.7 MB as zstd, below Kafka's default message.max.bytes.

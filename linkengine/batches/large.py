@@ -1,4 +1,4 @@
-"""Batches that are large once decompressed: estimate their memory, read and rewrite them in pieces."""
+"""Batches that are large once decompressed: read and rewrite them in pieces, and estimate a consumer's memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from linkengine.batches.records import RecordLike, compressed_part, decode_batch
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, BatchView, CorruptBatchError, check_crc
 
-# ----------------------------------------------------------------------------------------------------
-# Read and rewrite batches whose decompressed records exceed the memory limit. Must not know the callers.
-#
-# An ordinary batch is decompressed as a whole and decoded by the compiled codec (``records``). A batch whose records exceed
-# ``records.MOST_INFLATED`` is read here: its bytes come in pieces of at most a few megabytes, and only the leading numbers of
-# each record are decoded. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory does not
-# depend on the size of a batch or record (ADR 0031). It is slower, about 200,000 records per second.
+# --- read and rewrite in pieces ------------------------------------------------------------------------------------------
+# An ordinary batch is decompressed as a whole and decoded by the compiled codec (``records``). A batch whose records exceed the
+# memory limit ``records.MOST_INFLATED`` is read here: its bytes come in pieces of at most a few megabytes, and only the leading
+# numbers of each record are decoded. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory
+# does not depend on the size of a batch or record (ADR 0031). It is slower, about 200,000 records per second.
 #
 # Record: length varint, attributes int8, timestamp delta varint, offset delta varint, *rest*. Rewriting changes the three
 # numbers and the length; the rest is copied.
@@ -272,14 +270,12 @@ def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str,
     return hasher.digest()
 
 
-# ----------------------------------------------------------------------------------------------------
-# Estimate the memory that a consumer needs to decompress a batch. Pure; decompresses as little as possible.
-#
-# Two kinds of consumers:
+# --- memory of a consumer ------------------------------------------------------------------------------------------------
+# Pure; decompresses as little as possible. Two kinds of consumers:
 #
 # * Kafka's own (Java) decompresses a batch of magic 2 record by record. It allocates an array per record and a list of the
 #   records that it returns at once, so the largest record counts (``heaviest_record``). In a batch that is small as a whole the
-#   average counts: a list of many records is then at most two such batches larger than the average says.
+#   average counts: a list of many records is then at most two such batches larger than the average predicts.
 # * librdkafka decompresses a batch as a whole, so its decompressed size counts (``decompressed_size``, ``decompressed_limit``).
 #
 # Frames limit the decompressed size of most batches, so ordinary ones are not decompressed. Larger ones are decompressed in

@@ -8,7 +8,7 @@ or opens a gap where they were, and every other check passes. The order of the l
 | up                  | the next batch, which begins before it ends, or the high end of its own response |
 | down                | the batch before it, which ends after it begins |
 
-If nothing follows in the response, this cannot be decided, and the batch is read again (DoubtfulBatchError).
+If nothing follows in the response, this cannot be decided, and the batch is read again (``UnconfirmedBatchError``).
 
 A batch that begins where the previous one ended needs no check, except for the first batch of a response: a fetch from within a
 batch returns the batch from its beginning, and a batch that was moved up may claim exactly the requested offset.
@@ -56,7 +56,7 @@ class OrderCheck:
     def admits(self, start: int, view: BatchView, *, cursor: int) -> bool:
         """Return whether the batch at ``start`` may be planned; if False, the next response has to begin with it.
 
-        Raises CorruptBatchError if it contradicts its neighbours, DoubtfulBatchError if the response begins with it.
+        Raises CorruptBatchError if it contradicts its neighbours, UnconfirmedBatchError if the response begins with it.
         """
         begun = cursor > self._first
         if begun and view.base_offset < cursor:

@@ -1,4 +1,4 @@
-"""Plan how the offsets of a fetch response reach the mirror. Sans-IO: must not know how batches are fetched or written.
+"""Plan how the offsets of a fetch response reach the mirror. Sans-IO: nothing is fetched or written here.
 
 Theory of operation. The response of a read-committed Fetch is a sequence of batches with ascending offsets, cut off anywhere
 at its end. The planner walks over them with a cursor, the next offset that the mirror needs, and handles each batch in one of
@@ -15,9 +15,9 @@ MOST_MADE bytes or MOST_APPENDS: compressed records may expand a thousandfold; t
 KIP-98 and the consumer's interpretation of it: the response lists aborted transactions; a producer counts as aborting from the
 first batch that reaches its transaction's first offset until its ABORT marker.
 
-The list has no checksum, while markers do. If a marker contradicts what the list says of the data before it in the same
-response, the response is read again, for committed records would be lost or aborted ones copied. A second response counts as it
-is. A transaction whose marker is not in the response cannot be checked.
+The list has no checksum, while markers do. If a marker contradicts the list about the data before it in the same response, the
+response is read again, because committed records would be lost or aborted records copied. A second response counts as it is. A
+transaction whose marker is not in the response cannot be checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Decode and encode records: magic 2, by the compiled codec or in plain Python; older formats; control batches."""
+"""Decode and encode records: magic 2, by the compiled codec or in plain Python; older formats; control batches.
+
+A record of magic 2 (KIP-82, KIP-98), every number a zigzag varint except the attributes: length of the rest, attributes int8
+(unused), timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per
+header key length, key, value length (-1: null), value.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +33,9 @@ from linkengine.batches.view import (
     iter_batches,
 )
 
-# ----------------------------------------------------------------------------------------------------
-# The record codec in plain Python: slower than the compiled codec, without its limits. Must not know compression.
-#
-# Layout as in ``linkengine.batches.records``. Header keys that are not UTF-8 keep their bytes through surrogate escapes.
+# --- magic 2 in plain Python ---------------------------------------------------------------------------------------------
+# Slower than the compiled codec, without its limits; input is decompressed. Header keys that are not UTF-8 keep their bytes
+# through surrogate escapes.
 
 
 _VARINT_MAX_BYTES = 10
@@ -144,16 +148,10 @@ def _nullable(data: bytes | None) -> bytes:
     return _NULL if data is None else varint(len(data)) + data
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decode and encode the records of batches of magic 2. Must not know which records are wanted, nor their destination.
-#
-# Record (KIP-82, KIP-98), every number a zigzag varint except the attributes: length of the rest, attributes int8 (unused),
-# timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per header
-# key length, key, value length (-1: null), value.
-#
-# aiokafka's compiled codec does the work, on records that are decompressed before, since it would decompress without a limit.
-# It cannot hold header keys that are not UTF-8 and takes a first timestamp of -1 as "not set yet"; such batches use the
-# slower codec of ``linkengine.batches.records``.
+# --- magic 2 by the compiled codec ---------------------------------------------------------------------------------------
+# aiokafka's codec does the work, on records that are decompressed before, since it would decompress without a limit. It cannot
+# hold header keys that are not UTF-8 and takes a first timestamp of -1 as "not set yet"; such batches use the codec in plain
+# Python.
 
 
 MOST_INFLATED = 16 << 20  # memory limit for the records of a batch; ``large`` reads batches with more
@@ -300,13 +298,12 @@ def _finish(body: bytearray, *, codec: int, base_offset: int, base_timestamp: in
     return body
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decode whole batches of any format: magic 2, and the formats before Kafka 0.11 that logs may still hold.
-#
-# Magic 0 and 1 (KIP-31, KIP-32) are never written. A message of theirs, big endian: offset int64, size int32, CRC-32 uint32,
-# magic int8, attributes int8, timestamp int64 (magic 1), key and value, each an int32 length (-1: null) and bytes. A
-# compressed message wraps a whole message set in its value: inside, magic 0 has absolute offsets, magic 1 offsets relative to
-# the first, and the wrapper carries the absolute offset of the last.
+# --- batches of any format -----------------------------------------------------------------------------------------------
+# Magic 2, and the formats before Kafka 0.11 that logs may still hold. Magic 0 and 1 (KIP-31, KIP-32) are never written. A
+# message of theirs, big endian: offset int64, size int32, CRC-32 uint32, magic int8, attributes int8, timestamp int64 (magic
+# 1), key and value, each an int32 length (-1: null) and bytes. A compressed message wraps a whole message set in its value:
+# inside, magic 0 has absolute offsets, magic 1 offsets relative to the first, and the wrapper carries the absolute offset of
+# the last.
 
 
 MOST_WRAPPED = 64 << 20  # bytes inside a wrapper; they cannot be read in pieces, since the last offset shifts all others
@@ -393,12 +390,10 @@ def _old_bytes(message: memoryview, position: int) -> tuple[bytes | None, int]:
     return bytes(message[position : position + size]), position + size
 
 
-# ----------------------------------------------------------------------------------------------------
-# Read control batches: the markers that brokers write between records. Must not know how the copy handles them.
-#
-# A control batch holds a single record whose key is version int16, type int16 (KIP-98; the other types belong to KRaft's own
-# log). For a mirror every control batch is an offset without a record; the type matters only for the end of an aborted
-# transaction.
+# --- control batches -----------------------------------------------------------------------------------------------------
+# The markers that brokers write between records. A control batch holds a single record whose key is version int16, type int16
+# (KIP-98; the other types belong to KRaft's own log). For a mirror every control batch is an offset without a record; the type
+# matters only for the end of an aborted transaction.
 
 
 _LARGEST = 1 << 10  # bytes of a marker's record; brokers do not compress it

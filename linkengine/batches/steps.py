@@ -1,4 +1,4 @@
-"""The steps of a plan. Values only: must not know how they are planned or written."""
+"""The steps of a plan. Values only; ``planning`` creates them, ``copyjob.destination`` carries them out."""
 
 from __future__ import annotations
 

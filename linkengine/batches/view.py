@@ -1,4 +1,4 @@
-"""The header of a record batch, read in place. Must not know where the bytes come from or what they are used for.
+"""The header of a record batch, read in place.
 
 Record batch v2 (KIP-98), big endian; the checksum is CRC-32C over everything that follows it:
 

@@ -1,4 +1,4 @@
-"""Redis connections with short timeouts, a common exception for outages, and the bandwidth limit that copy workers share."""
+"""Redis connections, a common exception for outages, and the bandwidth limit that copy workers share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from redis.retry import Retry
 from linkengine.domain.workers import CoordinationUnavailableError
 from linkengine.redisaddress import connect
 
-# ----------------------------------------------------------------------------------------------------
-# Redis connections with short timeouts, and a common exception for all kinds of outages.
+# --- connections ---------------------------------------------------------------------------------------------------------
+# Timeouts are short. All kinds of outages raise the same exception.
 
 
 SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the retry the slowest call blocks for 2 s, half a lease
@@ -79,13 +79,12 @@ def redis_answers(what: str) -> Iterator[None]:
         raise CoordinationUnavailableError(f"Redis did not {what}: {error}") from error
 
 
-# ----------------------------------------------------------------------------------------------------
-# The bandwidth limit of a link, shared by all copy workers: after each fetch a worker gets the time to pause.
-#
-# One key per link and limit holds the time (microseconds of Redis' clock) up to which the limit is used up. Each fetch moves
-# it forward by the cost of its bytes, and the worker pauses until then. Concurrent workers queue up behind each other, so
-# their sum keeps to the limit whatever their shares. After data loss the time starts from now. A new limit has a new key and
-# also starts from now; bytes fetched under the previous limit do not count.
+# --- bandwidth limit of a link -------------------------------------------------------------------------------------------
+# After each fetch a worker gets the time to pause. One key per link and limit holds the time (microseconds of Redis' clock) up
+# to which the limit is used up. Each fetch moves it forward by the cost of its bytes, and the worker pauses until then.
+# Concurrent workers queue up behind each other, so their sum keeps to the limit whatever their shares. If Redis loses the key,
+# the time starts from now. A new limit has a new key and also starts from now; bytes fetched under the previous limit do not
+# count.
 
 
 LONGEST_S = 600  # longer debts are the effect of a clock that jumped

@@ -6,16 +6,19 @@ Each partition has two keys, written only by Lua scripts, which Redis runs one a
 * ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
   mirror is deleted it is emptied and expires a day later (``forget_leases``), with whatever a late copy worker writes to it.
 
-==============  =====================================================================================================
-``generation``  counter, incremented by each acquire ``holder``      token of the last owner, empty after a clean release
-``clean``       what the last acquire returned as ``clean`` ``seen``        what the last clean release left for the next owner,
-which gets it only with a clean grant ``released_at`` when that release was, by Redis' clock ``left``        what the last owner
-alone left, whether or not its release was clean; each acquire empties it ``markers_at``  when, by Redis' clock, an owner that
-may have sent markers last announced them or renewed; 0 after a clean release ==============
-=====================================================================================================
+| field           | value                                                                                          |
+|-----------------|------------------------------------------------------------------------------------------------|
+| ``generation``  | counter, incremented by each acquire                                                           |
+| ``holder``      | token of the last owner; empty after a clean release                                           |
+| ``clean``       | what the last acquire returned as ``clean``                                                    |
+| ``seen``        | what the last clean release left for the next owner, which gets it only with a clean grant     |
+| ``released_at`` | when that release was, by Redis' clock                                                         |
+| ``left``        | what the last owner alone left, whether or not its release was clean; each acquire empties it  |
+| ``markers_at``  | when, by Redis' clock, an owner that may have sent markers last announced them or renewed; 0   |
+|                 | after a clean release                                                                          |
 
-``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per
-RedisLease object. Races and failures:
+``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token is unique
+per RedisLease object. Races and failures:
 
 * *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
   no grant.
@@ -30,8 +33,9 @@ RedisLease object. Races and failures:
 * *The reply to acquire is lost.* The repeated call finds its own token and returns a new generation and the stored ``clean``,
   since nothing was written under the lost grant. If a grant was handed out before and not released, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
-  was served, so the owner's deadline passes first, by ``MARGIN`` more. The owner checks the deadline before it writes. What it
-  had sent already is fenced by the successor: its first marker raises the producer epoch and carries the higher generation.
+  was served, so the owner's deadline passes first, by ``MARGIN`` more. The owner checks the deadline before it writes. Requests
+  that it had sent already are fenced by the successor, whose first marker raises the producer epoch and carries the higher
+  generation.
 * *Renew arrives after the expiry.* If no other owner took the partition since (``generation`` and ``holder`` unchanged) the
   lease is set again: between the deadline and now neither this owner nor another wrote.
 * *Redis lost its data* (flushed, restarted without a log, failover to a replica that lagged). An owner within its deadline
@@ -39,7 +43,7 @@ RedisLease object. Races and failures:
   generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
   back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
-  ``markers_announced`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
+  ``markers_announced`` as well; only if it dies before that, the owner after the next may get ``clean`` too early.
 * *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
   That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
   as that of a dead owner that announced markers.
@@ -94,8 +98,8 @@ end
 return replies
 """
 )
-# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is announced (1 an earlier
-# owner, 2 this)
+# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, which owner announced markers
+# (1 an earlier owner, 2 this owner)
 RENEW = (
     NOW_MS
     + """
@@ -251,8 +255,8 @@ class RedisLease:
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
         """Release the partition; the caller has no request in flight.
 
-        ``clean``: nor has an earlier owner, and the next owner is told so. Otherwise the record stays as if the lease had
-        expired; the next owner need not wait for the expiry.
+        With ``clean``, no earlier owner has a request in flight either, and the next owner gets a clean grant. Otherwise the
+        record stays as if the lease had expired; the next owner need not wait for the expiry.
         """
         self._release([grant], left="" if seen is None else f"{seen[0]} {seen[1]}", clean=clean)
 
@@ -330,7 +334,7 @@ class RedisLease:
 def forget_leases(url: str, keys: Iterable[str]) -> None:
     """Remove the leases of partitions of a deleted mirror; ids of mirrors are not used again.
 
-    An empty record stays for a day. What a late copy worker that acquires the lease writes to it expires with it.
+    An empty record stays for a day. Whatever a late copy worker that acquires the lease writes to it expires with it.
     """
     names = [name for key in keys for name in _names(key)]
     with redis_answers("forget leases"):

@@ -1,8 +1,8 @@
 """Losses on their way to the gap ledger: offsets that the source has deleted permanently before they were copied.
 
 A set ``losses:<link id>`` of partition key, first offset, end offset and signature. A copy worker adds a loss before it writes
-markers in its place. If losses were only part of reports, a worker that dies between its first marker and its next report would
-take the loss with it, and its successor would find markers that look like any others. A loss stays in the set until it is in
+markers in its place. If losses were only part of reports, a loss would disappear with a worker that crashes between its first
+marker and its next report: its successor would find markers that look like any others. A loss stays in the set until it is in
 the ledger; recording it twice has no effect.
 
 A member without a valid signature is not used. It is reported once and stays in the set: it may be signed with a key that this

@@ -1,9 +1,9 @@
 """Receive buffers that are reused: memory that the kernel has mapped once costs nothing the next time.
 
-A buffer is free when the response in it has been read and planned and every slice of it was sent. All brokers of a link
-share one pool, so that its memory is bounded whatever their number. The links of a worker divide the worker's memory
-evenly (``share``), so that a link with a slow destination does not hold the buffers of the others. Does not depend on what
-is in the buffers.
+A buffer is free when the response in it has been read and planned and every slice of it was sent. All brokers of a link share
+one pool, so that its memory is bounded whatever their number. The links of a worker divide the worker's memory evenly
+(``share``), so that a link with a slow destination does not hold the buffers of the others. The contents of the buffers are not
+interpreted.
 
 | memory of a worker | limit | used for |
 |---|---|---|

@@ -84,7 +84,7 @@ class CoordinationThread:
         self._unsent = _Unsent()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
-        self._unannounced: dict[str, Grant] = {}  # to be armed
+        self._unannounced: dict[str, Grant] = {}  # their owners have to announce markers
         self._read_at = self._acquire_at = self._renew_at = self._announce_at = self._outage_until = 0.0
         self._last_beat_at = clock.monotonic()
         self._assignments: WorkerAssignments | None = None

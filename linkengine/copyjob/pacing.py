@@ -8,8 +8,8 @@ A Fetch depends on four things:
   milliseconds later;
 * the distance to the source. The requested size doubles while responses are full, start late and arrive quickly; it halves when
   they take long to arrive. A stock broker sends 1.6 MB/s per connection over a round trip of 80 ms, and all partitions of the
-  connection wait for the last byte. The first response of a distant broker is small: it is only needed for its shape, and
-  then the partition is read ahead over other connections (``read_ahead``).
+  connection wait for the last byte. The first response of a distant broker is small: it shows the size of records and batches,
+  with which the partition is then read ahead over other connections (``read_ahead``).
 
 ``Backoff`` is the pause before a retry: exponential with jitter, from 100 ms to 5 s, reset after a success.
 """

@@ -36,7 +36,7 @@ RUN_MS = 10_000
 
 
 class PartitionCounters:
-    """Counters of a partition during a hold. Unknown is None, never 0."""
+    """Counters of a partition during a hold (``partition_state``). Unknown is None, never 0."""
 
     __slots__ = (
         "_catch_up",

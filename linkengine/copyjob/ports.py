@@ -1,7 +1,7 @@
 """The interfaces between the copy loop and its environment, as Protocols. ``linkengine.coordination`` implements them in Redis.
 
-Methods may raise CoordinationUnavailableError where that is said: Redis did not respond in time. Leases then expire at their
-local deadlines unless Redis is back before.
+Methods raise CoordinationUnavailableError, where their docstrings state it, if Redis did not respond in time. Leases then
+expire at their local deadlines unless Redis is back before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WorkerAssignments(Protocol):
 
     @property
     def plans(self) -> Mapping[str, CopyPlan]:
-        """What to copy, by link; a plan without partitions means to release the link."""
+        """The plans to copy, by link; a plan without partitions means to release the link."""
 
     @property
     def numbers(self) -> Mapping[str, int]:

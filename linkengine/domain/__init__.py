@@ -1,1 +1,1 @@
-"""Pure decisions: no clock, no network, no file, no framework. Everything here is a value, a table or a rule over them."""
+"""Pure decisions: no clock, no network, no file, no framework. Values, tables and rules over them."""

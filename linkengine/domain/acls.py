@@ -1,4 +1,4 @@
-"""ACLs as values, their filters, and the decisions of ACL sync. Pure functions over sets."""
+"""ACLs as values, filters for them, and the decisions of ACL sync. Pure functions over sets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.names import read_document
 
-# ----------------------------------------------------------------------------------------------------
-# ACLs as values, and filters for them: ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``.
-#
-# A field that is left out, or "any", matches everything. Pattern type "match" matches every ACL that applies to the named
-# resource.
+# --- values and filters --------------------------------------------------------------------------------------------------
+# The format of filters is ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``. A field that is left out, or
+# "any", matches everything. Pattern type "match" matches every ACL that applies to the named resource.
 
 
 UNKNOWN = "UNKNOWN"
@@ -31,7 +29,7 @@ _RESOURCE_FIELDS, _ACCESS_FIELDS = {"resourceType", "patternType", "name"}, {"pr
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Acl:
-    """An ACL in Kafka's words, in upper case. A word that the client library does not know is UNKNOWN."""
+    """An ACL in Kafka's words, in upper case. A word that the client library lacks is UNKNOWN."""
 
     resource_type: str
     resource_name: str
@@ -145,10 +143,8 @@ def _wrong(message: str) -> LinkEngineError:
     return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)
 
 
-# ----------------------------------------------------------------------------------------------------
-# ACL sync: which ACLs are created, deleted or left alone, and which conflict. Pure decisions over sets.
-#
-# Kafka's ACLs have no owner, so a ledger records which ones a link created. Only those are deleted again, and only when the
+# --- sync ----------------------------------------------------------------------------------------------------------------
+# Kafka's ACLs have no owner, so a ledger records which ACLs a link created. Only those are deleted again, and only when the
 # source no longer has them. ACLs that existed before, that another link also syncs, and that protect mirror topics stay
 # untouched.
 
@@ -165,7 +161,7 @@ class AclStatus(StrEnum):
     OUT_OF_FILTER = "OUT_OF_FILTER"  # created by this link, no longer included: left in place
     GUARD = "GUARD"  # set by this console on the source, or of the form that makes mirrors read-only: not synced
     CAME_FROM_HERE = "CAME_FROM_HERE"  # created on the source by a link in the other direction
-    UNSUPPORTED = "UNSUPPORTED"  # of a type that the client library does not know
+    UNSUPPORTED = "UNSUPPORTED"  # of a type that the client library lacks
     FAILED = "FAILED"  # refused by the destination
 
 
@@ -207,7 +203,7 @@ class AclRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclPlan:
-    """What to do, in this order. DENY is created first and deleted last, so that access is never wider than intended."""
+    """Changes in their order. DENY is created first and deleted last, so that access is never wider than intended."""
 
     create: tuple[Acl, ...] = ()
     delete: tuple[Acl, ...] = ()

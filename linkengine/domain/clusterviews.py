@@ -1,4 +1,4 @@
-"""What pages and REST show of a cluster besides mirrors: brokers, partitions, configs, ACLs, consumer groups and their lags.
+"""Views of a cluster for pages and REST: brokers, partitions, configs, ACLs, consumer groups and their lags.
 
 The values use the words of Kafka's enums. An unknown offset or lag is None.
 """
@@ -171,7 +171,7 @@ class TransactionalWriters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReversalRisks:
-    """What two clusters return about a topic before its reversal; None if it could not be read."""
+    """Facts of both clusters about a topic before its reversal; None if unreadable."""
 
     unclean_on: tuple[str, ...] | None = None  # names of the clusters on which unclean leader elections are on
     writers: TransactionalWriters | None = None  # of the source topic

@@ -1,4 +1,9 @@
-"""Topic configs of a mirror: which follow the source, which copying needs, what a stop restores; compaction. Pure."""
+"""Topic configs of a mirror: which follow the source, which copying needs, what a stop restores. Pure functions.
+
+Three lists follow Confluent's documentation of cluster linking: always synced, synced unless ``topic.config.sync.include``
+leaves them out, and never synced (all others). While a topic is a mirror, some configs have another value than at the source
+because copying needs it (``mirror_configs``). The source's values are applied when the mirror is stopped.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,7 @@ from datetime import datetime
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
-# ----------------------------------------------------------------------------------------------------
-# Topic configs of a mirror: which ones follow the source, which ones copying needs, and what a stop restores.
-#
-# Three lists follow Confluent's documentation of cluster linking: always synced, synced unless ``topic.config.sync.include``
-# leaves them out, and never synced (all others). While a topic is a mirror, some configs have another value than at the source
-# because copying needs it (see ``mirror_configs``; for compacted topics ``docs/adr/0002-compacted-mirrors.md``). The source's
-# values are applied when the mirror is stopped. The functions work on names and values; none connects to a broker.
+# --- sync ----------------------------------------------------------------------------------------------------------------
 
 
 UNLIMITED = str(2**63 - 1)
@@ -272,12 +271,10 @@ def _parts(value: str) -> set[str]:
     return {part.strip() for part in value.split(",")}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Compacted topics: when a mirror is compacted itself, and for how long a source keeps tombstones.
-#
+# --- compaction ----------------------------------------------------------------------------------------------------------
 # A compacted topic accepts no record without a key, but may hold some from before it was compacted, until its log cleaner
 # removes them. The mirror accepts them as long as its policy is ``delete`` (with unlimited retention it deletes nothing), and
-# treats them as the source does once it is compacted (``docs/adr/0002-compacted-mirrors.md``). Pure functions.
+# treats them as the source does once it is compacted (``docs/adr/0002-compacted-mirrors.md``).
 
 
 POLICY = "cleanup.policy"

@@ -1,9 +1,9 @@
 """The checklist of a connection test: what was tested, what was found, and how to fix what failed. Pure functions.
 
 ``linkengine.kafka.connectiontest`` collects the facts; this module turns them into checks in a fixed order. The first failed
-check of the connection ends it, and the checks after it are not tested. What a check says about a server is what the engine's
-own errors say: an address outside the permitted networks has a single message, whatever is there (ADR 32), and no IP address to
-which a name resolves is shown.
+check of the connection ends it, and the checks after it are not tested. A check reveals no more about a server than the
+engine's own errors: an address outside the permitted networks has a single message, whatever is there (ADR 32), and no IP
+address to which a name resolves is shown.
 
 The rights of the principal are those that the brokers report for it (KIP-430), after DENY rules. A right that only a part of
 the features needs is a warning, not a failure.
@@ -33,7 +33,7 @@ class ConnectStep(StrEnum):
 
 
 class ConnectionRole(StrEnum):
-    """What the cluster is for a link; it decides which rights are tested."""
+    """Role of the cluster in a link; it decides which rights are tested."""
 
     SOURCE = "SOURCE"
     DESTINATION = "DESTINATION"
@@ -93,7 +93,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What a cluster reports over an authenticated connection. Unknown is None."""
+    """Facts that a cluster reports over an authenticated connection. Unknown is None."""
 
     cluster_id: str
     release: str  # "" if the brokers do not report it

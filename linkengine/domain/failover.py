@@ -1,4 +1,4 @@
-"""Failover: whether a link could be failed over now, failover drills, and the report of what a stop cost. Pure functions."""
+"""Failover: whether a link is ready for it, failover drills, and the cost of a stop. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from linkengine.domain.health import Health
 from linkengine.domain.names import MAX_TOPIC_LENGTH
 from linkengine.domain.states import StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Whether a link could be failed over now, from stored facts. Pure functions; no cluster is contacted.
-#
-# A fact that is missing or too old is unknown, and never counts as ready.
+# --- readiness -----------------------------------------------------------------------------------------------------------
+# Derived from stored facts; no cluster is contacted. A fact that is missing or too old is unknown, and never counts as ready.
 
 
 _MINUTE_MS = 60_000
@@ -35,7 +33,7 @@ class ReadyState(StrEnum):
 
 
 class ReadyFact(StrEnum):
-    """What readiness depends on."""
+    """Fact on which readiness depends."""
 
     HEALTH = "HEALTH"
     DRILL = "DRILL"
@@ -205,8 +203,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Failover drills: names of the scratch copies, where consumer groups would resume, and the drill's result. Pure functions.
+# --- drills --------------------------------------------------------------------------------------------------------------
+# Names of the scratch copies, where consumer groups would resume, and the drill's result.
 
 
 _NAMED_AT_MOST = 5
@@ -306,7 +304,7 @@ def proven_by(
 
 
 def scratch_suffix(drill: int) -> str:
-    """Return the suffix of a drill's scratch copies; ``naming.is_internal`` recognizes it, so that no filter mirrors them."""
+    """Return the suffix of a drill's scratch copies; ``names.is_internal`` recognizes it, so that no filter mirrors them."""
     return f".clusterlink-drill-{drill}"
 
 
@@ -332,11 +330,9 @@ def verdict(rows: Sequence[DrillRow]) -> bool:
     return bool(rows) and all(row.passed for row in rows)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The cost of a stop (failover report): records left behind, age of the loss (RPO), time until writable (RTO).
-#
-# Pure arithmetic over the last observations. Unknown is None, never 0: an unknown loss is reported as unknown. Times are Unix
-# ms.
+# --- cost of a stop ------------------------------------------------------------------------------------------------------
+# Records left behind, age of the loss (RPO), and time until the topic is writable (RTO), from the last observations. Unknown is
+# None, never 0: an unknown loss is reported as unknown. Times are Unix milliseconds.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
 
 
 class GateCheckName(StrEnum):
-    """What is checked."""
+    """Name of a check."""
 
     DATA_VERIFIED = "DATA_VERIFIED"
     NOTHING_LOST = "NOTHING_LOST"

@@ -1,4 +1,14 @@
-"""Consumer offset sync: its input and result, which groups are synced, and which offset is committed. Pure functions."""
+"""Consumer offset sync: which groups are synced, and which offset is committed for each partition. Pure functions.
+
+The target of a partition is ``max(mirror start, min(source's committed offset, mirror end))``. The last run is remembered per
+group and partition (``Remembered``), which distinguishes three cases that look alike:
+
+* The source's group was reset on purpose: its offset is lower than the last synced offset, and the destination's offset has not
+  been changed since. The destination is rewound too.
+* A user rewound the destination's group: its offset is lower than the last offset that the sync committed. It is left alone
+  until the source's group commits another offset.
+* The destination's group is ahead of the source's: it is never rewound.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +18,7 @@ from enum import StrEnum
 
 from linkengine.domain.names import NameFilter, chooses
 
-# ----------------------------------------------------------------------------------------------------
-# Decides which consumer groups are synced and which offset is committed for each of their partitions. Pure functions.
-#
-# The target of a partition is ``max(mirror start, min(source's committed offset, mirror end))``. The last run is remembered per
-# group and partition (``Remembered``), which distinguishes three cases that look alike:
-#
-# * The source's group was reset on purpose: its offset is lower than the last synced offset, and the destination's offset has
-#   not
-#   been changed since. The destination is rewound too.
-# * A user rewound the destination's group: its offset is lower than the last offset committed by the sync. It is left alone
-#   until
-#   the source's group commits another offset.
-# * The destination's group is ahead of the source's: it is never rewound.
+# --- decisions -----------------------------------------------------------------------------------------------------------
 
 
 KINDS = ("classic", "consumer")  # types with one committed offset per partition; "": the broker does not report the type
@@ -43,7 +41,7 @@ class GroupStatus(StrEnum):
 
 
 class OffsetOutcome(StrEnum):
-    """What a run decided or did for a partition of a group."""
+    """Decision or result of a run for a partition of a group."""
 
     EQUAL = "EQUAL"
     ADVANCED = "ADVANCED"
@@ -81,7 +79,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What the last successful run saw (the source's offset) and left behind (the destination's offset) for a partition."""
+    """Offsets of a partition after the last successful run: the source's when it was read, and the destination's."""
 
     source: int
     destination: int
@@ -132,7 +130,7 @@ class OffsetFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDecision:
-    """What to do with a partition: ``target`` is committed if ``write``."""
+    """Decision for a partition: ``target`` is committed if ``write``."""
 
     outcome: OffsetOutcome
     target: int
@@ -236,8 +234,7 @@ def status_of(outcomes: Iterable[OffsetOutcome], *, in_use: bool) -> GroupStatus
     return GroupStatus.SYNCED if found <= SETTLED else GroupStatus.PARTLY_SYNCED
 
 
-# ----------------------------------------------------------------------------------------------------
-# Input and result of a run of consumer offset sync. Plain values; the decisions are in ``groups``.
+# --- input and result of a run -------------------------------------------------------------------------------------------
 
 
 BATCH = 200  # groups per run; each takes a handful of small requests
@@ -245,7 +242,7 @@ BATCH = 200  # groups per run; each takes a handful of small requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSync:
-    """What a run syncs: which groups, which topics, and where it begins in the list of groups."""
+    """Input of a run: which groups, which topics, and where it begins in the list of groups."""
 
     filters: tuple[NameFilter, ...]
     topics: tuple[MirroredTopic, ...]

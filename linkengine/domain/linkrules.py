@@ -1,4 +1,4 @@
-"""Validation of link configs and of the start of mirrors; how a link connects. Problems have messages for users."""
+"""Validation of link configs and of the start of a mirror; how a link connects. Problems have messages for users."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import ALIASES, LINK_CONFIGS, ConfigKind, LinkConfigSpec, is_connection
 from linkengine.domain.names import parse_filters, read_document
 
-# ----------------------------------------------------------------------------------------------------
-# The start of a new mirror: parses ``mirror.start.offset.spec``. Pure functions.
-#
-# The value is ``earliest``, ``latest`` or a time, as ISO 8601 (UTC without a time zone) or as Unix milliseconds. A time after
-# the last record, including a time in the future, has the same effect as ``latest``.
+# --- start of a mirror ---------------------------------------------------------------------------------------------------
+# ``mirror.start.offset.spec`` is ``earliest``, ``latest`` or a time, as ISO 8601 (UTC without a time zone) or as Unix
+# milliseconds. A time after the last record, including a time in the future, has the same effect as ``latest``.
 
 
 CONFIG = "mirror.start.offset.spec"
@@ -65,8 +63,8 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Validation of link configs: the rules for each value, and for the values together. Every problem has a message for users.
+# --- configs -------------------------------------------------------------------------------------------------------------
+# The rules for each value, and for the values together.
 
 
 AUTO_CREATE, AUTO_CREATE_FILTERS = "auto.create.mirror.topics.enable", "auto.create.mirror.topics.filters"
@@ -246,27 +244,24 @@ _BY_KIND: Mapping[ConfigKind, Callable[[LinkConfigSpec, str], str]] = MappingPro
 )
 
 
-# ----------------------------------------------------------------------------------------------------
-# How a link connects to its source: with its own credentials, or with those of the registered source cluster.
-#
-# Four rules keep stored secrets from being used or sent by a person who was not given them:
+# --- connection ----------------------------------------------------------------------------------------------------------
+# A link connects to its source with its own credentials or with those of the registered source cluster. Four rules keep stored
+# secrets from being used or sent by a user who was not given them:
 #
 # 1. A link uses the credentials of the registered source only where its row says so (``uses_cluster_credentials``). The
-#   decision
-#    is made when the link is created or changed, by a person who may use them, and is not derived again when a copy starts.
-# 2. Registered credentials go to registered addresses only (``registered_properties``).
-# 3. A stored secret goes only where it was meant to go when it was entered: a change of the address, of the protocol, or of
-#   what
-#    the connection trusts needs the secret again (``secrets_to_repeat``).
-# 4. The ``local.*`` secrets of a link go to the address with which the link's own cluster is registered. A registration that
-#    would send them elsewhere is refused while they are stored (``redirected_by``).
+#    decision is made when the link is created or changed, by a user who may use them, and is not derived again when a copy
+#    starts.
+# 2. Registered credentials are sent to registered addresses only (``registered_properties``).
+# 3. A stored secret is sent only to the recipient for which it was entered: a change of the address, of the protocol, or of
+#    what the connection trusts requires the secret again (``secrets_to_repeat``).
+# 4. The ``local.*`` secrets of a link are sent to the address with which the link's own cluster is registered. A registration
+#    that would redirect them is refused while they are stored (``redirected_by``).
 
 
 LOCAL = "local."
 SECRETS = ("sasl.jaas.config", "ssl.keystore.key")
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
-# What decides where secrets are sent and how they are protected in transit. Configs of linksecurity not listed here have no
-# effect.
+# Configs that decide where secrets are sent and how they are protected in transit; all others have no effect on that.
 RECIPIENT = (
     "bootstrap.servers",
     "security.protocol",
@@ -365,8 +360,8 @@ def secrets_to_repeat(stored: Mapping[str, str], changes: Mapping[str, str | Non
 def redirected_by(given: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configs through which another registration of a link's own cluster would send its stored secrets elsewhere.
 
-    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. What the link itself sets with
-    ``local.*`` does not change with the registration. Empty if the link stores no ``local.*`` secret.
+    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. Properties that the link
+    itself sets with ``local.*`` do not change with the registration. Empty if the link stores no ``local.*`` secret.
     """
     if not any(given.get(LOCAL + name) for name in SECRETS):
         return ()

@@ -1,4 +1,8 @@
-"""Whether a link auto-creates a mirror of a source topic, and if not, why: values, checks, rings of links. Pure."""
+"""Whether a link auto-creates a mirror of a source topic, and why not. Pure functions.
+
+The checks (``judge``) cover the conditions of Confluent's cluster linking documentation, and conditions of the destination and
+of other links. Pages show them as the explanation.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,10 @@ from linkengine.domain.linktasks import TaskError
 from linkengine.domain.names import FilterType, NameFilter, PatternType, contains, is_internal, mirror_name
 from linkengine.domain.states import MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Rings of mirrors: chains of links through which records would return to the cluster they come from.
-#
-# Each mirror has one source, so the graph is a forest of pointers. It may include mirrors of links that the caller must not
-# see; therefore it is traversed node by node through a function.
+# --- rings ---------------------------------------------------------------------------------------------------------------
+# A chain of links through which records would return to the cluster they come from. Each mirror has one source, so the graph is
+# a forest of pointers. It may include mirrors of links that the caller must not see; therefore it is traversed node by node
+# through a function.
 
 
 class Place(NamedTuple):
@@ -60,11 +63,9 @@ def _words(place: Place, names: Mapping[str, str]) -> str:
     return f"{names.get(place.cluster, place.cluster)}:{place.topic}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Values of the mirrorability checks: whether a link mirrors a source topic, and why not.
-#
-# ``linkengine.domain.mirrorability`` makes the checks. A failed check that ``blocks`` prevents auto-creation. A failed check
-# that is a ``problem`` is reported as an error of the auto-create task; the others are the result of settings.
+# --- values --------------------------------------------------------------------------------------------------------------
+# A failed check that ``blocks`` prevents auto-creation. A failed check that is a ``problem`` is reported as an error of the
+# auto-create task; the others are the result of settings.
 
 
 class CheckCode(StrEnum):
@@ -178,10 +179,7 @@ class Verdict:
         return tuple(check for check in self.failed if check.problem)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The checks that decide whether a link auto-creates a mirror of a source topic; pages show them as the explanation.
-#
-# They cover the conditions of Confluent's cluster linking documentation, and conditions of the destination and of other links.
+# --- checks --------------------------------------------------------------------------------------------------------------
 
 
 def judge(topic: Topic, around: Surroundings) -> Verdict:

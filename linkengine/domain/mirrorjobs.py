@@ -1,4 +1,7 @@
-"""The engine's jobs on a mirror besides copying: parameters, results, offset arithmetic of restores and reparenting."""
+"""The engine's jobs on a mirror besides copying: parameters, results, and the offset arithmetic of restore and reparenting.
+
+Plain values as in ``plans``: times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,7 @@ from linkengine.domain.plans import LogRange, PartitionAssignment
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import StopReason
 
-# ----------------------------------------------------------------------------------------------------
-# Parameters and results of the engine's jobs on a mirror topic besides copying: set-up, sync, stop, reversal.
-#
-# Plain values as in ``plans``: times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+# --- set-up, sync, stop, reversal ----------------------------------------------------------------------------------------
 
 
 FILLERS = "fillers"  # name of a RefusedStep
@@ -155,13 +155,11 @@ class MirrorTurn:
     sync_include: tuple[str, ...] | None = None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Offset arithmetic of truncate-and-restore: up to which offset two topics are equal, and which records diverged.
-#
-# Two topics are equal below an offset if either was a mirror of the other up to there. Each stop of a mirror records this as
-# a ``CommonPart``. To make the stopped topic a mirror again, each of its partitions is truncated to its ``RestorePoint.point``,
-# the end of the common part; records beyond that point, and records that the other topic no longer has at its start, are
-# diverged::
+# --- truncate-and-restore ------------------------------------------------------------------------------------------------
+# Up to which offset two topics are equal, and which records diverged. Two topics are equal below an offset if either was a
+# mirror of the other up to there. Each stop of a mirror records this as a ``CommonPart``. To make the stopped topic a mirror
+# again, each of its partitions is truncated to its ``RestorePoint.point``, the end of the common part. Records beyond that
+# point, and records that the other topic no longer has at its start, are diverged::
 #
 #     start        other_start          point          end
 #       │   diverged    │       equal       │  diverged   │
@@ -172,7 +170,7 @@ _BY_PARTITION = ("ends", "epochs", "fences", "fence_epochs")  # JSON has no numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPart:
-    """What the stop of a mirror says about two topics: below ``ends``, by partition, both held the same records.
+    """Evidence from the stop of a mirror about two topics: below ``ends``, by partition, both held the same records.
 
     ``here_id`` and ``there_id`` are topic ids. Either topic was the mirror of the other (``source_is_here``).
     ``epochs`` are the leader epochs under which the source was read. ``fences`` are the offsets at which the mirror was fenced,
@@ -318,12 +316,11 @@ def open_transactions(held: Iterable[LogRange]) -> tuple[int, ...]:
     return tuple(log.partition for log in held if log.stable_end < log.end)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Reparenting: whether a mirror can continue from another copy of its source. It must be a prefix of the new parent.
-#
-# Two mirrors of a topic hold the same records at the same offsets. When either of them is stopped, its fence records the offset
-# up to which it is a copy; what follows (the fence's marker, then records of its own producers) exists only there. The other
-# mirror is a prefix of it if it ends at or before that fence in every partition.
+# --- reparenting ---------------------------------------------------------------------------------------------------------
+# Whether a mirror can continue from another copy of its source: it must be a prefix of the new parent. Two mirrors of a topic
+# hold the same records at the same offsets. When either of them is stopped, its fence records the offset up to which it is a
+# copy; what follows (the fence's marker, then records of its own producers) exists only there. The other mirror is a prefix of
+# it if it ends at or before that fence in every partition.
 
 
 NONE: Mapping[int, int] = MappingProxyType({})

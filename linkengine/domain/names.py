@@ -1,4 +1,4 @@
-"""Names: of topics and links, of mirrors, filters for them, and namespaces of topics with a common prefix (KIP-986)."""
+"""Names of topics, links and mirrors; name filters; namespaces of topics with a common prefix (KIP-986). Pure functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from typing import Any
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
 
-# ----------------------------------------------------------------------------------------------------
-# Names of topics and links: which are legal, which are internal, and the name of a mirror. ``linkrules`` validates link
-# prefixes.
-#
+# --- names ---------------------------------------------------------------------------------------------------------------
 # Topic rules are those of Kafka's ``Topic`` class (249 characters, ``[a-zA-Z0-9._-]``, not ``.`` or ``..``). Every ``check_…``
-# raises LinkEngineError with a message that can be shown at the form field.
+# raises LinkEngineError with a message that can be shown at the form field. ``linkrules`` validates link prefixes.
 
 
 MAX_TOPIC_LENGTH = 249
@@ -73,11 +70,10 @@ def _check(fine: bool, message: str, *, code: ErrorCode = ErrorCode.INVALID_TOPI
         raise LinkEngineError(code, message)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Name filters of topics and groups: ``{"topicFilters": [{"name", "patternType", "filterType"}, ...]}``.
-#
-# The order of the filters does not matter: a name is included if at least one INCLUDE matches it and no EXCLUDE does. An empty
-# list includes nothing. The name ``*`` with patternType LITERAL matches everything, as in Kafka's ACLs.
+# --- filters -------------------------------------------------------------------------------------------------------------
+# ``{"topicFilters": [{"name", "patternType", "filterType"}, ...]}``, for topics and groups. The order of the filters does not
+# matter: a name is included if at least one INCLUDE matches it and no EXCLUDE does. An empty list includes nothing. The name
+# ``*`` with patternType LITERAL matches everything, as in Kafka's ACLs.
 
 
 WILDCARD = "*"
@@ -179,11 +175,9 @@ def _wrong(message: str) -> LinkEngineError:
     return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Namespaces: topics of a cluster with a common name prefix, and how far they follow another cluster (KIP-986).
-#
-# The state of a namespace is derived from the measured lag of its mirrors. The worst mirror counts, and an unknown lag is never
-# treated as in sync. Pure functions.
+# --- namespaces ----------------------------------------------------------------------------------------------------------
+# The state of a namespace is derived from the measured lag of its mirrors: how far its topics follow another cluster. The worst
+# mirror counts, and an unknown lag is never treated as in sync.
 
 
 CAUGHT_UP_MS = 10_000  # up to this time lag a namespace is FOLLOWING, above it CATCHING_UP

@@ -1,4 +1,8 @@
-"""Values at the engine's public interface: plans and their JSON form, progress, results, round-trip times."""
+"""Values at the engine's public interface: plans and their JSON form, progress, results, round-trip times.
+
+They are passed as JSON to Spark tasks (``PlanText``) and through Redis, so they contain plain values only. Requests and
+observations have different types. Times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import CheckedRange, Gap, RecordDifference
 from linkengine.domain.signatures import Signer
 
-# ----------------------------------------------------------------------------------------------------
-# Round-trip times to the brokers of a source, and the throughput that socket buffers allow over them.
+# --- round-trip times ----------------------------------------------------------------------------------------------------
+# To the brokers of a source, with the throughput that socket buffers allow over them.
 
 
 LONG_MS = 15.0  # from this round trip on, socket buffers limit one connection, and a backlog is read ahead
@@ -25,7 +29,7 @@ LONG_MS = 15.0  # from this round trip on, socket buffers limit one connection, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDistance:
-    """What was measured of a broker; None if unknown. Buffers are read only if the round trip is long."""
+    """Round trip and buffers of a broker; None if unknown. Buffers are read only if the round trip is long."""
 
     broker: int
     address: str
@@ -59,11 +63,7 @@ class BrokerDistance:
         return None if size is None or not self.round_trip_ms else size / (self.round_trip_ms / 1000)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Values at the engine's public interface: plans, progress and results.
-#
-# They are passed as JSON to Spark tasks (``plan_text``) and through Redis, so they contain plain values only. Requests and
-# observations have different types. Times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+# --- plans, progress and results -----------------------------------------------------------------------------------------
 
 
 TRANSACTIONAL_ID_PREFIX = "clusterlink-"
@@ -270,12 +270,11 @@ def producer_id_for(link_number: int, mirror_number: int, partition: int) -> int
     return PRODUCER_ID_BASE | link_number << 46 | mirror_number << 22 | partition
 
 
-# ----------------------------------------------------------------------------------------------------
-# Serialization of copy plans for copy workers, which may run another version than the console.
-#
-# A pickled plan would be a list of values by position, so a worker of another version would silently confuse fields. As JSON,
-# fields are matched by name: unknown fields are dropped, and missing fields have their defaults. ``PLAN_VERSION`` is increased
-# with each field that must not be dropped, because the copy would be wrong; a worker refuses plans of a higher version.
+# --- JSON form -----------------------------------------------------------------------------------------------------------
+# Copy workers may run another version than the console. A pickled plan would be a list of values by position, so a worker of
+# another version would silently confuse fields. As JSON, fields are matched by name: unknown fields are dropped, and missing
+# fields have their defaults. ``PLAN_VERSION`` is increased with each field that must not be dropped, because the copy would be
+# wrong; a worker refuses plans of a higher version.
 
 
 PLAN_VERSION = 2  # 2: copy workers sign with the plan's keys; increased with each field that must not be ignored

@@ -1,4 +1,4 @@
-"""Half-open offset ranges: the arithmetic of the gap ledger and of verified ranges."""
+"""Half-open offset ranges ``[start, end)``: the arithmetic of the gap ledger and of verified ranges. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from linkengine.domain.states import GapReason
 
-# ----------------------------------------------------------------------------------------------------
-# Half-open offset ranges ``[start, end)`` and the arithmetic of the gap ledger. An empty range is legal.
+# --- ranges and gaps -----------------------------------------------------------------------------------------------------
+# An empty range is legal.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,12 +107,11 @@ def _pairs_joined(gaps: list[Gap]) -> list[Gap]:
     return [*gaps[:odd], *(older.joined(newer) for older, newer in pairs)]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Verified ranges of a mirror: which offsets were compared, with a hash each, and which offsets to compare next.
-#
-# The hash of a range is the exclusive or of two 64-bit hashes of each record in it (``verifyjob/digests.sql``), written as 32
-# hexadecimal digits. The offset is part of the hashed data, so a record at another offset changes the hash. The hash of two
-# adjacent ranges is the exclusive or of their hashes: ranges are merged without reading a record again.
+# --- verified ranges -----------------------------------------------------------------------------------------------------
+# Which offsets of a mirror were compared, with a hash each, and which offsets to compare next. The hash of a range is the
+# exclusive or of two 64-bit hashes of each record in it (``verifyjob/digests.sql``), written as 32 hexadecimal digits. The
+# offset is part of the hashed data, so a record at another offset changes the hash. The hash of two adjacent ranges is the
+# exclusive or of their hashes: ranges are merged without reading a record again.
 
 
 HASH_DIGITS = 32

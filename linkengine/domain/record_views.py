@@ -14,7 +14,7 @@ from linkengine.domain.states import GapReason
 
 
 class Presence(StrEnum):
-    """What a log contains at an offset."""
+    """Content of a log at an offset."""
 
     RECORD = "RECORD"  # a record that consumers read
     TRANSACTION_MARKER = "TRANSACTION_MARKER"  # a control batch; most fillers of a mirror are such batches

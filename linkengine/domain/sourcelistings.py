@@ -1,7 +1,7 @@
-"""What the source of a link that is being created has: topics, consumer groups and ACLs, as far as they may be listed.
+"""Topics, consumer groups and ACLs of the source of a link that is being created, as far as they may be listed.
 
-A list that could not be read is None, never empty, and ``errors`` says why. The preview of filters counts in it, so a list that
-was cut off is named in ``cut``.
+A list that could not be read is None, never empty, and ``errors`` has the reason. The preview of filters counts matches in
+these lists, so a list that was cut off is named in ``cut``.
 """
 
 from __future__ import annotations

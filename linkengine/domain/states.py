@@ -1,8 +1,8 @@
 """The state machine of a mirror topic as a table: state x event -> next state.
 
-All decisions about which step a mirror may take next are made here; other code does not compare states. The console's policies
-decide who may raise an event, ``linkengine.jobs`` executes it. Database rows change their state only by compare-and-swap along
-an edge of this table. The diagram in ``docs/states.md`` is generated from it.
+All decisions about which step a mirror may take next are made here; other code does not compare states. The console's
+permissions decide which user may raise an event, ``linkengine.jobs`` executes it. Database rows change their state only by
+compare-and-swap along an edge of this table. The diagram in ``docs/states.md`` is generated from it.
 
 A user or an API client raises an *operation* event; the engine raises the other events when it observes or completes something.
 ``failover`` is legal wherever the mirror is not writable yet, because a disaster can strike in any state. PENDING_STOPPED is

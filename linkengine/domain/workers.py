@@ -1,4 +1,4 @@
-"""Copy workers: their setup and heartbeats, leases of partitions, and which worker copies which partition. Pure."""
+"""Copy workers: set-up and heartbeats, assignment of partitions, and partition leases. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-# ----------------------------------------------------------------------------------------------------
-# The setup that the console gives a copy worker, and the heartbeats that the worker returns.
+# --- set-up and heartbeats -----------------------------------------------------------------------------------------------
+# JSON objects with named fields, as plans are (``plans``), because executors may run another version.
 #
-# Both are JSON objects with named fields, as plans are (``plans``), because executors may run another version.
-#
-# Spark starts a copy worker in any executor with a free slot. Two of them in one executor while another has none would mean
-# that one executor copies everything, and that its loss interrupts every partition. ``crowded_worker`` finds a worker to be
-# replaced; Spark may start the replacement in the wrong executor as well, so a caller tries it a few times.
+# Spark starts a copy worker in any executor with a free slot. If two copy workers run in one executor while another has none,
+# that executor copies everything, and its loss interrupts every partition. ``crowded_worker`` finds a worker to be replaced.
+# Spark may start the replacement in the wrong executor as well, so a caller tries it a few times.
 
 
 HEARTBEAT_MS = 1_000  # interval of heartbeats
@@ -144,10 +142,9 @@ def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Decides which copy worker copies which partition. A pure function of the partitions and the running workers.
-#
-# Each move interrupts a partition for up to a second, so a partition keeps its worker unless there is a reason to move it:
+# --- assignment ----------------------------------------------------------------------------------------------------------
+# A pure function of the partitions and the running workers. Each move interrupts a partition for up to a second, so a partition
+# keeps its worker unless there is a reason to move it:
 #
 # 1. It has no worker, or its worker is gone: it is placed at once.
 # 2. Its worker is draining: it moves to another worker.
@@ -155,17 +152,17 @@ def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 #
 # Moves of kinds 2 and 3 are limited per call to ``MOST_MOVED`` of all partitions, so that at most a tenth of them wait for a
 # new owner at a time. A worker's load is the recently measured bytes per second of its partitions, plus a constant for each
-# partition, so that idle partitions are spread by number. Among equally loaded workers that with the fewest partitions of the
-# same link is chosen, so that a large link uses all workers; then the worker on the host with the lowest load.
+# partition, so that idle partitions are spread by number. Among equally loaded workers, the worker with the fewest partitions
+# of the same link is chosen, so that a large link uses all workers; then the worker on the host with the lowest load.
 #
 # When all moves are done, the loads of any two workers differ by at most 20 % (``BALANCED``) if no partition has more than 15 %
 # of the mean load of a worker. (A partition moves if its load is at most 90 % of the difference. So the difference that remains
-# is less than a partition's load / 0.9, and (mean + x) / (mean + x - 0.15 mean / 0.9) <= 1.2.) With larger partitions the loads
-# differ by as much as no move or exchange between two workers reduces any further.
+# is less than a partition's load / 0.9, and (mean + x) / (mean + x - 0.15 mean / 0.9) <= 1.2.) With larger partitions, the
+# loads end where no move or exchange between two workers reduces their difference any further.
 #
 # Measured rates vary, so moves have a hysteresis: they begin at one ratio and continue to a lower one (``SETTLED``), and no
-# move is made that merely reverses the difference. A small imbalance (below ``COARSE``) is corrected only if the caller says
-# so with ``fine``, which it does rarely.
+# move is made that merely reverses the difference. A small imbalance (below ``COARSE``) is corrected only if the caller passes
+# ``fine``, which it does rarely.
 
 
 EACH_BYTES_PER_S = 10_000.0  # constant load of a partition besides its bytes: requests, reports, lease
@@ -379,12 +376,11 @@ def tenth(count: int) -> int:
     return max(1, int(count * MOST_MOVED))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Values of the partition lease, shared by ``coordination.lease`` and its users.
-#
+# --- leases --------------------------------------------------------------------------------------------------------------
 # A lease decides which copy worker *should* write a mirror partition. Its generation is the coordinator epoch of every marker
 # (``coordinator_epoch_for``), by which the destination's broker decides which worker *can*. Losing a lease is therefore always
-# safe: the lease saves work, and the broker's epochs and conditional appends keep the mirror correct.
+# safe: the lease saves work, and the broker's epochs and conditional appends keep the mirror correct. ``coordination.lease``
+# implements it.
 
 
 FIRST_GENERATION = 1  # of a mirror's first owner, or of the first owner after Redis lost its data

@@ -19,8 +19,8 @@ from linkengine.kafka.committed import CheckedTopic, ReadRefusedError, read_cana
 from linkengine.kafka.single_record import Digests, SideRead, read_record
 from linkengine.sync.topics import missing_mirror
 
-# ----------------------------------------------------------------------------------------------------
-# Compares the record at an offset of a mirror with the source's, for users with the permission to read records.
+# --- record at an offset -------------------------------------------------------------------------------------------------
+# For users with the permission to read records.
 
 
 LOOKUP_S = 8.0  # budget of a lookup by time; the caller's request times out after 30 s
@@ -104,8 +104,8 @@ def _differing(source: Digests | None, mirror: Digests | None) -> tuple[str, ...
     return tuple(name for name, (there, here) in pairs.items() if there != here)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The canary of the migration gate: what an ordinary consumer reads from a mirror, compared with the source.
+# --- canary --------------------------------------------------------------------------------------------------------------
+# For the migration gate: what an ordinary consumer reads from a mirror.
 
 
 LARGEST = 128 << 20  # decompressed bytes of a response; messages of 100 MB are read

@@ -76,7 +76,7 @@ def _distances(address: ClusterAddress) -> tuple[BrokerDistance, ...] | None:
 
 
 def list_source(address: ClusterAddress) -> SourceListing:
-    """List topics, consumer groups and ACLs of a cluster. What may not be read is None with the reason."""
+    """List topics, consumer groups and ACLs of a cluster. A list that may not be read is None, with the reason."""
     admin = ClusterAdmin(address)
     errors: dict[str, str] = {}
     topics = _tried(TOPICS, admin.topics, errors)

@@ -24,12 +24,11 @@ from linkengine.kafka.record_writer import PlainRecord, write_records
 from linkengine.kafka.single_reads import read_committed
 from linkengine.kafka.topicviews import locate
 
-# ----------------------------------------------------------------------------------------------------
-# Export records of a topic: ranges of offsets as JSON lines, as read-committed consumers see them.
-#
-# One JSON object per record: ``partition``, ``offset``, ``timestamp`` (Unix ms), ``key`` and ``value`` (base64, or null), and
-# ``headers`` (pairs of name and base64, or null; names that are not UTF-8 have surrogate escapes). Markers and aborted records
-# are left out. One response at a time is in memory; of a record larger than the decompression limit, only a piece.
+# --- export --------------------------------------------------------------------------------------------------------------
+# Ranges of offsets, as read-committed consumers see them. One JSON object per record: ``partition``, ``offset``, ``timestamp``
+# (Unix ms), ``key`` and ``value`` (base64, or null), and ``headers`` (pairs of name and base64, or null; names that are not
+# UTF-8 have surrogate escapes). Markers and aborted records are left out. One response at a time is in memory; of a record
+# larger than the decompression limit, only a piece.
 
 
 log = structlog.get_logger(__name__)
@@ -147,8 +146,7 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-# ----------------------------------------------------------------------------------------------------
-# Write the records that a restore has exported (``exporting``) back to a topic.
+# --- replay --------------------------------------------------------------------------------------------------------------
 
 
 def replay_records(address: ClusterAddress, topic: str, read: Callable[[], Iterable[bytes]]) -> int:

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Found(Enum):
-    """What is at the offset of a fence."""
+    """Content of the log at the offset of a fence."""
 
     FENCE = "a fence"
     ANOTHER = "another batch"

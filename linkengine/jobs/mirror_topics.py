@@ -23,9 +23,7 @@ from linkengine.kafka.admin_offsets import count_partitions, newest_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import find_mirror, follow_partitions
 
-# ----------------------------------------------------------------------------------------------------
-# Set up a mirror topic: validate, create it read-only, seed its head.
-#
+# --- set-up --------------------------------------------------------------------------------------------------------------
 # The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that
 # running the job again after a crash completes it: DENY WRITE (and DENY READ if a head must be seeded) before the topic exists;
 # the topic with the mirror's configs; seeding; the mirror's final configs; removal of DENY READ.
@@ -106,10 +104,10 @@ def setup_mirror(
 
 @contextmanager
 def _retried_while_unknown(mirror_topic: str) -> Iterator[None]:
-    """Turn "unknown topic" for the mirror topic into an error after which the set-up is tried again.
+    """Turn "unknown topic" for the mirror topic into an error after which the set-up is retried.
 
     The destination has confirmed that the topic exists. A busy broker shows a new topic seconds later; if the topic was deleted
-    meanwhile, the next attempt creates it again.
+    in between, the next attempt creates it again.
     """
     try:
         yield
@@ -267,8 +265,8 @@ def _exists(topic: str) -> LinkEngineError:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Delete a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
+# --- deletion ------------------------------------------------------------------------------------------------------------
+# Deletes a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
 
 
 def delete_mirror(

@@ -1,4 +1,4 @@
-"""Read-only requests: probe clusters and links, read ends, check what a promotion waits for, check the tail of a mirror."""
+"""Read-only requests: probe clusters and links, read log ends, check a promotion and the tail of a mirror."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from linkengine.sync import topics as mirror_topics
 from linkengine.sync.configs import pending_change, read_source_configs
 from linkengine.sync.topics import missing_mirror
 
-# ----------------------------------------------------------------------------------------------------
-# Read-only requests to clusters: probe, list topics, check a link, read the end of a topic.
+# --- clusters, links and topics ------------------------------------------------------------------------------------------
 
 
 _UNREACHABLE = frozenset(
@@ -124,8 +123,9 @@ def _probe_destination(destination: ClusterAddress) -> ClusterProbe:
         raise LinkEngineError(code, f"The destination cluster refuses the connection. {error.message}") from error
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a promotion still waits for: a promoted mirror equals its source in records, partitions and configs.
+# --- promotion -----------------------------------------------------------------------------------------------------------
+# A promoted mirror equals its source in records, partitions and configs. ``promotion_blockers`` returns what it still waits
+# for.
 
 
 Blocker = tuple[ErrorCode, str]
@@ -208,13 +208,11 @@ def _configs(names: Sequence[str]) -> Blocker:
     return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not equal the source's yet: {', '.join(names)}."
 
 
-# ----------------------------------------------------------------------------------------------------
-# Tail check from recorded ends: whether a mirror still ends with what its last copy worker wrote.
-#
-# Equal ends of both sides do not show whose records they are. A copy worker that ends in an orderly way leaves, in its lease,
-# the mirror's end and the leader epoch of the source under which it had read everything below
-# (``copyjob.source.epoch_history``). A foreign write to a mirror that is not being copied to, or records that the source lost
-# and replaced, can make the ends equal as well; then either of the two numbers differs.
+# --- tail check from recorded ends ---------------------------------------------------------------------------------------
+# Whether a mirror still ends with what its last copy worker wrote. Equal ends of both sides do not show whose records they are.
+# A copy worker that ends in an orderly way leaves, in its lease, the mirror's end and the leader epoch of the source under
+# which it had read everything below (``copyjob.source.epoch_history``). A foreign write to a mirror that is not being copied
+# to, or records that the source lost and replaced, can make the ends equal as well; then either of the two numbers differs.
 
 
 Left = Mapping[int, tuple[int, int] | None]  # by partition: the source's leader epoch and the mirror's end; None: unknown

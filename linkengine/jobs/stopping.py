@@ -58,8 +58,8 @@ def stop_mirror(
     topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
     (``find_mirror``), it counts as missing: it keeps its records and configs, and only the ACLs of the mirror are removed.
 
-    Raises MIRROR_TOPIC_MISSING if the topic is gone, and errors of the destination. What the destination refuses after step 3
-    is returned.
+    Raises MIRROR_TOPIC_MISSING if the topic is gone, and errors of the destination. Refusals of the destination after step 3
+    are returned.
     """
     found = _find(stop)
     if found is None:
@@ -192,7 +192,7 @@ def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorS
 def _stopped(
     stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int], *, epochs: Mapping[int, int]
 ) -> MirrorStopped:
-    """Return the fences, and from which offsets on the mirror holds what was not mirrored."""
+    """Return the fences, and the offsets from which the mirror holds records that were not mirrored."""
     foreign = _foreign(stop, assignments, ends)
     return MirrorStopped(
         ends=tuple(sorted(ends.items())), foreign=tuple(sorted(foreign.items())), epochs=tuple(sorted(epochs.items()))
@@ -200,9 +200,9 @@ def _stopped(
 
 
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
-    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked.
+    """Return the offsets from which a mirror has foreign records; a topic that was only becoming a mirror is not checked.
 
-    Where a copy worker left it in an orderly way does not count if more was reported: Redis was restored from a backup.
+    The end of a clean release does not count if a later end was reported: then Redis was restored from a backup.
     """
     if not stop.was_mirror:
         return {}

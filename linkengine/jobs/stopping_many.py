@@ -36,7 +36,7 @@ def stop_many(
 
     ``on_fenced`` must have recorded all ends it is given before producers may write; ``on_open`` is called when producers may
     write; ``check_ours`` raises if another worker has taken over these stops (``stop_mirror``). Raises errors that concern the
-    whole cluster. What the destination refuses after writes were allowed is in the result.
+    whole cluster. Refusals of the destination after writes were allowed are in the result.
     """
     if not stops:
         return {}

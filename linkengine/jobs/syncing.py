@@ -31,8 +31,8 @@ from linkengine.sync.topics import (
     was_stopped,
 )
 
-# ----------------------------------------------------------------------------------------------------
-# Topic config sync: apply the source's partition counts and configs to mirrors.
+# --- topic configs -------------------------------------------------------------------------------------------------------
+# The source's partition counts and configs are applied to mirrors.
 
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR, ErrorCode.AUTHORIZATION_ERROR})
@@ -188,8 +188,8 @@ def _unreadable(plan: MirrorSync) -> LinkEngineError:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Consumer offset sync, and which groups a promotion still waits for.
+# --- consumer offsets ----------------------------------------------------------------------------------------------------
+# Also lists the groups for which a promotion still waits.
 
 
 _NAMED_AT_MOST = 5  # groups listed in a message
@@ -262,8 +262,8 @@ def _have(groups_: list[GroupOutcome]) -> str:
     return "have" if len(groups_) > 1 else "has"
 
 
-# ----------------------------------------------------------------------------------------------------
-# ACL sync: read the ACLs of a cluster and change those of the destination. ``linkengine.domain.acls`` decides what changes.
+# --- ACLs ----------------------------------------------------------------------------------------------------------------
+# ``linkengine.domain.acls`` decides what changes.
 
 
 def list_acls(admin: ClusterAdmin) -> set[Acl]:
@@ -288,10 +288,6 @@ def apply_acls(
         (destination.delete_acls, [acl for acl in delete if acl.permission == "DENY"]),
     )
     return dict(chain.from_iterable(change(acls).items() for change, acls in steps))
-
-
-# ----------------------------------------------------------------------------------------------------
-# Read the ACLs of a cluster; change those of a destination.
 
 
 def read_acls(address: ClusterAddress) -> set[Acl]:

@@ -39,18 +39,15 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
-# ----------------------------------------------------------------------------------------------------
-# Measure the batches of a topic before a consumer decompresses them.
-#
-# A batch of some kilobytes can decompress to records of hundreds of megabytes. Here batches are read as they are in the log:
-# decompressed in pieces, and only if their frames do not limit the decompressed size.
+# --- size of batches -----------------------------------------------------------------------------------------------------
+# A batch of some kilobytes can decompress to records of hundreds of megabytes. Before a consumer reads a topic, its batches are
+# read as they are in the log: decompressed in pieces, and only if their frames do not limit the decompressed size.
 #
 # * Spark reads with Kafka's own consumer, which allocates an array per record. Spark's JVM, which all copy workers need, would
 #   fail with an OutOfMemoryError. So Spark's Python workers measure a topic's largest record first (``weigh``).
 # * librdkafka decompresses all batches of a response at once, aborted ones too, in a Python worker or a Celery worker. It
-#   limits
-#   zstd to ``receive.message.max.bytes`` and gzip not at all. So its responses are limited (``fetch_bytes``) or checked first
-#   (``check_responses``).
+#   limits zstd to ``receive.message.max.bytes`` and gzip not at all. So its responses are limited (``fetch_bytes``) or checked
+#   first (``check_responses``).
 
 
 SIZES_SCHEMA = "partition int, offset bigint, bytes bigint"
@@ -214,10 +211,9 @@ def check_responses(stored: StoredBatches, partition: int, *, start: int, end: i
     return None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Verify a mirror against its source in Spark SQL: all of it, or the offsets that were not compared yet.
-#
-# Topics that Spark's own Kafka source cannot read are read by Python workers; Spark compares the rows.
+# --- verification --------------------------------------------------------------------------------------------------------
+# Of the whole mirror, or of the offsets that were not compared yet. Topics that Spark's own Kafka source cannot read are read
+# by Python workers; Spark compares the rows.
 
 
 RUNS = 3  # retention may delete records of one side while both are read, or the topic may become compacted

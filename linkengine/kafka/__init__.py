@@ -1,4 +1,4 @@
 """The only package with Kafka sockets: connections of the data path, small requests of the control path, administration.
 
-Must not know mirrors, leases or Spark; callers pass topics, partitions and bytes.
+Independent of mirrors, leases and Spark; callers pass topics, partitions and bytes.
 """

@@ -1,7 +1,7 @@
 """Administration of a cluster: topics, configs, offsets, consumer groups, ACLs, and the ACLs that guard a mirror.
 
 ``ClusterAdmin`` is the only admin client of the engine. It is cheap to create, since the clients behind it are pooled
-(``admin_session``). Every call has a time limit and raises only LinkEngineError. Must not know links or mirrors.
+(``admin_session``). Every call has a time limit and raises only LinkEngineError. Independent of links and mirrors.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class ClusterAdmin:
         return admin_acls.describe(self._session)
 
     def acls_of_every_broker(self) -> set[Acl]:
-        """Return every ACL that any broker shows; raise LinkEngineError if a silent broker may know others."""
+        """Return every ACL that any broker shows; raise LinkEngineError if a silent broker may have others."""
         return admin_acls.describe_at_every_broker(self.address)
 
     def create_acls(self, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:

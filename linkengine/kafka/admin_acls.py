@@ -1,4 +1,9 @@
-"""ACLs of a cluster: the two that guard a mirror topic, and all others. Functions over an AdminSession."""
+"""ACLs of a cluster: the two that guard a mirror topic, and all others. Functions over an AdminSession.
+
+A mirror topic is guarded by DENY WRITE while it mirrors, and by DENY READ while its head is seeded. Both are literal rules for
+``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super users, so the link's own principal
+must be a super user. Creating an existing rule and deleting a missing rule both succeed.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +36,10 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.preflight import first_connection
 
-# ----------------------------------------------------------------------------------------------------
-# ACLs of a cluster, and the two that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while its head is seeded.
-#
-# Both are literal rules for ``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super
-# users, so the link's own principal must be a super user. Creating an existing rule and deleting a missing rule both succeed.
-#
-# librdkafka returns a refused DescribeAcls as an empty list. If that list were taken as true, a source that no longer lets
-# the link's principal see its ACLs would appear to have none, and all synced ACLs would be removed from the destination. So
-# an empty list counts only after the broker has confirmed it.
+# --- guards, and reading all ACLs ----------------------------------------------------------------------------------------
+# librdkafka returns a refused DescribeAcls as an empty list. If that list were taken as true, a source that no longer lets the
+# link's principal see its ACLs would appear to have none, and all synced ACLs would be removed from the destination. So an
+# empty list counts only after the broker has confirmed it.
 
 
 _ANY_USER = "User:*"
@@ -179,7 +179,7 @@ def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
 
 
 def describe_at_every_broker(address: ClusterAddress) -> set[Acl]:
-    """Return every ACL that any broker shows; raise LinkEngineError if a broker refuses, or a silent one may know others.
+    """Return every ACL that any broker shows; raise LinkEngineError if a broker refuses, or if a silent broker may have others.
 
     A broker that was cut off from the controllers shows old ACLs for as long as it is cut off.
     """
@@ -217,7 +217,7 @@ def _read(response: Any) -> tuple[int, list[Acl]]:
 
 
 def _name(kind: Any, number: int) -> str:
-    """Return librdkafka's name of a number; it does not know all of Kafka's."""
+    """Return librdkafka's name of a number; it lacks some of Kafka's."""
     return str(kind(number).name) if number in [member.value for member in kind] else "UNKNOWN"
 
 
@@ -272,8 +272,8 @@ def _describe_request(rule: Any, *, version: int) -> DescribeAclsRequest:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# List, create and delete ACLs with Kafka's own names; functions over an AdminSession. Mirror guards are in ``admin_acls``.
+# --- any ACL, with Kafka's own names -------------------------------------------------------------------------------------
+# List, create and delete, as the REST API does.
 
 
 _CLUSTER = "CLUSTER"  # librdkafka calls the same number BROKER

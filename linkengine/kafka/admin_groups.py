@@ -71,7 +71,7 @@ def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
     """Return the groups that the principal may describe, by name, and why the list may be incomplete ("" if complete)."""
     found: dict[str, Group] = {}
     missing = []
-    cluster.survey()  # learns all brokers: a broker that was cut off does not know them
+    cluster.survey()  # reads all brokers: the list of a broker that was cut off may be incomplete
     for broker in cluster.brokers():
         try:
             found |= {group.name: group for group in _groups_of(cluster, broker)}
@@ -89,7 +89,7 @@ def committed(
 
     With ``stable_at``, only these partitions are read, and a group with an offset there in a pending transaction cannot be read
     (KIP-447). The partitions are named in the request, since a broker that is asked for all offsets leaves out those without an
-    earlier commit. In this case, or if they have to be ``certain``, raises TIMEOUT_ERROR while a silent broker may know newer
+    earlier commit. In this case, or if they have to be ``certain``, raises TIMEOUT_ERROR while a silent broker may name newer
     coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
@@ -188,8 +188,8 @@ def at_coordinators(
 ) -> _ByGroup[_Result]:
     """Call ``work`` at the coordinator of each group; retry while coordinators are being created or move.
 
-    A broker that other brokers have dropped from their metadata is asked for coordinators last: its own metadata may be stale.
-    If a silent broker may know newer coordinators, TIMEOUT_ERROR is raised when the result has to be ``certain``.
+    A broker that other brokers have dropped from their metadata is queried for coordinators last: its metadata may be stale.
+    If a silent broker may name newer coordinators, TIMEOUT_ERROR is raised when the result has to be ``certain``.
     """
     left = list(groups)
     stale = _stale_brokers(cluster, certain=certain) if left else set()
@@ -233,7 +233,7 @@ def _in_parts(
 ) -> _ByGroup[_Result]:
     """Call ``work`` at a broker; if a response is too large or unreadable, repeat it for each half of the groups.
 
-    Thus only the group that causes the error fails. A broker that is silent or down is not asked repeatedly.
+    Thus only the group that causes the error fails. A broker that is silent or down gets no further requests.
     """
     results: _ByGroup[_Result] = {}
     parts, failures = [names], 0

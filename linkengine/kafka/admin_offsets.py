@@ -20,12 +20,10 @@ from linkengine.kafka.offsets import LATEST, epoch_ends, list_offsets
 from linkengine.kafka.protocol import TOPIC_GONE, BrokerError
 from linkengine.kafka.topicviews import Survey, TopicView
 
-# ----------------------------------------------------------------------------------------------------
-# Offsets of a topic as its newest leaders report them, for decisions on which records depend. Blocking.
-#
-# An admin client uses the metadata of whichever broker it asks. A broker that is cut off from the controllers names outdated
-# leaders, perhaps itself, whose log ends stand still while producers write to the new leaders. So all brokers are queried for
-# the leaders, and the highest leader epochs count.
+# --- offsets from the newest leaders -------------------------------------------------------------------------------------
+# For decisions on which records depend. An admin client uses the metadata of the broker it is connected to. A broker that is
+# cut off from the controllers names outdated leaders, perhaps itself, whose log ends stand still while producers write to the
+# new leaders. So all brokers are queried for the leaders, and the highest leader epochs count.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +36,7 @@ class TopicEnds:
 
 
 def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
-    """Return the ends; raise if a partition has no leader, or if a silent broker may know a newer leader."""
+    """Return the ends; raise if a partition has no leader, or if a silent broker may have newer metadata."""
     with closing(Cluster(address)) as cluster:
         return read_ends(cluster, topic, newest_view(cluster, topic))
 
@@ -67,7 +65,7 @@ def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
 
 
 def newest_view(cluster: Cluster, topic: str) -> TopicView:
-    """Return the topic with its newest leaders; raise if a silent broker may know a newer leader."""
+    """Return the topic with its newest leaders; raise if a silent broker may have newer metadata."""
     survey = _survey(cluster, topic)
     view = survey.topics[topic]
     if view.error:
@@ -101,7 +99,7 @@ def read_offsets(
 def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
 
-    0 if that is unknown: the leader knows no such epoch, or only older ones. Partitions that the topic does not have are left
+    0 if that is unknown: the leader has no such epoch, or only older ones. Partitions that the topic does not have are left
     out. Raises if a partition has no leader.
     """
     found: dict[int, int] = {}
@@ -114,8 +112,8 @@ def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping
     return found
 
 
-# ----------------------------------------------------------------------------------------------------
-# Read offsets of many partitions in a single call, and advance log starts; functions over an AdminSession.
+# --- offsets in a single call, and log starts ----------------------------------------------------------------------------
+# Functions over an AdminSession.
 
 
 NO_SUCH_RECORD = -1  # by timestamp; librdkafka's OFFSET_INVALID, for a partition without a response, is far below
@@ -134,7 +132,7 @@ def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: 
     wanted = list(partitions)
     found = _offsets(session, wanted, kind)
     missing = [place for place in wanted if place not in found]
-    if missing:  # librdkafka uses metadata that it caches for minutes and does not know topics or partitions created since
+    if missing:  # librdkafka uses metadata that it caches for minutes, without topics or partitions created since
         names(session)
         found |= _offsets(session, missing, kind)
     return found

@@ -1,4 +1,4 @@
-"""Admin clients of librdkafka, pooled by cluster and process; calls with time limits; their errors as LinkEngineError."""
+"""Admin clients of librdkafka: calls with time limits, and errors as LinkEngineError."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from linkengine.kafka.network_policy import check_names
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.security import make_client
 
-# ----------------------------------------------------------------------------------------------------
-# Translate librdkafka errors to LinkEngineError: a stable code, what failed, why, what to do.
-#
-# An error code above 0 is the broker's. A code below 0 is librdkafka's own and means that no broker responded; the caller then
-# finds the reason with ``preflight``.
+# --- errors --------------------------------------------------------------------------------------------------------------
+# Each has a stable code, what failed, why, and what to do. A code above 0 is the broker's. A code below 0 is librdkafka's own
+# and means that no broker responded; the caller then finds the reason with ``preflight``.
 
 
 class LocalCode(IntEnum):
@@ -106,11 +104,10 @@ def refused(error: LinkEngineError, *, what: str) -> LinkEngineError:
     return LinkEngineError(error.code, f"Failed to {what}{cause}. {error.message}")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Admin clients of librdkafka, pooled by cluster and process, and calls through them with a time limit each.
-#
-# Clients are expensive (threads, connections, a login) and calls are many and small, so clients are kept in a bounded pool and
-# dropped when idle. A forked worker never uses its parent's clients: librdkafka's threads do not survive a fork.
+# --- clients -------------------------------------------------------------------------------------------------------------
+# Clients are expensive (threads, connections, a login) and calls are many and small, so clients are kept in a bounded pool per
+# cluster and process and dropped when idle. A forked worker never uses its parent's clients: librdkafka's threads do not
+# survive a fork.
 
 
 REQUEST_TIMEOUT_S = 10.0  # a request at the broker, including topic creation on a loaded controller

@@ -1,4 +1,4 @@
-"""Topics and their configs, in batches and as REST shows them; functions over an AdminSession."""
+"""Topics and their configs, in batches and as the REST API shows them. Functions over an AdminSession."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, translated
 
-# ----------------------------------------------------------------------------------------------------
-# Topics and their configs, in batches; functions over an AdminSession.
-#
+# --- in batches ----------------------------------------------------------------------------------------------------------
 # Configs are read in two ways: the *own* configs of a topic (set on the topic itself) and the *effective* ones (including the
 # cluster's defaults). A mirror takes over effective values, since its own cluster may have other defaults.
 
@@ -62,7 +60,7 @@ def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs:
 def describe(session: AdminSession, topic: str) -> TopicDescription:
     """Return the description of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR.
 
-    A broker may not have applied a new topic yet that another broker knows, so a topic counts as unknown only after LAG_S.
+    A broker may not have applied a new topic yet that another broker returns, so a topic counts as unknown only after LAG_S.
     """
     found = _with_retry(lambda: session.all(_start_describe([topic]), what=f"describe topic {topic!r}"))[topic]
     return _description(topic, found, own(configs_of(session, [topic]).get(topic, {})))
@@ -262,8 +260,7 @@ def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
         yield batch
 
 
-# ----------------------------------------------------------------------------------------------------
-# Topics and their configs as the REST API shows them; functions over an AdminSession. ``admin_topics`` changes topics.
+# --- as the REST API shows them ------------------------------------------------------------------------------------------
 
 
 def partitions(session: AdminSession, topic: str) -> list[PartitionView]:

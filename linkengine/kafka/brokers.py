@@ -1,4 +1,4 @@
-"""Brokers: configs, replicas, reassignments, and the round trip to them. Blocking."""
+"""Brokers of a cluster: configs, replicas, reassignments, and the round trip to them. Blocking."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from linkengine.kafka.connection import Connection, as_it_is
 from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.topicviews import TopicView
 
-# ----------------------------------------------------------------------------------------------------
-# Brokers as the REST API shows them: configs, the replicas they hold, partitions that are being reassigned.
+# --- as the REST API shows them ------------------------------------------------------------------------------------------
 
 
 FOR_ALL = "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -116,13 +115,11 @@ def _moving(topic: str, part: Any) -> ReassignmentView:
     return ReassignmentView(topic=topic, partition=part.partition_index, adding=adding, removing=removing)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Measure the round trip to the brokers of a cluster and the socket buffer that limits a connection over it. Blocking.
-#
+# --- round trip ----------------------------------------------------------------------------------------------------------
 # A connection carries at most ``buffer / round trip`` bytes per second. The buffer is the smaller of what the broker may send
 # unacknowledged (``socket.send.buffer.bytes``, 102,400 by default, which Linux doubles for its bookkeeping) and what this
-# machine may receive unread (the last number of ``net.ipv4.tcp_rmem``, the limit of Linux's receive buffer autotuning).
-# Measured from the machine that runs this.
+# machine may receive unread (the last number of ``net.ipv4.tcp_rmem``, the limit of Linux's receive buffer autotuning). The
+# round trip is measured from the machine that runs this code.
 
 
 MOST_BROKERS = 24  # measured at the same time, since a user waits for the result

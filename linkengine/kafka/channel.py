@@ -1,7 +1,7 @@
 """Non-blocking I/O on an open connection: queued outgoing frames, and incoming frames read as they arrive.
 
 Outgoing frames are slices (``sendmsg``). Large responses go directly into the caller's buffer (``recv_into``); SO_RCVLOWAT
-keeps the kernel from reporting readiness for small fragments. Must not know what the bytes mean. TLS sockets have neither
+keeps the kernel from reporting readiness for small fragments. The bytes are not interpreted. TLS sockets have neither
 ``sendmsg`` nor low-water marks; they send a slice at a time.
 """
 

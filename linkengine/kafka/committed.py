@@ -1,4 +1,7 @@
-"""Read a topic as an application does, read-committed; the canary compares the newest record of a mirror with the source's."""
+"""Read a topic as an application does, read-committed; the canary compares a mirror's newest record with the source's.
+
+Joins no group and commits nothing, so a read leaves no trace on either cluster.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,9 @@ from linkengine.domain.gates import CanaryRead
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.security import make_client
 
-# ----------------------------------------------------------------------------------------------------
-# Read a topic as an application does, read-committed. Joins no group and commits nothing, so it leaves no trace.
-#
-# ``read_rows`` is used for topics that Spark's own Kafka source cannot read, since a record has a timestamp outside the range
-# of Spark's type.
+# --- reading -------------------------------------------------------------------------------------------------------------
+# ``read_rows`` is for topics that Spark's own Kafka source cannot read because a record has a timestamp outside the range of
+# Spark's type.
 
 
 LOOK_BACK = 1  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
@@ -196,10 +197,8 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
     return [{"key": name, "value": value} for name, value in found] if found else None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Read the newest record of a mirror partition as an application would (read-committed) and compare it with the source's.
-#
-# Joins no group and commits nothing, so it leaves no trace on either cluster.
+# --- canary --------------------------------------------------------------------------------------------------------------
+# Reads the newest record of each mirror partition.
 
 
 _log = structlog.get_logger(__name__)

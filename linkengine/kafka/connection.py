@@ -1,7 +1,7 @@
 """An authenticated connection to a broker: TCP, TLS, SASL, and small requests in sequence.
 
 Small requests and SASL exchanges are encoded by kafka-python's protocol layer; its transport is not used. The data path takes
-over the socket of an open connection (``channel.py``). Must not know topics, partitions or what is copied.
+over the socket of an open connection (``channel.py``). Independent of topics and partitions.
 Every call has a timeout. Messages contain the broker and the user, never a password.
 """
 

@@ -1,4 +1,4 @@
-"""Producers of a topic: who can write to it, and a leader's state of a producer id (KIP-664). Blocking."""
+"""Producers of a topic: which can write to it, and a leader's state of a producer id (KIP-664). Blocking."""
 
 from __future__ import annotations
 
@@ -29,16 +29,13 @@ from linkengine.kafka.offsets import TopicPartition, by_topic
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.topicviews import TopicView
 
-# ----------------------------------------------------------------------------------------------------
-# Find who can write to topics. Transactional producers: DescribeProducers at the leaders, ListTransactions at every broker
-# (KIP-664).
-#
-# A leader lists every producer id that wrote to a partition and has not expired (``producer.id.expiration.ms``, a day by
-# default), and whether it has an open transaction there. A coordinator lists the transactional ids of producer ids, but only
-# those that the principal may describe, without an error for the others. So a producer id that no coordinator lists belongs
-# to an idempotent producer or to a hidden transactional producer. DescribeTransactions of an id that does not exist shows
-# whether ids may be hidden. Blocking. FindCoordinator is not used, because it would create the transaction coordinators'
-# internal topic.
+# --- who can write to a topic --------------------------------------------------------------------------------------------
+# Transactional producers are found with DescribeProducers at the leaders and ListTransactions at every broker. A leader lists
+# every producer id that wrote to a partition and has not expired (``producer.id.expiration.ms``, a day by default), and whether
+# it has an open transaction there. A coordinator lists the transactional ids of producer ids, but only those that the principal
+# may describe, without an error for the others. So a producer id that no coordinator lists belongs to an idempotent producer or
+# to a hidden transactional producer. DescribeTransactions of an id that does not exist shows whether ids may be hidden.
+# FindCoordinator is not used, because it would create the transaction coordinators' internal topic.
 #
 # Whether a topic is closed to producers is checked on every broker, since each applies an ACL change at its own time.
 # DescribeAcls (KIP-140) is served by the authorizer of the broker that receives it, which also authorizes Produce requests.
@@ -173,8 +170,8 @@ def _denies(cluster: Cluster, broker: int, topic: str) -> bool:
     return bool(found)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Read a leader's state of a producer id: epoch, last sequence, coordinator epoch (DescribeProducers, KIP-664).
+# --- state of a producer id ----------------------------------------------------------------------------------------------
+# Epoch, last sequence and coordinator epoch.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

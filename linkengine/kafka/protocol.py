@@ -11,11 +11,10 @@ from kafka.errors import for_code
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
-# ----------------------------------------------------------------------------------------------------
-# Kafka's wire format, for requests whose bodies are too large for a general encoder.
-#
-# Flexible versions (KIP-482): lengths are unsigned varints of length + 1 (0 is null), every struct ends with tagged fields.
-# Request header version 2: api key int16, version int16, correlation id int32, client id (int16 length), tagged fields.
+# --- wire format ---------------------------------------------------------------------------------------------------------
+# For requests whose bodies are too large for a general encoder. Flexible versions (KIP-482): lengths are unsigned varints of
+# length + 1 (0 is null), every struct ends with tagged fields. Request header version 2: api key int16, version int16,
+# correlation id int32, client id (int16 length), tagged fields.
 
 
 CLIENT_ID = b"cluster-link"
@@ -196,10 +195,8 @@ def skip_response_header(reader: Reader) -> None:
     reader.tags()
 
 
-# ----------------------------------------------------------------------------------------------------
-# Kafka's protocol error codes that the data path handles, and the error text for each.
-#
-# The numbers are from Kafka's protocol guide. The callers decide how to react; this module only has names and texts.
+# --- error codes ---------------------------------------------------------------------------------------------------------
+# Numbers of Kafka's protocol guide, with an error text for each. The callers decide how to react.
 
 
 class KafkaCode(IntEnum):
@@ -299,7 +296,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REPLICA_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
-    KafkaCode.OFFSET_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,  # from a new leader until it knows its high watermark (KIP-207)
+    KafkaCode.OFFSET_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,  # from a new leader without a high watermark yet (KIP-207)
     KafkaCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,

@@ -18,12 +18,11 @@ from linkengine.kafka.protocol import (
     uvarint,
 )
 
-# ----------------------------------------------------------------------------------------------------
-# The consumer's Fetch request, and its response read in place: record batches stay where the socket put them.
-#
-# Versions 12 (topic names) and 13 (topic ids, KIP-516: a recreated topic of the same name is refused); both are flexible and
-# otherwise alike. Within a fetch session (KIP-227) a request contains only changes, and the response leaves out unchanged
-# partitions. With ``isolation_level`` 1 the broker stops at the last stable offset and lists the aborted transactions (KIP-98).
+# --- Fetch ---------------------------------------------------------------------------------------------------------------
+# The consumer's request. Record batches of a response stay where the socket put them. Versions 12 (topic names) and 13 (topic
+# ids, KIP-516: a recreated topic of the same name is refused); both are flexible and otherwise alike. Within a fetch session
+# (KIP-227) a request contains only changes, and the response leaves out unchanged partitions. With ``isolation_level`` 1 the
+# broker stops at the last stable offset and lists the aborted transactions (KIP-98).
 
 
 FETCH_API_KEY = 1
@@ -186,11 +185,10 @@ def _aborted(reader: Reader) -> tuple[int, int]:
     return producer_id, first_offset
 
 
-# ----------------------------------------------------------------------------------------------------
-# The Produce request, built around batches that stay where they are, and its response.
-#
-# Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as they are read here. A batch per
-# partition and request (required by KIP-98 for producers with sequences); acks = -1.
+# --- Produce -------------------------------------------------------------------------------------------------------------
+# Built around batches that stay where they are. Versions 9 (topic names) and 13 (topic ids, KIP-516), flexible and otherwise
+# alike in the fields that are read here. One batch per partition and request (required by KIP-98 for producers with sequences);
+# acks = -1.
 
 
 PRODUCE_API_KEY = 0
@@ -303,12 +301,11 @@ def _record_error(reader: Reader) -> str:
     return message
 
 
-# ----------------------------------------------------------------------------------------------------
-# WriteTxnMarkers: fills offsets with transaction markers, a control batch of 78 bytes each, invisible to consumers.
-#
-# Version 1 (flexible, topic names). A request may repeat the same marker, but its response has only the last error per producer
-# id and partition. So the caller must check the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch version 4). That
-# request uses the same connection, since brokers process the requests of a connection in order.
+# --- WriteTxnMarkers -----------------------------------------------------------------------------------------------------
+# Fills offsets with transaction markers: a control batch of 78 bytes each, invisible to consumers. Version 1 (flexible, topic
+# names). A request may repeat the same marker, but its response has only the last error per producer id and partition. So the
+# caller must check the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch version 4). That request uses the same
+# connection, since brokers process the requests of a connection in order.
 
 
 MARKERS_API_KEY = 27

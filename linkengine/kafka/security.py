@@ -24,8 +24,8 @@ from linkengine.domain.addresses import OAUTH, ClusterAddress, TokenUrl, parse_t
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.network_policy import open_socket
 
-# ----------------------------------------------------------------------------------------------------
-# The TLS settings of a cluster address as a Python ``ssl`` context. Keys pass through a private temporary file.
+# --- TLS -----------------------------------------------------------------------------------------------------------------
+# A Python ``ssl`` context. Keys pass through a private temporary file.
 
 
 @lru_cache(maxsize=32)
@@ -53,11 +53,9 @@ def _load_identity(context: ssl.SSLContext, address: ClusterAddress) -> None:
         context.load_cert_chain(file.name, password=address.ssl_key_password or None)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Bearer tokens for SASL OAUTHBEARER, fetched with client id and secret (RFC 6749 section 4.4, KIP-768) and cached.
-#
-# One token per endpoint and client is used for all connections of a process. Must not know brokers. Messages never contain a
-# secret or a token.
+# --- bearer tokens -------------------------------------------------------------------------------------------------------
+# For SASL OAUTHBEARER, fetched with client id and secret (RFC 6749 section 4.4, KIP-768) and cached. All connections of a
+# process share a token per endpoint and client. Messages never contain a secret or a token.
 
 
 FETCH_TIMEOUT_S = 5.0
@@ -217,8 +215,8 @@ def _failed(address: ClusterAddress, code: ErrorCode, advice: str, *, reason: st
     return LinkEngineError(code, f"The token endpoint {address.oauth_token_url} {advice}")
 
 
-# ----------------------------------------------------------------------------------------------------
-# librdkafka clients for a cluster address. Names of settings follow its CONFIGURATION.md; the settings contain secrets.
+# --- librdkafka ----------------------------------------------------------------------------------------------------------
+# Names of settings follow its CONFIGURATION.md.
 
 
 _Client = TypeVar("_Client", AdminClient, Consumer, Producer)

@@ -28,10 +28,8 @@ from linkengine.kafka.protocol import BrokerError, RedirectedError
 from linkengine.kafka.requests import FETCH_BY_ID, FETCH_BY_NAME, READ_COMMITTED
 from linkengine.kafka.topicviews import TopicView
 
-# ----------------------------------------------------------------------------------------------------
-# Blocking reads of record batches, for checks besides the data path. Does not interpret the batches.
-#
-# A response without the topic means that the client's quota is used up and it must wait (KIP-219).
+# --- batches at an offset ------------------------------------------------------------------------------------------------
+# Batches are not interpreted. A response without the topic means that the client's quota is used up and it must wait (KIP-219).
 
 
 MAX_BYTES = 4 << 20
@@ -162,21 +160,19 @@ def _topic(name: str, topic_id: bytes, *, version: int, partition: Any) -> Any:
     return FetchRequest.FetchTopic(topic=name, partitions=[partition])
 
 
-# ----------------------------------------------------------------------------------------------------
-# Look up offsets by time, counting only records. Blocking.
-#
-# ListOffsets by timestamp returns the first *batch entry* at or after the timestamp, and a control batch counts too. A filler
-# of a mirror is a control batch with the time of the copy, which is later than the records around it. So for a mirror
-# ListOffsets may return an earlier offset than for the source, but never a later offset (a matching record is itself a
-# matching entry). Therefore the search starts at the result of ListOffsets and reads on to the first matching record. Only
-# batch headers are read until a batch may hold it.
+# --- offsets by time -----------------------------------------------------------------------------------------------------
+# Counts only records. ListOffsets by timestamp returns the first *batch entry* at or after the timestamp, and a control batch
+# counts too. A filler of a mirror is a control batch with the time of the copy, which is later than the records around it. So
+# for a mirror ListOffsets may return an earlier offset than for the source, but never a later offset (a matching record is
+# itself a matching entry). Therefore the search starts at the result of ListOffsets and reads on to the first matching record.
+# Only batch headers are read until a batch may hold it.
 #
 # If the timestamp is before the start of the copy, the first filler of the log matches, and the search starts there. The search
 # is limited by ``budget_s`` and returns how far it got.
 #
 # A batch that is larger than the decompression limit is read in pieces, and a producer can make one that takes hours. If a
-# batch cannot be searched to its end, the result is the first offset that was not searched, without a timestamp: never a
-# later one than the record's.
+# batch cannot be searched to its end, the result is the first offset that was not searched, without a timestamp: never a later
+# one than the record's.
 
 
 BATCH_S = 1.0  # a batch is searched at least that long, also after the deadline

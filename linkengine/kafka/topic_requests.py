@@ -19,10 +19,9 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import TOPIC_GONE, BrokerError, KafkaCode
 
-# ----------------------------------------------------------------------------------------------------
-# Read single configs of topics: DescribeConfigs with keys (KIP-133, KIP-226). Blocking.
-#
-# The admin client reads all configs, about forty per topic, which for a thousand topics keeps a broker busy for seconds.
+# --- configs by key ------------------------------------------------------------------------------------------------------
+# DescribeConfigs (KIP-133, KIP-226). The admin client reads all configs, about forty per topic, which for a thousand topics
+# keeps a broker busy for seconds.
 
 
 PER_REQUEST = 500
@@ -92,11 +91,10 @@ def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
     return cluster.call(broker, build, response=DescribeConfigsResponse, read=read)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Delete a topic by its id (DeleteTopics version 6, KIP-516): a delayed request can never delete a new topic of the same name.
-#
-# A cluster with ``delete.topic.enable=false`` deletes no topics. The controller decides by its own setting, while only brokers
-# show theirs. So the brokers' setting is a forecast; the refusal of the request (TOPIC_DELETION_DISABLED) is authoritative.
+# --- deletion by id ------------------------------------------------------------------------------------------------------
+# DeleteTopics version 6: a delayed request can never delete a new topic of the same name. A cluster with
+# ``delete.topic.enable=false`` deletes no topics. The controller decides by its own setting, while only brokers show theirs. So
+# the brokers' setting is a forecast; the refusal of the request (TOPIC_DELETION_DISABLED) is authoritative.
 
 
 _BY_ID = 6
@@ -139,7 +137,7 @@ def _read_setting(response: Any) -> bool | None:
 def delete_by_id(address: ClusterAddress, topic_id: str, *, check_ours: Callable[[], None] = lambda: None) -> bool:
     """Delete the topic; return False if it was gone already.
 
-    ``check_ours`` is called directly before the request is sent and raises if the topic must not be deleted any more.
+    ``check_ours`` is called directly before the request is sent and raises if the topic must no longer be deleted.
     """
     wanted = uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4)))
 

@@ -50,7 +50,7 @@ class Survey:
     """
 
     topics: dict[str, TopicView]  # with the newest leaders
-    complete: bool  # every broker ever listed has responded, so none knows of a newer leader
+    complete: bool  # every broker ever listed has responded, so none has a newer leader
     unlisted_brokers: set[int]
     topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as known by any broker
     unlisted_may_be_majority: bool = False  # at least as many bootstrap servers as brokers are silent and listed by no broker
@@ -64,7 +64,7 @@ class Survey:
         return self.complete and not self.unlisted_may_be_majority
 
     def check_complete(self, what: str) -> None:
-        """Raise TIMEOUT_ERROR if a silent broker may know better, so that it is unknown whether ``what``."""
+        """Raise TIMEOUT_ERROR if a silent broker may have newer metadata, so that it is unknown whether ``what``."""
         if not self.complete:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
@@ -116,7 +116,7 @@ def newest(views: Sequence[TopicView]) -> TopicView:
 
 
 def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
-    """Return the ids under which brokers know a topic: none if it is gone, two while a broker returns old metadata."""
+    """Return the ids that brokers have for a topic: none if it is gone, two while a broker returns old metadata."""
     return frozenset(view.topic_id_text for view in views if not view.error)
 
 

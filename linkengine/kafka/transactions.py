@@ -29,14 +29,12 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.requests import MARKERS_VERSION
 
-# ----------------------------------------------------------------------------------------------------
-# Empty transactions: a transaction that adds a partition, writes nothing and ends leaves exactly one marker there.
-#
-# Used to fill an offset if a destination refuses WriteTxnMarkers (KIP-98; its state is read with DescribeTransactions,
-# KIP-664). EndTxn is sent in version 3 or older, which keeps the producer epoch (KIP-890 raises it from version 5 on). The
-# coordinator writes a marker after it has responded to EndTxn, and once more if the coordinator moves or receives no
-# response. So a marker counts as written when the coordinator reports the transaction as complete, not when the log end shows
-# it. Blocking.
+# --- empty transactions --------------------------------------------------------------------------------------------------
+# A transaction that adds a partition, writes nothing and ends leaves exactly one marker there. This fills an offset if a
+# destination refuses WriteTxnMarkers (KIP-98; its state is read with DescribeTransactions, KIP-664). EndTxn is sent in version
+# 3 or older, which keeps the producer epoch (KIP-890 raises it from version 5 on). The coordinator writes a marker after it has
+# responded to EndTxn, and once more if the coordinator moves or receives no response. So a marker counts as written when the
+# coordinator reports the transaction as complete, not when the log end shows it.
 
 
 PATIENCE_S = 15.0  # wait for a coordinator to be available and to finish the previous transaction
@@ -238,12 +236,10 @@ def _is_finished(state: Any) -> bool:
     return state is not None and state.transaction_state in _FINISHED
 
 
-# ----------------------------------------------------------------------------------------------------
-# Find out how gaps can be filled at a destination, by trying. Nothing is written to any topic.
-#
-# A marker for a topic that does not exist shows whether WriteTxnMarkers is supported and allowed: the broker then returns
-# "unknown topic". Initializing a transactional producer shows whether transactions are allowed; its coordinator forgets the id
-# after a week.
+# --- choice of the gap filler --------------------------------------------------------------------------------------------
+# Found by trying; nothing is written to any topic. A marker for a topic that does not exist shows whether WriteTxnMarkers is
+# supported and allowed: the broker then returns "unknown topic". Initializing a transactional producer shows whether
+# transactions are allowed; its coordinator forgets the id after a week.
 
 
 PROBE_PRODUCER_ID = (1 << 62) - 1  # below the ids of mirrors, above all ids that brokers allocate

@@ -176,7 +176,7 @@ def _examine(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Observed:
-    """What a reading shows of a group, by partition of a mirror."""
+    """Offsets of a group as read, by partition of a mirror."""
 
     facts: Mapping[Place, OffsetFacts]
     unreadable: Mapping[Place, int]  # the source's offsets where the mirror's own are unknown

@@ -14,14 +14,12 @@ from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_offsets import known_topic_ids
 
-# ----------------------------------------------------------------------------------------------------
-# Observe source topics: whether a topic is still the same, and how many partitions it has.
-#
-# A mirror that is declared failed does not return to ACTIVE automatically, so stale metadata must not cause it:
+# --- source topics -------------------------------------------------------------------------------------------------------
+# Whether a topic is still the same, and how many partitions it has. A mirror that is declared failed does not return to ACTIVE
+# automatically, so stale metadata must not cause it:
 #
 # * A topic that seems to be deleted or to have another id is read a second time: right after a restart a broker may still
-#   return
-#   old metadata.
+#   return old metadata.
 # * A broker that is cut off from the controllers returns old metadata for as long as it is cut off. Therefore all brokers are
 #   queried before the verdict, and nothing is decided while any of them is silent or disagrees.
 
@@ -131,8 +129,8 @@ def find_mirror(
 
     ``seen`` is a description of that topic from a moment before, if available. ``topic_id`` is the id noted when the mirror
     was created; "" if its setup did not get that far: then the topic is recognized by the configs with which only mirrors are
-    created. ``contested``: another mirror has the same name, so these configs prove nothing. Raises if a silent broker may know
-    the topic, or if a broker does know it: for a stop, "none" means that nothing has to be fenced. A broker that is down no
+    created. ``contested``: another mirror has the same name, so these configs prove nothing. Raises if a silent broker may have
+    the topic, or if a broker does have it: for a stop, "none" means that nothing has to be fenced. A broker that is down no
     longer counts once its cluster has dropped it from the metadata, after some seconds.
     """
     found = seen or destination.find(mirror_topic)
@@ -150,7 +148,7 @@ def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
 
 
 def _check_unknown(admin: ClusterAdmin, topic: str, *, topic_id: str, seen: TopicDescription | None = None) -> None:
-    """Raise if a broker knows the topic of this id; with "", if a broker knows a topic other than ``seen``."""
+    """Raise if a broker returns the topic of this id; with "", if a broker returns a topic other than ``seen``."""
     known = known_topic_ids(admin.address, topic)
     if topic_id in known if topic_id else known - {seen.topic_id if seen else ""}:
         raise LinkEngineError(
@@ -169,8 +167,8 @@ def missing_mirror(mirror_topic: str) -> LinkEngineError:
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Check whether a mirror holds everything its source held. Costs two requests, and a short wait if it is nearly there.
+# --- complete mirrors ----------------------------------------------------------------------------------------------------
+# Costs two requests, and a short wait if the mirror is nearly complete.
 
 
 WAIT_S = 0.5  # the usual lag is milliseconds, or the duration of a transaction
@@ -193,10 +191,9 @@ def holds_all(source: ClusterAdmin, destination: ClusterAdmin, *, topic: TopicDe
     return False
 
 
-# ----------------------------------------------------------------------------------------------------
-# Detect a mirror that was stopped although its row does not say so, as after a restore of the console's database.
-#
-# Applications use such a topic, so nothing about it is changed on behalf of a mirror.
+# --- stopped mirrors -----------------------------------------------------------------------------------------------------
+# A mirror that was stopped although its row does not show it, as after a restore of the console's database. Applications use
+# such a topic, so nothing about it is changed on behalf of a mirror.
 
 
 def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bool, failed: bool = False) -> bool:

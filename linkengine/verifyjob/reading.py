@@ -1,4 +1,4 @@
-"""Read a topic with Spark's Kafka source, in blocks: offsets, credentials, time limits and memory."""
+"""Read a topic with Spark's Kafka source, in blocks of offsets: credentials, time limits and memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
-# ----------------------------------------------------------------------------------------------------
-# Read a topic with Spark's Kafka source: offsets, credentials and time limits.
-#
-# Credentials go into source options. Spark redacts an option whose name or value matches ``spark.redaction.regex`` (a JAAS line
-# does, by the word password), and a batch read prints no options in its plan. Kafka's own log redacts passwords and keys.
+# --- reading -------------------------------------------------------------------------------------------------------------
+# Credentials are passed as source options. Spark redacts an option whose name or value matches ``spark.redaction.regex`` (a
+# JAAS line does, by the word password), and a batch read prints no options in its plan. Kafka's own log redacts passwords and
+# keys.
 
 
 READERS = 4  # tasks per topic: several cores read, and slots are left for the copy workers, which Spark schedules in FIFO order
@@ -112,8 +111,8 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
 
 
-# ----------------------------------------------------------------------------------------------------
-# Blocks of offsets, the unit of the first comparison. Plain Python without Spark: rows in, checked ranges out.
+# --- blocks --------------------------------------------------------------------------------------------------------------
+# The unit of the first comparison. Plain Python without Spark: rows in, checked ranges out.
 
 
 LEAST_OFFSETS = 4096  # a block that differs is read again, record by record
@@ -186,7 +185,7 @@ def checked_ranges(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> tup
 def without_deleted(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, int], size: int) -> dict[int, OffsetRange]:
     """Return the pieces without the offsets that retention deleted during the run; ``starts`` are the log starts now.
 
-    If a block differs and begins below its partition's log start, the deleted records cannot be told apart from missing ones:
+    If a block differs and begins below its partition's log start, its deleted records look like missing records:
     the block and everything before it are left out. The blocks behind it count.
     """
     held = dict(pieces)

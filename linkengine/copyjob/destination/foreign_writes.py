@@ -1,7 +1,7 @@
 """Detects foreign writes: reads batches of a mirror that its copy did not expect, and creates the errors to report.
 
-A batch is the mirror's own if its producer id is. Blocking; runs in a background thread, on a connection of its own. Reads
-uncommitted data up to the high watermark.
+A batch is the mirror's own if it has the mirror's producer id. Blocking; runs in a background thread, on a connection of its
+own. Reads uncommitted data up to the high watermark.
 """
 
 from __future__ import annotations

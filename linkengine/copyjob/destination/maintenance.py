@@ -1,9 +1,9 @@
 """Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle ones for writes.
 
 * Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords). That cannot
-  be undone, and Kafka's protocol has no checksum over the log start in a Fetch response. So the source is asked for it again,
-  in requests of their own, and the lowest value counts.
-* The log end of an idle mirror must not move. If it does, the partition resumes, which finds out who wrote.
+  be undone, and Kafka's protocol has no checksum over the log start in a Fetch response. So it is read again from the
+  source, in requests of their own, and the lowest value counts.
+* The log end of an idle mirror must not move. If it does, the partition resumes, which determines which producer wrote.
 
 Both are requests of background threads, at most one of each kind per broker every ``EVERY_S``.
 """
@@ -75,7 +75,7 @@ class Maintenance:
         self._undeletable.discard(partition)
 
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        if broker in self._trimming:  # a silent source is not asked again meanwhile
+        if broker in self._trimming:  # a silent source gets no second request at a time
             return
         trims = {
             _place(partition): Trim(partition, _source_place(partition), partition.origin.leader.broker, before)

@@ -3,7 +3,7 @@
 Several Produce requests are in flight, each with one batch per partition that has any. Batches are sent from the receive
 buffers of the source side, without a copy. A buffer is released when the socket has accepted its last slice: a *pin* is the
 buffer and the number of sent bytes to wait for. A buffer larger than ``BUDGET`` (a response with very large batches) is
-released only when its request is answered, so that only one such buffer is in memory at a time.
+released only when the response to its request has arrived, so that only one such buffer is in memory at a time.
 
 Gap fills use a connection of their own (``gap_filler``), so that a marker never waits behind a Produce request.
 

@@ -1,13 +1,13 @@
 """All destination brokers of a link: reads the mirrors' log ends, assigns partitions to their leaders, and classifies errors.
 
-Every attempt to write a partition begins with reading its log end (``resume.log_end``): which is the only
-checkpoint. How an error is treated:
+Every attempt to write a partition begins with reading its log end (``resume.log_end``), which is the only checkpoint. How an
+error is treated:
 
 | error | consequence |
 |---|---|
 | leader moved, sequence or epoch refused | read the log end again after a short pause, nothing is shown |
 | batch or request too large | the same with smaller batches (``shrink_batches``), as long as they can shrink |
-| ILLEGAL_STATE or MIRROR_WAS_STOPPED (``FencedError``) | the partition is fenced: its lease is given up |
+| ILLEGAL_STATE or MIRROR_WAS_STOPPED (``FencedError``) | the partition is fenced: its lease is left to expire |
 | mirror topic missing or created again, in three readings over 5 s | the partition fails with MIRROR_TOPIC_MISSING |
 | FOREIGN_WRITE or MARKER_OVERRUN, in two readings | the partition fails |
 | a lost marker may still be written (``StillWaitingError``) | shown, and the log end is read again in 0.5 s |

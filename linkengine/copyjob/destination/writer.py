@@ -1,12 +1,12 @@
 """Producer state of a mirror partition: producer epoch, next sequence, coordinator epoch. Arithmetic only, no I/O.
 
 The destination's leader keeps, per partition and producer id, the last producer epoch, the last sequence and the last
-coordinator epoch of a marker. What it does with a request (measured on brokers 3.9 and 4.3):
+coordinator epoch of a marker. Effects of a request (measured on brokers 3.9 and 4.3):
 
 =======================================  ===================================================================================
 request                                  effect
 =======================================  ===================================================================================
-data, current epoch, next sequence       appended. Any other sequence is refused, or answered with the offset of the
+data, current epoch, next sequence       appended. Any other sequence is refused, or returns the offset of the
                                          earlier batch: so an append is a compare-and-append, and a second writer of the
                                          same batch appends nothing
 data, higher epoch                       accepted only with sequence 0
@@ -20,7 +20,7 @@ How owners use that:
 * Epochs have 16 bits, so an owner raises the epoch only if the hand-over was *not* clean, with its first marker. While it
   writes only data, the old epoch and the next sequence protect the mirror.
 * The coordinator epoch is twice the owner's lease generation. If the leader has a higher number, a newer owner has written.
-  An odd number is the fence of a stop (``domain/leases``): no owner writes this mirror again.
+  An odd number is the fence of a stop (``domain.workers``): no owner writes this mirror again.
 * Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and it does the fencing.
 """
 
@@ -72,7 +72,7 @@ class FencedError(LinkEngineError):
 
 
 class Writer:
-    """Producer state of a mirror partition while this process holds its lease."""
+    """Producer state of a mirror partition during a hold (from a granted lease until it is released or lost)."""
 
     __slots__ = (
         "_bound_epoch",
@@ -92,7 +92,7 @@ class Writer:
         self.next_sequence = 0
         self.generation = -1  # -1: no lease
         self.memory_lost = False  # Redis has lost the lease state of an owner that had sent markers
-        self.unclean = False  # the previous owner may still take its lease for valid
+        self.unclean = False  # the previous owner may not have noticed yet that its lease has expired
         self._must_raise = False
         self._tried = -1  # the highest epoch of this hold's markers, written or not
         self._bound_epoch: int | None = None

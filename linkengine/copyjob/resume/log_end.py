@@ -4,7 +4,7 @@ There is no offsets topic. After any error the mirror's log says where to contin
 
 0. If gaps are filled by transactions, make sure that none is ongoing (``kafka.transactions``).
 1. Ask all brokers for the partition's leader and take the answer with the newest leader epoch.
-2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader that knows a newer epoch refuses.
+2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader in a newer epoch refuses.
 3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
 4. Repeat 2 and 3 until two readings agree (``agreed_readings``), also after a clean hand-over: Kafka's protocol has no checksum
    over these numbers. From a log end that is too low, records would be appended a second time; an odd coordinator epoch looks
@@ -21,7 +21,7 @@ A log end that differs between all readings means that another process is writin
 that were appended between readings are returned (``EndReading.came``), so that the caller can check which producer wrote them.
 
 A missing topic fails the mirror permanently, so every broker has to confirm it: a broker that is cut off from the others, or
-that has just started, does not know topics that exist.
+that has just started, has no metadata of topics that exist.
 """
 
 from __future__ import annotations

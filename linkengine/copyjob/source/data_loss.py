@@ -16,10 +16,9 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 
-# ----------------------------------------------------------------------------------------------------
-# Persists a loss (offsets that the source deleted before they were copied) before markers fill its offsets.
-#
-# Afterwards the log alone does not distinguish it from other gaps, and a copy worker that crashes could no longer report it.
+# --- losses --------------------------------------------------------------------------------------------------------------
+# A loss is persisted before markers fill its offsets. Afterwards the log alone does not distinguish it from other gaps, and a
+# copy worker that crashes could no longer report it.
 
 
 RETRY_S = 1.0  # while Redis is not available
@@ -75,12 +74,10 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-# ----------------------------------------------------------------------------------------------------
-# Reads the log ends of source partitions that are not fetched at the moment, so that their lag is not shown too small.
-#
-# While the destination is down or slow, a partition is not fetched, but its source keeps growing. The same holds for
-# partitions that full Fetch responses leave out. ListOffsets requests to each source broker every few seconds show where they
-# end. They run in the background.
+# --- bounds of partitions that are not fetched ---------------------------------------------------------------------------
+# While the destination is down or slow, a partition is not fetched, but its source keeps growing. The same holds for partitions
+# that full Fetch responses leave out. Without a reading their lag would be shown too small. ListOffsets requests to each source
+# broker every few seconds, in the background, show where they end.
 
 
 EVERY_S = 2.0  # interval of requests; also the age at which the last observation of an unfetched partition is renewed

@@ -3,7 +3,7 @@
 An unclean election may drop acknowledged records; new ones take their offsets, and soon the log is as long as before. Each
 leader returns where the records of an epoch end (``OffsetForLeaderEpoch``):
 
-| leader | what it returns for the epoch last read | conclusion |
+| leader | returns for the epoch last read | conclusion |
 |---|---|---|
 | newer epoch | an end at or after the position read | it has everything that was read |
 | newer epoch | an end before the position read | truncated: other records follow there (UNEXPECTED_TRUNCATION) |
@@ -75,7 +75,7 @@ def find_truncated(
     """Check the leaders whose epoch differs from that last read; return the errors found, by partition key.
 
     Sends a request per broker that leads such partitions. If several mirrors copy the same partition, each has its own
-    past and gets a request of its own. ``is_final``: every broker was asked for the leaders.
+    past and gets a request of its own. ``is_final``: every broker has returned the leaders.
     """
     questions: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
     requests: Counter[TopicPartition] = Counter()

@@ -4,9 +4,9 @@ A session begins with a full request that names every partition. Later requests 
 new position, new partitions, and partitions to forget; the broker reads all others at their last position. Its responses leave
 out partitions without changes, and it serves those first that have waited longest.
 
-``entries`` is the client's copy of what the broker reads. A response for a partition is used only if the partition still wants
-what was requested (``Reading.current``). A broker can drop the session (restart, cache full, request lost) or create none: then
-the next request is full again, built from ``entries``.
+``entries`` is the client's copy of what the broker reads. A response for a partition is used only if the partition still needs
+the requested offset (``Reading.current``). A broker can drop the session (restart, cache full, request lost) or create none:
+then the next request is full again, built from ``entries``.
 
 Java's counterpart is ``org.apache.kafka.clients.FetchSessionHandler``.
 

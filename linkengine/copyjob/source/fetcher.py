@@ -5,14 +5,14 @@ new records cost anything. The next request is sent as soon as the last response
 being written.
 
 A partition that is written slowly is left out until its chunks are written. While such a partition is expected back soon,
-the broker is asked for a short long poll, so that the wait for other partitions does not delay it. ``pacing.py`` decides
+the request has a short ``max_wait_ms``, so that the wait for other partitions does not delay it. ``pacing.py`` decides
 when the next request is sent and how much it may return.
 
 How its partitions (``members``) are tracked:
 
 | table | partitions in it |
 |---|---|
-| ``_session.entries`` | the broker is asked to read them, or will be with the next request |
+| ``_session.entries`` | requested from the broker, or will be with the next request |
 | ``_changed`` | may have changed: their entries are updated before the next request |
 | ``_paused`` | wait until ``source_retry_at`` after an error |
 | ``_ahead`` | have a backlog that is read over extra connections, outside the session |

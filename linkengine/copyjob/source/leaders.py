@@ -2,10 +2,9 @@
 
 The functions block; ``LeaderWatch`` runs them in the background, so that the lag is never shown too small.
 
-A broker that is cut off from its controllers keeps serving: what it has, with log ends that no longer move. Its mirrors
-look in sync while producers write to its successor. The other brokers no longer list it as alive. So each broker is asked
-for its list every few seconds, with a small request, and for the leaders of topics only if a broker that is read from is
-missing.
+A broker that is cut off from its controllers continues to serve its records, with log ends that no longer move. Its mirrors
+look in sync while producers write to its successor. The other brokers no longer list it as alive. So a small request reads
+each broker's list every few seconds; the leaders of topics are read only if a broker that is read from is missing.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ no records below the source's end  read the local log start (KIP-405): COMPACTED
 tail check pending                 compare the mirror's last records with the source first (``TailChecker``)
 =================================  =============================================================================================
 
-Leaders and bounds are read in the background. They count only if the partition still reads from the same
-leader in the same attempt when it arrives.
+Leaders and bounds are read in the background. They count only if the partition still reads from the same leader in the same
+attempt when they arrive.
 
-An error of a source is retried, shown or permanent. It is judged by its code and by how long it lasts, not by which request it
-came from:
+An error of a source is retried, shown or permanent. That depends on its code and on how long it lasts, not on the request that
+failed:
 
 * Codes in ``_PERMANENT``, and a source whose leader epochs went backwards on all brokers, fail the mirror when confirmed.
 * A moved leader is normal during an election, so it is shown only after ``STANDSTILL_S`` without a successful Fetch.

@@ -1,4 +1,4 @@
-"""Fences mirror partitions for promote and failover: stale copy workers can no longer write, and the mirrored ends are known.
+"""Fences mirror partitions for promote and failover: stale copy workers can no longer write, and mirrored ends are final.
 
 The fence is a marker with a higher producer epoch and a higher coordinator epoch. From then on brokers refuse data (error
 47, INVALID_PRODUCER_EPOCH) and markers (47, and 52, TRANSACTION_COORDINATOR_FENCED) of every earlier owner. It is the only

@@ -1,4 +1,4 @@
-"""Takes over an ordinary topic as a mirror, and reads where mirrored records end in a topic. No record is copied."""
+"""Take over an ordinary topic as a mirror, and read where mirrored records end in a topic. Copies no record; blocking."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.topicviews import TopicView, locate
 from linkengine.kafka.transactions import EmptyTransactions
 
-# ----------------------------------------------------------------------------------------------------
-# Takes over an ordinary topic as a mirror without copying it: the topic must end exactly where its former copy was fenced.
-#
-# Used when the direction between two topics is swapped (``linkengine.jobs.reversing``). The fence of the former mirror is a
-# marker at offset E, the first offset that the two topics do not share. Here the same offset gets a marker of the new
-# mirror's own producer, the claim. The claim lands at E only if no other producer has appended since. So it both proves that
-# the topics are equal and marks the partition as taken over; the copy continues behind it. It is an ABORT marker like every
-# filler: a COMMIT marker would be read as a fence. For that reason a topic that still ends with the fence of its own
-# previous mirror is not taken over. Blocking.
+# --- takeover ------------------------------------------------------------------------------------------------------------
+# The topic must end exactly where its former copy was fenced. Used when the direction between two topics is swapped
+# (``linkengine.jobs.reversing``). The fence of the former mirror is a marker at offset E, the first offset that the two topics
+# do not share. Here the same offset gets a marker of the new mirror's own producer, the claim. The claim lands at E only if no
+# other producer has appended since. So it both proves that the topics are equal and marks the partition as taken over; the copy
+# continues behind it. It is an ABORT marker like every filler: a COMMIT marker would be read as a fence. For that reason a
+# topic that still ends with the fence of its own previous mirror is not taken over.
 
 
 PATIENCE_S = 30.0  # to wait for leaders; then the caller retries
@@ -116,16 +114,15 @@ def _is_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: LogE
     )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Finds how much of a stopped mirror was mirrored; its fence only marks where the log ended.
-#
-# Two things below the fence do not come from the source:
+# --- mirrored end --------------------------------------------------------------------------------------------------------
+# How much of a stopped mirror was mirrored; its fence only marks where the log ended. Two things below the fence do not come
+# from the source:
 #
 # * a foreign write that was not noticed, because nothing was copied after it;
 # * an earlier fence of the mirror that was not recorded. Fillers are ABORT markers, so a COMMIT marker of the mirror's producer
 #   is where it was stopped before, and applications may have written behind it.
 #
-# Both are searched between the offset below which everything is known to come from the source, and the fence. Blocking.
+# Both are searched between the offset below which everything is known to come from the source, and the fence.
 
 
 TRIES = 4
