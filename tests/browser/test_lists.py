@@ -45,7 +45,7 @@ def test_audit_log_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visit
     page.get_by_role("link", name="Next").press("Enter")
 
     expect(page.get_by_text("101 to 120 of 120")).to_be_visible()
-    expect(page).to_have_url(f"{visitor.base_url}/audit/?q=operator-1&action=&result=&page=3")
+    expect(page).to_have_url(f"{visitor.base_url}/audit/?q=operator-1&action=&result=&from=&to=&page=3")
     expect(page.locator("tbody tr")).to_have_count(20)
     assert set(rows(page)) == {"operator-1"}
     page.go_back()
