@@ -108,4 +108,5 @@ def test_a_missed_deletion_raises_the_alarm_is_found_by_verification_and_can_be_
     run = VerifyRun.objects.create(mirror=users, requested_by="owner", requested_at=NOW)
     verify_mirror(run_id=run.pk)
 
-    assert (VerifyRun.objects.get().status, codes(users)) == (VerifyRun.Status.EQUAL, set())
+    finished = VerifyRun.objects.get()
+    assert (finished.status, finished.error_message, codes(users)) == (VerifyRun.Status.EQUAL, "", set())
