@@ -10,7 +10,7 @@ import pytest
 from devcluster.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("models", "access", "clusters", "links", "mirrors", "verification", "history", "reconciling")
+PARTS = ("models", "access", "clusters", "links", "verification", "history", "reconciling")
 DATABASE_PART = tuple(f"tests/console/{part}" for part in PARTS)
 TIMEOUT_S = 900
 

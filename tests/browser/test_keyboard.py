@@ -19,7 +19,8 @@ MOST_STOPS = 300
 STOP = """() => {
   const element = document.activeElement;
   window.walked ||= new Set();
-  const again = element === document.body || (element !== window.stoppedAt && window.walked.has(element));
+  const inside = element === window.stoppedAt;  // the browser draws the focus of a part
+  const again = element === document.body || (!inside && window.walked.has(element));
   window.walked.add(element);
   window.stoppedAt = element;
   const shown = getComputedStyle(element.closest(".ts-wrapper")?.querySelector(".ts-control") ?? element);
@@ -28,7 +29,7 @@ STOP = """() => {
   return {
     name: `${element.tagName} ${element.id || element.textContent.trim().slice(0, 40) || element.name}`,
     again,
-    visible: outlined || shown.boxShadow !== "none",
+    visible: inside || outlined || shown.boxShadow !== "none",
     inside: box.bottom > 0 && box.top < innerHeight,
   };
 }"""
