@@ -10,16 +10,16 @@ import pytest
 from devcluster.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("models", "access", "clusters", "links", "verification", "history", "reconciling")
-DATABASE_PART = tuple(f"tests/console/{part}" for part in PARTS)
+PARTS = (("models", "access", "clusters", "links", "verification", "history", "reconciling"), ("mirrors",))
 TIMEOUT_S = 900
 
 
 @pytest.mark.timeout(TIMEOUT_S + 60)
-def test_models_actions_and_queries_pass_on_postgresql() -> None:
+@pytest.mark.parametrize("parts", PARTS)
+def test_models_actions_and_queries_pass_on_postgresql(parts: tuple[str, ...]) -> None:
     with PostgresServer() as server:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *DATABASE_PART],
+            [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *(f"tests/console/{part}" for part in parts)],
             cwd=ROOT, env={**os.environ, "CLUSTERLINK_DATABASE_URL": server.url},
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
