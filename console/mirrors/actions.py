@@ -35,7 +35,6 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 # run twice, before the clusters are contacted and again under locks right before the row is stored.
 
 
-CHECK_TIMEOUT_S = 20.0  # as ``links.checks.CHECK_TIMEOUT_S``
 _MIRRORING = (
     "It is a mirror topic of {link} in state {state}; it was not changed. If you need a second copy, use a cluster link with a "
     "prefix."
@@ -68,7 +67,7 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
 
     ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them takes precedence over the link's. With
     ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
-    ``links.checks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
+    ``links.checks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``links.checks.CHECK_TIMEOUT_S``.
 
     A worker passes ``check_clusters``, which checks both clusters without the queue and raises LinkEngineError.
     """
@@ -272,7 +271,7 @@ def _source_of(place: Place) -> Place | None:
 
 def _check_on_clusters(link: ClusterLink, source_topic: str, name: str, **wanted: Any) -> None:
     topics = {"source_topic": source_topic, "mirror_topic": name}
-    dispatch.call("check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, **topics, **wanted)
+    dispatch.call("check_mirror", timeout_s=link_checks.CHECK_TIMEOUT_S, link_id=link.pk, **topics, **wanted)
 
 
 def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:
