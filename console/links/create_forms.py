@@ -171,7 +171,7 @@ class OtherClusterForm(ConnectionForm):
         return values
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields of the draft. The connection to a cluster that is not chosen any more is dropped."""
+        """Return the fields of the draft. The connection to a cluster that is no longer chosen is dropped."""
         values = self.cleaned_data
         if not self.has_connection_fields():
             return {"other_kind": REGISTERED, "other": values["other"], "other_cluster_id": "", "connection": {}}

@@ -199,7 +199,7 @@ def _changed(values: DraftValues, form: ConfigurationForm) -> DraftValues:
 
 
 def _listing(wizard: _Wizard) -> SourceListing | None:
-    """Return the last list of the source, None if there is none, or if the user may not use these credentials any more."""
+    """Return the last list of the source, None if there is none, or if the user may no longer use these credentials."""
     values = wizard.values
     other = next((cluster for cluster in wizard.clusters if cluster.cluster_id == values.other), None)
     # an inbound link is listed with the credentials of its paired link

@@ -370,7 +370,7 @@ def readiness_with_health(*, link: ClusterLink, now: datetime) -> tuple[Readines
     health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=True, current=current)
     lag = Figures()
     for mirror in current:
-        figures_of(mirror.partitions, now=now, into=lag)
+        lag.add(figures_of(mirror.partitions, now=now))
     lag.add_unseen(sum(not mirror.partitions for mirror in current))
     drill = link.drills.filter(status__in=_OVER).first()
     drilled = set(drill.topics if drill else ())

@@ -185,7 +185,7 @@ def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, Counter[i
 def _partition_totals(current: Iterable[CurrentMirror], unseen: Counter[int], *, now: datetime) -> dict[int, Figures]:
     totals: dict[int, Figures] = defaultdict(Figures)
     for mirror in current:
-        figures_of(mirror.partitions, now=now, into=totals[mirror.link_id])
+        totals[mirror.link_id].add(figures_of(mirror.partitions, now=now))
     for link_id, count in unseen.items():
         totals[link_id].add_unseen(count)
     return totals

@@ -89,9 +89,9 @@ class Figures:
         return None if since is None else max(0, int((now - since).total_seconds() * 1000))
 
 
-def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures | None = None) -> Figures:
+def figures_of(rows: Iterable[MirrorPartition], *, now: datetime) -> Figures:
     """Add up partitions that were updated by ``console.mirrors.progress``."""
-    found = Figures() if into is None else into
+    found = Figures()
     for row in rows:
         found.partitions += 1
         lag = row.lag_at(now)

@@ -124,7 +124,7 @@ def link_figures(
         health = health_of_link(link, mirrors, now=now, failing=(), shows_tasks=False, current=current)
     total = Figures()
     for mirror in current:
-        figures_of(mirror.partitions, now=now, into=total)
+        total.add(figures_of(mirror.partitions, now=now))
     total.add_unseen(sum(mirror.is_unseen for mirror in health.mirrors.values()))
     return LinkFigures(
         mirrors=len(health.mirrors),

@@ -337,6 +337,6 @@ def failover_risk(mirrors: MirrorTopicQuerySet, current: Sequence[CurrentMirror]
     }
     total = Figures()
     for pk in records:
-        figures_of(rows.get(pk, ()), now=now, into=total)
+        total.add(figures_of(rows.get(pk, ()), now=now))
     total.add_unseen(sum(not rows.get(pk) for pk in records))
     return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), never_seen=total.never)
