@@ -41,6 +41,7 @@ from tests.linkengine.copyjob.copying import (
     create_pair,
     create_topic,
     ends_of,
+    noted_location,
     plan_for,
     plan_of,
     producer_for,
@@ -248,7 +249,9 @@ def test_unknown_source_topic_is_reported_and_retried(clusters: Pair, topic_name
         copier.wait_for_ends({0: 5})
 
 
-def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_end(clusters: Pair, topic_name: str) -> None:
+def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_end(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A copy worker locates leaders before it has leases. The owner until then may have read from a later leader."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
@@ -257,10 +260,11 @@ def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_
         before.wait_for_ends({0: 10})
     key = plan.assignments[0].key
     before.lease.acquire(key, "former owner")
+    is_located = noted_location(monkeypatch)
 
     with Copier(plan, lease=before.lease) as copier:
         copier.wait_until(lambda progress: progress.phase == PartitionPhase.WAITING)
-        time.sleep(1)  # until the leader is located
+        assert is_located.wait(DEADLINE_S)
         write(clusters[0], topic_name, 5)
         former = Grant(key=key, generation=before.lease.generations[key], clean=True, valid_until=0.0)
         before.lease.release(former, seen=(7, 10))
