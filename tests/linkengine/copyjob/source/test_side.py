@@ -48,7 +48,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 
-PIECE, PIECE_S = 64 << 10, 0.02  # bytes and time of a receive on a slow network: 4 MB take more than a second
+PIECE, PIECE_S = 64 << 10, 0.1  # bytes and time of a receive on a slow network: 4 MB take six seconds
 HELD_S = 1.0  # a response stops for this long; shorter than ``fetcher.GRACE_S``
 Found = dict[TopicPartition, tuple[int, int]]
 
@@ -120,7 +120,7 @@ def test_response_on_a_slow_network_is_waited_for(clusters: Pair, topic_name: st
         lost.append(error)
         lose(link, error)
 
-    monkeypatch.setattr(fetcher, "GRACE_S", 0.3)
+    monkeypatch.setattr(fetcher, "GRACE_S", 3.0)
     monkeypatch.setattr(Channel, "receive", narrow)
     monkeypatch.setattr(BrokerLink, "lose", noted)
     plan = plan_of(clusters, topic_name, fetch_wait_ms=100)
