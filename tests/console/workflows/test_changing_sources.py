@@ -55,7 +55,7 @@ def changing(change: Callable[[int], object]) -> Iterator[Callable[[], int]]:
 
 
 def runs(changes: Callable[[], int]) -> Iterator[None]:
-    """Yield RUNS times, and then until the source has changed at least twice meanwhile."""
+    """Yield RUNS times, and then until the source has changed at least twice."""
     for number in range(100):
         if number >= RUNS and changes() > 1:
             return

@@ -74,12 +74,13 @@ def newest(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def is_noted(mirror: MirrorTopic, *, since: datetime) -> bool:
-    """Return whether a reconcile pass has read a report with all records since then.
+    """Return whether a reconcile pass has read a report with all records since then, and all lateness has been judged.
 
-    If no pass has read one for ten seconds, the next pass takes the mirror for late once more, which a verification run must
-    not overlap.
+    The next reading of the source's configs judges the stored lateness once more. If no pass has read a report for ten seconds,
+    the next pass takes the mirror for late again. Both discard the result of a verification run that is in progress.
     """
-    return ClusterLink.objects.filter(pk=mirror.link_id, level_at__gt=since).exists()
+    is_judged = not MirrorPartition.objects.filter(mirror=mirror).exclude(late_until=None).exists()
+    return is_judged and ClusterLink.objects.filter(pk=mirror.link_id, level_at__gt=since).exists()
 
 
 def codes(mirror: MirrorTopic) -> set[str]:

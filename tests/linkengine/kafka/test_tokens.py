@@ -67,7 +67,7 @@ def living(client: str, *, scope: str) -> dict[str, object]:
 
 
 def age(address: ClusterAddress, seconds: float) -> None:
-    """Let time pass for the cached token."""
+    """Move the times of the cached token back, as if it were older."""
     (slot,) = [slot for key, slot in security._slots.items() if key[0] == address.oauth_token_url]
     assert slot.token is not None
     slot.token = replace(slot.token, use_until=slot.token.use_until - seconds, ends_at=slot.token.ends_at - seconds)

@@ -136,7 +136,7 @@ def test_age_of_a_response_counts_from_its_first_bytes(
 ) -> None:
     """Records produced while it arrives over a slow network are not in it.
 
-    The response is held back in its middle. Meanwhile the source's end is observed by other requests, whose times do not count.
+    The response is held back in its middle. Other requests observe the source's end in that time; their times do not count.
     """
     write_large(clusters, topic_name)
     responded_ms: list[int] = []
