@@ -335,10 +335,12 @@ def test_hidden_tab_does_not_poll(scene: Scene, visits: Visits) -> None:
     visitor = visits.start(scene.admin)
     page = visitor.open(scene.link_url)
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
-    page.wait_for_timeout(300)
-    before = len(visitor.requests)
 
-    page.wait_for_timeout(2_500)
+    for _ in range(8):  # requests that were due before may still be sent
+        before = len(visitor.requests)
+        page.wait_for_timeout(2_500)
+        if len(visitor.requests) == before:
+            break
 
     assert len(visitor.requests) == before
 
