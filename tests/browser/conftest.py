@@ -20,12 +20,13 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from console.models import mirrors
 from tests.browser.page_data import Scene, make_scene
 
 START_TIMEOUT_S = 90
+SHOWN_MS = 20_000  # until a page shows something; less than the 30 s after which charts are loaded again
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 
 
@@ -48,6 +49,7 @@ def browser() -> Iterator[Browser]:
     """Start Chromium once for all tests."""
     # Playwright runs an event loop in this thread, in which Django would reject database access.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    expect.set_options(timeout=SHOWN_MS)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         yield chromium

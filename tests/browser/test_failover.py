@@ -44,7 +44,7 @@ def test_figures_are_live_and_the_selection_is_kept(scene: Scene, visits: Visits
     planes.partitions.update(mirror_end=F("source_end") - 1)
     ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
 
-    expect(row.locator("td[data-label='Records at risk']")).to_have_text("3", timeout=3_000)
+    expect(row.locator("td[data-label='Records at risk']")).to_have_text("3")
     expect(page.locator("#picked")).to_have_text("1 selected")
     assert visitor.errors == []
 

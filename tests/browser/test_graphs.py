@@ -201,7 +201,7 @@ def test_charts_of_a_mirror_stay_when_the_page_is_updated(scene: Scene, visits: 
     MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
     ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
 
-    expect(page.locator("#do-resume")).to_be_visible(timeout=5_000)
+    expect(page.locator("#do-resume")).to_be_visible()
     expect(page.locator("#graphs figure[data-marked]")).to_have_count(1)
     expect(page.locator("#graphs figure")).to_have_count(4)
     assert visitor.errors == []

@@ -87,10 +87,10 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     expect(badge).to_have_text("State Active · setting up")
 
     engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
-    expect(badge).to_have_text("State Active", timeout=3_000)  # without a reload
+    expect(badge).to_have_text("State Active")  # without a reload
 
     _raise_error("fares")
-    expect(page.get_by_text("AUTHENTICATION_ERROR", exact=True)).to_be_visible(timeout=3_000)
+    expect(page.get_by_text("AUTHENTICATION_ERROR", exact=True)).to_be_visible()
     expect(page.locator("#health").get_by_text("Enter the correct credentials in the link's configuration")).to_be_visible()
 
     page.get_by_role("link", name="Promote").click()
@@ -98,7 +98,7 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     page.get_by_role("dialog").get_by_role("button", name="Promote").click()
     expect(badge).to_have_text("State Promoting")
     engine.did("fares", MirrorEvent.FENCED)
-    expect(badge).to_have_text("State Stopped · writable", timeout=3_000)
+    expect(badge).to_have_text("State Stopped · writable")
     assert visitor.errors == []
 
 
@@ -111,7 +111,7 @@ def test_live_update_keeps_focus_and_selection(scene: Scene, visits: Visits) -> 
     MirrorTopic.objects.filter(pk__in=[flights.pk, planes.pk]).update(state=MirrorState.PAUSED)
     ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
 
-    expect(page.locator(f"#mirror-{flights.pk} .badge-state")).to_have_text("Paused", timeout=3_000)
+    expect(page.locator(f"#mirror-{flights.pk} .badge-state")).to_have_text("Paused")
     expect(page.locator(f"#mirror-{planes.pk} .badge-state")).to_have_text("Paused")
     expect(page.locator(f"#open-{planes.pk}")).to_be_focused()
     expect(page.locator(f"#pick-{planes.pk}")).to_be_checked()
@@ -335,10 +335,12 @@ def test_hidden_tab_does_not_poll(scene: Scene, visits: Visits) -> None:
     visitor = visits.start(scene.admin)
     page = visitor.open(scene.link_url)
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
-    page.wait_for_timeout(300)
-    before = len(visitor.requests)
 
-    page.wait_for_timeout(2_500)
+    for _ in range(8):  # requests that were due before may still be sent
+        before = len(visitor.requests)
+        page.wait_for_timeout(2_500)
+        if len(visitor.requests) == before:
+            break
 
     assert len(visitor.requests) == before
 

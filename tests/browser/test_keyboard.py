@@ -110,7 +110,7 @@ def test_mirror_topic_is_added_and_promoted_by_keyboard(scene: Scene, visits: Vi
     page.keyboard.press("Enter")
     expect(badge).to_have_text("State Active · setting up")
     engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
-    expect(badge).to_have_text("State Active", timeout=3_000)
+    expect(badge).to_have_text("State Active")
 
     tab_to(page, page.locator("#do-promote"))
     page.keyboard.press("Enter")

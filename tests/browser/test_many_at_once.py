@@ -49,7 +49,7 @@ def test_bar_counts_the_selection_and_keeps_it_during_live_updates(scene: Scene,
     expect(picked(page)).to_have_text("2 selected")
     MirrorTopic.objects.filter(pk=scene.mirrors["planes"].pk).update(state=MirrorState.PAUSED)
     ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
-    expect(page.locator(f"#mirror-{scene.mirrors['planes'].pk} .badge-state").first).to_have_text("Paused", timeout=3_000)
+    expect(page.locator(f"#mirror-{scene.mirrors['planes'].pk} .badge-state").first).to_have_text("Paused")
 
     expect(picked(page)).to_have_text("2 selected")
     page.locator("#pick-page").check()
@@ -85,7 +85,7 @@ def test_operation_is_followed_without_a_reload_and_survives_one(scene: Scene, v
 
     operation = work()
 
-    expect(page.get_by_text("2 of 2 topics done")).to_be_visible(timeout=3_000)
+    expect(page.get_by_text("2 of 2 topics done")).to_be_visible()
     expect(page.locator("h1 + span")).to_have_text("Finished")
     page.reload()
     expect(page.get_by_text("2 of 2 topics done")).to_be_visible()

@@ -107,7 +107,7 @@ def hand_over(ground: Ground, before: Worker, after: Worker) -> None:
     before.release()
     after.acquire()
     assert ground.owners.tokens()[lease_name(KEY)].startswith(after.name)
-    time.sleep(0.3)
+    time.sleep(0.8)
 
 
 def test_a_worker_refuses_former_assignments_that_are_published_again(ground: Ground) -> None:

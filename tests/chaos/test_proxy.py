@@ -113,11 +113,11 @@ def test_what_is_slow_when_a_hold_begins_is_held(proxy: Proxy, target: Target, p
     with connected(port) as client:
         client.sendall(b"before ")
         target.wait_for(b"before ")
-        proxy.slow(0.5)
+        proxy.slow(2.0)
         client.sendall(b"late ")
         time.sleep(0.1)
         proxy.hold()
-        time.sleep(0.8)
+        time.sleep(2.3)
 
         assert proxy.held_bytes >= len(b"late ")
         assert target.heard == b"before "
@@ -156,7 +156,7 @@ def test_held_bytes_arrive_after_their_sender_has_closed_and_new_connections_are
     client = connected(port)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
     if echo_held:  # the answer to "before " waits in the other direction, and its receiver closes
-        proxy.slow(0.3)
+        proxy.slow(1.5)
         client.sendall(b"before ")
         target.wait_for(b"before ")
         proxy.hasten()
@@ -217,17 +217,18 @@ def test_only_chosen_connections_are_silenced_and_end_with_the_silence(proxy: Pr
 
 
 def test_a_slow_look_up_of_the_silenced_client_delays_no_other_connection(proxy: Proxy, port: int) -> None:
+    over = threading.Event()
+
     def looked_up_slowly() -> set[int]:
-        time.sleep(0.7)
+        over.wait(TIMEOUT_S)
         return set()
 
     with connected(port) as before:
         proxy.silence(looked_up_slowly)
         with connected(port) as new:
-            began = time.monotonic()
             before.sendall(b"a")
-            assert before.recv(1) == b"a"
-            assert time.monotonic() - began < 0.5
+            assert before.recv(1) == b"a"  # while the look-up lasts
+            over.set()
             new.sendall(b"b")
             assert new.recv(1) == b"b"
 

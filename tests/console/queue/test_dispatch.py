@@ -78,16 +78,16 @@ def test_hanging_redis_delays_a_request_only_once(settings: Any, monkeypatch: py
             for number in range(40):
                 dispatch.send("reconcile_link", link_id=number)
 
-    assert time.monotonic() - began < 10  # otherwise two hundred seconds
+    assert time.monotonic() - began < 60  # otherwise two hundred seconds
 
 
 @pytest.mark.django_db(transaction=True)
 def test_sending_resumes_a_moment_after_an_outage(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch._Queue, "unsent_until_s", time.monotonic() + 0.2)
+    monkeypatch.setattr(dispatch._Queue, "unsent_until_s", time.monotonic() + 60)
     dispatch.send("reconcile_link", link_id=1)
     assert queued() == []
 
-    time.sleep(0.25)
+    monkeypatch.setattr(dispatch._Queue, "unsent_until_s", time.monotonic())
     dispatch.send("reconcile_link", link_id=1)
     assert len(queued()) == 1
 
@@ -141,8 +141,8 @@ def test_error_of_the_engine_is_returned_to_the_caller(outcome: Exception, code:
     thread = Thread(target=_serve, args=(work,))
     thread.start()
     with pytest.raises(LinkEngineError) as caught:
-        dispatch.call("some_task", timeout_s=10)
-    thread.join(10)
+        dispatch.call("some_task", timeout_s=60)
+    thread.join(60)
     assert caught.value.code == code
     assert "x" not in caught.value.message.split()
 
@@ -150,8 +150,8 @@ def test_error_of_the_engine_is_returned_to_the_caller(outcome: Exception, code:
 def test_result_is_returned_to_the_caller(own_redis: None) -> None:
     thread = Thread(target=_serve, args=(lambda *, number: number + 1,))
     thread.start()
-    assert dispatch.call("some_task", timeout_s=10, number=1) == 2
-    thread.join(10)
+    assert dispatch.call("some_task", timeout_s=60, number=1) == 2
+    thread.join(60)
 
 
 def _serve(work: Any) -> None:

@@ -73,9 +73,9 @@ def test_copy_workers_leave_threads_to_other_tasks(transactional_db: None, queue
         CopyWorker.objects.create(number=number)
         queue.send_task("run_copy_worker", kwargs={"number": number}, queue="spark")
     wait(worker, lambda: taken() == THREADS - 1, timeout_s=60)
-    wait(worker, lambda: not redis_client().llen("spark"), timeout_s=10)
+    wait(worker, lambda: not redis_client().llen("spark"), timeout_s=60)
     assert taken() == THREADS - 1
 
     queue.send_task("reconcile", queue="control")
 
-    wait(worker, lambda: redis_health.heartbeat_age_ms() is not None, timeout_s=10)
+    wait(worker, lambda: redis_health.heartbeat_age_ms() is not None, timeout_s=60)

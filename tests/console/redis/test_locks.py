@@ -12,6 +12,9 @@ import pytest
 from console.redis import locks
 from console.redis.client import redis_client
 
+DEADLINE_S = 60.0
+CLOCK_S = 0.01  # Redis measures in whole milliseconds, by its own clock
+
 
 @pytest.fixture(autouse=True)
 def own_redis(settings: Any, redis_url: str) -> None:
@@ -27,13 +30,15 @@ def test_lock_is_exclusive() -> None:
 
 
 def test_lock_is_renewed_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 60.0)
+    monkeypatch.setattr(locks, "_RENEWALS", 600)
     with locks.lock("thing"):
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline:
-            with locks.lock("thing") as acquired:
-                assert not acquired
-            time.sleep(0.05)
+        for _ in range(3):
+            redis_client().pexpire("console:lock:thing", 30_000)
+            until(lambda: redis_client().pttl("console:lock:thing") > 30_000)
+        with locks.lock("thing") as acquired:
+            assert not acquired
+    assert not locks.is_locked("thing")
 
 
 def test_lock_of_a_crashed_owner_expires(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +55,7 @@ def test_lock_of_another_owner_is_not_released() -> None:
 
 
 def until(check: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + DEADLINE_S
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -84,21 +89,23 @@ def test_released_lock_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
     monkeypatch.setattr(locks, "_eval_quietly", slow)
     with locks.lock("thing"):
-        assert under_way.wait(5)
+        assert under_way.wait(DEADLINE_S)
     time.sleep(0.3)
 
     assert not locks.is_locked("thing")
 
 
 def test_lock_is_not_abandoned_right_after_redis_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 1.5)  # the lock is renewed every half second
     with locks.lock("thing"):
         redis_client().flushdb()
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline:
-            assert not locks.is_abandoned("thing")
-            time.sleep(0.02)
+        assert not locks.is_abandoned("thing")
+        until(lambda: not locks.is_abandoned("thing") and locks.is_locked("thing"))
+        assert not locks.is_abandoned("thing")
+    released_at = time.monotonic()
+    assert not locks.is_abandoned("thing")
     until(lambda: locks.is_abandoned("thing"))
+    assert time.monotonic() - released_at >= locks.LOCK_TTL_S - CLOCK_S
 
 
 def test_lock_is_not_abandoned_at_once_after_a_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +117,11 @@ def test_lock_is_not_abandoned_at_once_after_a_clock_was_set_back(monkeypatch: p
 
 
 def test_claim_succeeds_once_per_ttl() -> None:
-    assert locks.claim("chore", ttl_ms=80)
-    assert not locks.claim("chore", ttl_ms=80)
-    time.sleep(0.12)
-    assert locks.claim("chore", ttl_ms=80)
+    assert locks.claim("chore", ttl_ms=HOUR_MS)
+    assert not locks.claim("chore", ttl_ms=HOUR_MS)
+    redis_client().pexpire("console:claim:chore", 1)
+    until(lambda: locks.claim("chore", ttl_ms=80))
+    until(lambda: locks.claim("chore", ttl_ms=80))
 
 
 HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much

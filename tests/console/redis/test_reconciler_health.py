@@ -100,7 +100,7 @@ def test_old_success_counts_as_late(client: Client, link: ClusterLink, sent: Sen
     answer = client.get("/readyz")
 
     assert answer.status_code == 503
-    assert "links (last succeeded 40 s ago)" in answer.json()["parts"]["rounds"]
+    assert re.search(r"links \(last succeeded 4\d s ago\)", answer.json()["parts"]["rounds"])
 
 
 def test_failed_link_is_named_while_the_console_stays_ready(

@@ -15,18 +15,19 @@ from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
 pytestmark = pytest.mark.kafka
+TTL_MS = 2_000  # a busy machine may stop a thread for a second
 
 
 def test_leases_are_renewed_and_released_clean(link: ClusterLink, monkeypatch: Any) -> None:
-    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
+    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=TTL_MS))
     mirror = MirrorTopic.objects.create(
         link=link, name="kept", source_topic="kept", state=MirrorState.ACTIVE, num_partitions=2, state_since=NOW, created_at=NOW
     )
     keys = [partition.key for partition in plans.assignments_of(mirror)]
-    other = RedisLease(settings.REDIS_URL, ttl_ms=300)
+    other = RedisLease(settings.REDIS_URL, ttl_ms=TTL_MS)
 
-    with leases.taken(mirror, wait_s=10) as taken:
-        time.sleep(1.0)
+    with leases.taken(mirror, wait_s=60) as taken:
+        time.sleep(1.5 * TTL_MS / 1000)
         assert taken.complete
         assert [other.acquire(key, "copier") for key in keys] == [None, None]
 
@@ -35,14 +36,14 @@ def test_leases_are_renewed_and_released_clean(link: ClusterLink, monkeypatch: A
 
 
 def test_expired_lease_is_not_released_as_clean(link: ClusterLink, monkeypatch: Any) -> None:
-    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
+    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=TTL_MS))
     mirror = MirrorTopic.objects.create(
         link=link, name="left", source_topic="left", state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW, created_at=NOW
     )
     (key,) = [partition.key for partition in plans.assignments_of(mirror)]
     assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire(key, "a copier that crashes") is not None
 
-    with leases.taken(mirror, wait_s=10) as taken:
+    with leases.taken(mirror, wait_s=60) as taken:
         assert taken.complete  # the previous owner's lease has expired
 
     other, grant, deadline = RedisLease(settings.REDIS_URL, ttl_ms=300), None, time.monotonic() + 30

@@ -467,7 +467,7 @@ def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
     row = CopyWorker.objects.get(number=0)
     assert "no heartbeat for a minute" in row.error
     assert row.ended_at is not None
-    for _ in range(100):
+    for _ in range(1_000):
         if interrupted:
             break
         time.sleep(0.05)

@@ -28,6 +28,7 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror
 from console.tasks.verification import verify_mirror
+from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW
 from tests.console.workflows.conftest import Until
@@ -53,8 +54,7 @@ class User:
             )
             for kind, name in kinds
         ]
-        for created in admin.create_acls(rules).values():
-            created.result(30)
+        create_acls(admin, rules)
 
     def change_password(self) -> str:
         """Set a new password and return the JAAS config for it; the old password is refused from then on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.utils import timezone
 
 from console.mirrors import progress
-from console.models import LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import plans
 from console.tasks.verification import verify_mirror, verify_next
@@ -73,6 +73,16 @@ def newest(mirror: MirrorTopic) -> MirrorTopic:
     return found
 
 
+def is_noted(mirror: MirrorTopic, *, since: datetime) -> bool:
+    """Return whether a reconcile pass has read a report with all records since then, and all lateness has been judged.
+
+    The next reading of the source's configs judges the stored lateness once more. If no pass has read a report for ten seconds,
+    the next pass takes the mirror for late again. Both discard the result of a verification run that is in progress.
+    """
+    is_judged = not MirrorPartition.objects.filter(mirror=mirror).exclude(late_until=None).exists()
+    return is_judged and ClusterLink.objects.filter(pk=mirror.link_id, level_at__gt=since).exists()
+
+
 def codes(mirror: MirrorTopic) -> set[str]:
     return set(mirror.transition_errors.values_list("code", flat=True))
 
@@ -103,8 +113,9 @@ def test_a_missed_deletion_raises_the_alarm_is_found_by_verification_and_can_be_
         verify_next(mirror_id=users.pk)
     assert "offset 0: not on the source" in users.transition_errors.get(code=RECORDS_DIFFER).message
 
+    sent_at = timezone.now()
     send(source_cluster, users.name, doomed=None)
-    drive(is_copied)
+    drive(lambda: is_copied() and is_noted(users, since=sent_at))
     run = VerifyRun.objects.create(mirror=users, requested_by="owner", requested_at=NOW)
     verify_mirror(run_id=run.pk)
 

@@ -219,11 +219,11 @@ def test_damaged_input_raises_only_CorruptBatchError_within_the_limit(codec: int
         packed[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     del packed[data.draw(st.integers(len(packed) // 2, len(packed))) :]
 
-    began = time.monotonic()
+    began = time.thread_time()
     with suppress(CorruptBatchError):
         assert len(decompress(codec, bytes(packed), most=MEGABYTE)) <= MEGABYTE
     with suppress(CorruptBatchError):
         for piece in inflate(codec, bytes(packed)):
             assert len(piece) <= 4 * MEGABYTE
     compression.decompress_head(codec, memoryview(packed))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5

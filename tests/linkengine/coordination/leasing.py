@@ -10,7 +10,8 @@ from linkengine.coordination.lease import RedisLease
 from linkengine.domain.workers import Grant
 
 TTL_MS = 60_000  # does not expire during a test
-SHORT_MS = 150
+SHORT_MS = 150  # only where it does not matter that the lease expires early
+DEADLINE_S = 60.0
 
 
 class Clock:
@@ -29,7 +30,7 @@ def taken(lease: RedisLease, key: str, owner: str = "worker") -> Grant:
     return grant
 
 
-def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = 10.0) -> Grant:
+def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = DEADLINE_S) -> Grant:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if grant := lease.acquire(key, "patient"):
@@ -40,7 +41,13 @@ def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = 10.0) -> Gr
 
 def wait_for_expiry(url: str, key: str) -> None:
     with redis.Redis.from_url(url) as client:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + DEADLINE_S
         while client.exists(f"lease:{{{key}}}"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def expire(url: str, key: str) -> None:
+    """End a lease as its time to live would."""
+    with redis.Redis.from_url(url) as client:
+        assert client.delete(f"lease:{{{key}}}") == 1

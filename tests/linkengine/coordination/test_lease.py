@@ -12,7 +12,18 @@ import redis
 
 from linkengine.coordination.lease import FORGOTTEN_AT_ONCE, LATE_MS, RedisLease, forget_leases
 from linkengine.domain.workers import Grant
-from tests.linkengine.coordination.leasing import SHORT_MS, TTL_MS, Clock, taken, taken_in_time, wait_for_expiry
+from tests.linkengine.coordination.leasing import (
+    DEADLINE_S,
+    SHORT_MS,
+    TTL_MS,
+    Clock,
+    expire,
+    taken,
+    taken_in_time,
+    wait_for_expiry,
+)
+
+HOUR_MS = 3_600_000
 
 
 def test_the_first_owner_of_a_partition_gets_generation_one_and_a_clean_grant(redis_url: str, key: str) -> None:
@@ -84,9 +95,11 @@ def test_many_grants_are_renewed_in_one_call_except_a_lost_one(redis_url: str, k
 
 
 def test_an_owner_that_stalled_beyond_the_expiry_renews_the_lease_if_no_other_owner_took_it(redis_url: str, key: str) -> None:
-    lease = RedisLease(redis_url, ttl_ms=SHORT_MS)
+    clock = Clock()
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS, clock=clock)
     grant = taken(lease, key)
-    wait_for_expiry(redis_url, key)
+    expire(redis_url, key)
+    clock.now += TTL_MS / 1000
 
     assert lease.renew([grant]) == {key}
     assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "other") is None
@@ -157,7 +170,7 @@ def test_concurrent_acquires_grant_the_partition_to_one_thread_at_a_time(redis_u
 
     def compete() -> None:
         lease = RedisLease(redis_url, ttl_ms=TTL_MS)
-        together.wait(10)
+        together.wait(DEADLINE_S)
         while len(generations) < 40:
             if grant := lease.acquire(key, "thread"):
                 generations.append(grant.generation)
@@ -210,12 +223,13 @@ def test_a_grant_has_the_time_for_which_the_partition_had_no_owner(redis_url: st
     grant = taken(first, key)
     assert grant.rested_ms == 0
     first.release(grant, seen=(3, 100))
-    time.sleep(0.3)
+    with redis.Redis.from_url(redis_url) as client:
+        client.hincrby(f"generation:{{{key}}}", "released_at", -HOUR_MS)
     after = taken(second, key)
     second.release(after, seen=(3, 100))
 
-    assert 300 <= after.rested_ms < 10_000
-    assert taken(third, key).rested_ms < 300
+    assert HOUR_MS <= after.rested_ms < HOUR_MS + TTL_MS
+    assert taken(third, key).rested_ms < TTL_MS
 
 
 def test_after_an_owner_that_died_without_markers_the_grant_is_not_armed(redis_url: str, key: str) -> None:

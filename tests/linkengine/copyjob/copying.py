@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.pool import key_for
 from linkengine.copyjob.coordination_thread import CoordinationPorts
+from linkengine.copyjob.source.side import SourceSide
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import (
@@ -201,6 +203,18 @@ def wait_for(look: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Cal
             return found
         time.sleep(max(0.02, time.monotonic() - began))  # a look that opens connections leaves half of the time to others
     raise AssertionError(f"did not become true within {deadline_s} s")
+
+
+def noted_location(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event that is set once a copy worker has located source leaders and has noted them."""
+    located, real = threading.Event(), SourceSide._located
+
+    def noted(side: SourceSide, *args: Any) -> None:
+        real(side, *args)
+        located.set()
+
+    monkeypatch.setattr(SourceSide, "_located", noted)
+    return located
 
 
 Record = tuple[int, int, bytes | None, bytes | None, tuple[int, int], list[tuple[str, bytes | None]] | None]

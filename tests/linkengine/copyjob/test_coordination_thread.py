@@ -87,13 +87,14 @@ def test_lease_granted_while_the_loop_ends_is_released_unchanged(
 
 def test_leases_are_renewed_and_heartbeats_sent_in_time_while_reports_are_slow() -> None:
     """50 links report ten times a second, five times as much as can be published."""
-    lease, assignments, progress = MemoryLease(ttl_s=1.0), MemoryAssignments(), SlowProgress()
+    lease, assignments, progress = MemoryLease(ttl_s=4.0), MemoryAssignments(), SlowProgress()
     with coordinating(lease, assignments, progress) as coordination:
         coordination.want(KEY)
         wait_for(lambda: KEY in lease.generations)
         grant = Grant(key=KEY, generation=1, clean=True, valid_until=0.0)
         left_s, late_s = list[float](), list[int]()
-        for number in range(30):
+        began = time.monotonic()
+        for number in range(60):
             for link in range(LINKS):
                 coordination.report(f"link-{link}", [report_on(link, number)])
             coordination.beat(Heartbeat(worker_id="w", started_at_ms=number))
@@ -101,12 +102,13 @@ def test_leases_are_renewed_and_heartbeats_sent_in_time_while_reports_are_slow()
                 time.sleep(0.01)
                 left_s.append(lease.deadline(grant) - time.monotonic())
             late_s.append(number - assignments.beats[-1].started_at_ms)
+        took_s = time.monotonic() - began
 
-    assert min(left_s) > 0.3  # renewed every 0.25 s, to 0.9 s
-    assert max(late_s) <= 2  # heartbeats behind
-    assert {seen.observed_at_ms for seen in progress.latest.values()} == {29}
+    assert min(left_s) > 0.8  # renewed every second, to 3.6 s
+    assert max(late_s) <= 15  # heartbeats behind, of 60
+    assert {seen.observed_at_ms for seen in progress.latest.values()} == {59}
     assert len(progress.latest) == LINKS
-    assert progress.requests <= 3.0 / SLOW_S + LINKS  # what was not published at the end is one request per link
+    assert progress.requests <= took_s / SLOW_S + LINKS  # what was not published at the end is one request per link
 
 
 def test_last_reports_are_published_before_the_last_heartbeat() -> None:

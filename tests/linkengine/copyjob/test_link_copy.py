@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.linkengine.copyjob.copying import (
 )
 from tests.linkengine.copyjob.memory import MemoryLease
 
-LEASE_TTL_S = 4.0  # of `setup_for`
+ENDLESS_S = 600.0  # a lease that is released was not left to expire
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -104,7 +105,7 @@ def test_new_records_are_copied_while_the_loop_waits(clusters: Pair, topic_name:
         for number in range(20):
             producer.produce(topic_name, value=f"late {number}")
             producer.flush()
-            copier.wait_for_ends({0: number + 1}, deadline_s=10)
+            copier.wait_for_ends({0: number + 1})
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 20
 
@@ -119,16 +120,16 @@ def test_unchanged_partitions_of_a_large_link_are_reported_less_often(
     with Copier(plan_of(clusters, topic_name, progress_ms=20)) as copier:
         producer.produce(topic_name, value="first")
         producer.flush()
-        copier.wait_until(lambda progress: (progress.bytes_per_s or 0) > 0, deadline_s=30)
-        copier.wait_until(lambda progress: progress.bytes_per_s == progress.records_per_s == 0, deadline_s=30)
+        copier.wait_until(lambda progress: (progress.bytes_per_s or 0) > 0)
+        copier.wait_until(lambda progress: progress.bytes_per_s == progress.records_per_s == 0)
         reported = len(copier.progress.times_ms)
-        time.sleep(2)
-        idle = len(copier.progress.times_ms) - reported
+        wait_for(lambda: len(copier.progress.times_ms) > reported + 3)
+        idle_ms = [at_ms for _, at_ms in copier.progress.times_ms[reported : reported + 4]]
         producer.produce(topic_name, value="second")
         producer.flush()
-        copier.wait_for_ends({0: 2}, deadline_s=10)
+        copier.wait_for_ends({0: 2})
 
-    assert 1 <= idle <= 5  # about a hundred without the reduction
+    assert all(after - before >= 600 for before, after in pairwise(idle_ms))  # 20 without the reduction
 
 
 def _without_partitions(plan: CopyPlan) -> CopyPlan:
@@ -145,16 +146,12 @@ def test_partition_is_released_before_its_lease_expires(
 ) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
-    with Copier(plan) as copier:
+    with Copier(plan, lease=MemoryLease(ttl_s=ENDLESS_S)) as copier:
         copier.wait_for_ends({0: 0})
-        changed_at = time.monotonic()
         copier.assignments.tell(change(plan))
         wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in copier.progress.history)
-        took_s = time.monotonic() - changed_at
         if change is _without_partitions:
             assert copier.lease.acquire(plan.assignments[0].key, "next") is not None
-
-    assert took_s < LEASE_TTL_S
 
 
 def test_new_revision_continues_with_new_connections(clusters: Pair, topic_name: str) -> None:
@@ -178,7 +175,7 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
     create_pair(clusters, topic_name)
     source, destination = clusters
     plan = plan_of(clusters, topic_name, progress_ms=20)
-    lease, pauses = MemoryLease(), []
+    lease = MemoryLease(ttl_s=ENDLESS_S)  # it is handed over, and does not expire
     producer = producer_for(source, transactional_id=topic_name, linger_ms=0)
     producer.init_transactions()
 
@@ -195,17 +192,14 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
         for number in range(4):
             previous, following = (first, second) if number % 2 == 0 else (second, first)
             transact(50)
-            moved_at = time.monotonic()
             previous.release_buffers()
             following.assignments.tell(plan)
             transact(50)
             end = ends_of(source, topic_name)[0]
             wait_for(lambda following=following, end=end: following.progress.latest[plan.assignments[0].key].mirror_end == end)
-            pauses.append(time.monotonic() - moved_at)
 
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 400
     assert producer_state(destination, plan).epoch == 0
-    assert max(pauses) < LEASE_TTL_S  # handed over, not expired
 
 
 def test_two_mirrors_of_the_same_source_topic_are_copied_by_the_same_worker(clusters: Pair, topic_name: str) -> None:

@@ -46,7 +46,7 @@ from tests.linkengine.copyjob.copying import (
 )
 from tests.signing import SECRETS
 
-AGAIN_S = 6.0  # longest gap in the copy after a worker is killed: the expiry of its leases, and the restart
+AGAIN_S = 30.0  # longest gap in the copy after a worker is killed: the expiry of its leases, and the restart; 5 s at rest
 
 
 def setup_of_a_worker(redis_url: str, *, lease_ttl_ms: int = 4_000) -> WorkerSetup:

@@ -40,7 +40,7 @@ from tests.sparksecrets import PASSED_ON, exposed
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 PARTITIONS = 8
 LONG_S = 120.0
-MOST_S = 15.0  # until records are copied again after a kill; about 5 s on an idle machine, of which 4 s are the leases
+MOST_S = 45.0  # until records are copied again after a kill; about 5 s on an idle machine, of which 4 s are the leases
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +235,7 @@ def test_copy_workers_spread_over_executors_and_continue_after_kills(
 
         cluster.kill_master()
         produce(clusters[0], topic_name, count=800)
-        pool.until(copied, deadline_s=20)  # executors need no master
+        pool.until(copied)  # executors need no master
         cluster.start_master()
         produce(clusters[0], topic_name, count=800)
         pool.until(copied)

@@ -104,7 +104,7 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
             told_at = time.monotonic()
             assignments.tell(plan)
             wait_until_copied(progress, plan, 1)
-            assert time.monotonic() - told_at < 10.0  # a few polls, also on a slow machine
+            assert time.monotonic() - told_at < DEADLINE_S / 2  # a few polls, also on a slow machine
         assignments.tell(replace(plans[0], assignments=()))
         wait_for(lambda: lease.acquire(plans[0].assignments[0].key, "next") is not None)
         for topic in topics[1:]:

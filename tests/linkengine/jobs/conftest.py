@@ -83,7 +83,7 @@ def assignments(topic_name: str) -> Callable[[int, str], Sequence[PartitionAssig
 def source_topic(there: ClusterAdmin, topic_name: str) -> str:
     """A source topic with two empty partitions."""
     there.create_topic(topic_name, partitions=2)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SEND_TIMEOUT_S
     while not _has_leaders(there, topic_name) and time.monotonic() < deadline:
         time.sleep(0.1)  # brokers learn of a new topic one after the other
     return topic_name

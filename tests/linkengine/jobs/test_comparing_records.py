@@ -134,7 +134,7 @@ def test_record_of_20_mb_is_compared_whole_and_shown_cut(clusters: Pair, topic_n
         assert value_of(view) == large[: single_record.FIELD_BYTES]
         assert view.batch is not None
         assert view.batch.compression == compression
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60  # also on a slow machine
 
 
 def test_batch_that_decompresses_to_hundreds_of_megabytes_is_not_read(clusters: Pair, topic_name: str) -> None:

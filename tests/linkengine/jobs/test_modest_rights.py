@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
 
+from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
@@ -32,8 +33,7 @@ def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
     place = (ResourceType.TOPIC, source_topic, ResourcePatternType.LITERAL, "User:app", "*")
     admin = AdminClient(destination_cluster.client("admin"))
     acls = [AclBinding(*place, operation, AclPermissionType.ALLOW) for operation in _OPERATIONS]
-    for done in admin.create_acls(acls).values():
-        done.result(30)
+    create_acls(admin, acls)
     send_there(source_topic, partition=1, count=50)
     there.trim(source_topic, {1: 20})
     setup = replace(setup_plan, destination=destination_as_app, guard=False)

@@ -68,13 +68,13 @@ def test_a_mirror_ahead_of_its_source_is_not_promoted(blockers: Blockers, source
 
 def test_an_open_transaction_is_a_blocker(blockers: Blockers, source_topic: str, source_cluster: KafkaCluster) -> None:
     producer = Producer({**source_cluster.client("app"), "transactional.id": source_topic})
-    producer.init_transactions(15)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(source_topic, b"v", partition=1)
-    producer.flush(15)
+    producer.flush(60)
 
     [(code, message)] = blockers()
-    producer.abort_transaction(15)
+    producer.abort_transaction(60)
 
     assert code is ErrorCode.WAITING_FOR_LAG
     assert "transaction is still open" in message

@@ -26,15 +26,15 @@ def test_a_near_broker_has_a_short_round_trip_and_no_limit(source: ClusterAddres
 
 def test_a_distant_broker_is_measured_with_its_send_buffer(tmp_path: Path) -> None:
     cluster = KafkaCluster("distant", directory=tmp_path / "distant").behind_proxy()
-    with cluster, Distance(cluster.routes, delay_ms=30):
+    with cluster, Distance(cluster.routes, delay_ms=100):
         (found,) = measure_distances(address_from_properties(cluster.proxied_properties("link")))
 
     assert found.round_trip_ms is not None
-    assert 60 <= found.round_trip_ms < 100
+    assert 200 <= found.round_trip_ms < 400
     assert found.send_buffer_bytes == 102_400
     assert found.limited_by == "socket.send.buffer.bytes"
     assert found.bytes_per_s is not None
-    assert 1_000_000 < found.bytes_per_s < 1_800_000
+    assert 256_000 < found.bytes_per_s <= 512_000
 
 
 def test_a_broker_that_cannot_be_reached_has_the_reason(source: ClusterAddress, monkeypatch: pytest.MonkeyPatch) -> None:

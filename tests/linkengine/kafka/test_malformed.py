@@ -76,7 +76,7 @@ from tests.effort import tries
 from tests.linkengine.batches.batchlog import Rec, dense
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
-SOON_S = 5.0
+SOON_S = 5.0  # CPU time
 NUMBERS = [
     b"\xff\xff\xff\xff",
     b"\x7f\xff\xff\xff",
@@ -226,14 +226,14 @@ def _abort_transactions(source: KafkaCluster) -> None:
 
 def _await_stable_offset(cluster: Cluster, broker: int, place: tuple[str, int], *, offset: int) -> None:
     """Wait until the transactions are decided: their markers are written after the producer has its response."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while offsets.list_offsets(cluster, broker, [place], timestamp=offsets.LATEST, read_committed=True)[place] != (0, offset):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
 def _await_topic(cluster: Cluster, name: str) -> Any:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         view = cluster.topics([name])[name]
         if not view.error and all(leader.broker >= 0 for leader in view.partitions.values()):
@@ -343,14 +343,14 @@ def test_a_changed_response_is_decoded_or_raises_LinkEngineError(recorded: dict[
     recording = recorded[data.draw(st.sampled_from(sorted(recorded)))]
     frame = changed(recording.frame, data)
 
-    began = time.monotonic()
+    began = time.thread_time()
     refusal = refusal_of(recording, frame)
 
     assert refusal is None or refusal.message.endswith("."), refusal.message
     if isinstance(refusal, MalformedResponseError):
         assert refusal.code is ErrorCode.MALFORMED_RESPONSE_ERROR
         assert "cannot be read. A device on the network path changes it" in refusal.message
-    assert time.monotonic() - began < SOON_S
+    assert time.thread_time() - began < SOON_S
 
 
 def refusal_of(recording: Recorded, frame: bytes) -> LinkEngineError | None:
@@ -374,13 +374,13 @@ def test_announced_lengths_are_not_allocated_before_their_bytes_arrive(recorded:
     for recording in recorded.values():
         for at in range(4, min(len(recording.frame), 80)):
             tracemalloc.start()
-            began = time.monotonic()
+            began = time.thread_time()
             with suppress(LinkEngineError):
                 recording.decode(recording.frame[:at] + count + recording.frame[at + 4 :])
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert peak < 40 << 20, (recording.kind, at)
-            assert time.monotonic() - began < SOON_S, (recording.kind, at)
+            assert time.thread_time() - began < SOON_S, (recording.kind, at)
 
 
 def test_a_response_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:

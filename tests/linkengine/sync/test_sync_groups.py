@@ -40,10 +40,10 @@ def test_leader_epochs_of_the_source_are_not_committed(
     commit(link.there, group, twin_topic, {0: 1})  # waits for the coordinator
     with closing(Consumer({**source_cluster.client("link"), **settings})) as consumer:
         consumer.commit(offsets=places, asynchronous=False)
-        before = consumer.committed(places, timeout=20)
+        before = consumer.committed(places, timeout=60)
     link.run()
     with closing(Consumer({**destination_cluster.client("link"), **settings})) as consumer:
-        after = consumer.committed(places, timeout=20)
+        after = consumer.committed(places, timeout=60)
 
     assert [(place.offset, place.leader_epoch) for place in before] == [(40, 0), (40, 0)]
     assert [(place.offset, place.leader_epoch) for place in after] == [(40, None), (40, None)]

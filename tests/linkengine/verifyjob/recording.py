@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -96,9 +98,14 @@ def _produce(producer: Producer, topic: str, record: Rec, *, partition: int) -> 
     )
 
 
-def deny_read(cluster: KafkaCluster, topic: str) -> None:
-    """Deny reading a topic to all users except super users."""
-    rule = AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.READ, AclPermissionType.DENY
-    )
-    create_acls(AdminClient(cluster.client("admin")), [rule])
+@contextmanager
+def denied_read(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """Deny reading a topic to all users except super users within the block."""
+    rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.READ, AclPermissionType.DENY)
+    admin = AdminClient(cluster.client("admin"))
+    create_acls(admin, [AclBinding(*rule)])
+    try:
+        yield
+    finally:
+        for deletion in admin.delete_acls([AclBindingFilter(*rule)]).values():
+            deletion.result(60)

@@ -55,7 +55,7 @@ class Broker:
 
     def take_requests(self, count: int, *, piece_s: float = 0.0) -> None:
         """Read requests, taking ``piece_s`` for each piece of 64 KB; their correlation ids are 1, 2, 3 and so on."""
-        [self._produce], _, _ = select.select(self._connections, [], [], 10)
+        [self._produce], _, _ = select.select(self._connections, [], [], 60)
         stream = self._produce.makefile("rb", buffering=0)
         for _ in range(count):
             (size,) = struct.unpack(">i", stream.read(4))
@@ -225,7 +225,7 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
 
 def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeout(broker: Broker, services: Services) -> None:
     """If it were given up it would be sent again from its first byte, and never arrive."""
-    tuning = replace(services.tuning, request_timeout_ms=1_000)
+    tuning = replace(services.tuning, request_timeout_ms=2_000)
     loop, mirror = BrokerLoop(broker, replace(services, tuning=tuning)), writable(batches=1)
     mirror.chunks.clear()
     batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
@@ -234,7 +234,7 @@ def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeou
     loop.until(lambda: bool(mirror.in_flight))
 
     with ThreadPoolExecutor(1) as pool:
-        taken = pool.submit(broker.take_requests, 1, piece_s=0.01)
+        taken = pool.submit(broker.take_requests, 1, piece_s=0.02)
         loop.until(taken.done)
     broker.answer(1)
 

@@ -1,6 +1,5 @@
 """The tail check on real brokers: last records that differ from the source's are found before anything is appended."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from linkengine.kafka.requests import MARKERS_VERSION
 from linkengine.kafka.topic_requests import is_compacted
 from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
+    DEADLINE_S,
     Copier,
     Pair,
     address,
@@ -26,6 +26,7 @@ from tests.linkengine.copyjob.copying import (
     create_pair,
     create_topic,
     ends_of,
+    noted_location,
     plan_of,
     producer_for,
     topic_id,
@@ -159,7 +160,9 @@ def test_foreign_write_between_two_owners_is_found_with_and_without_lease_state(
     assert ends_of(clusters[1], topic_name) == {0: 2}
 
 
-def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_same(clusters: Pair, topic_name: str) -> None:
+def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_same(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create_pair(clusters, topic_name)
     create_topic(clusters[0], f"{topic_name}-again")
     write(clusters[0], topic_name, "a", "b", "lost")
@@ -173,9 +176,10 @@ def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_s
     held = lease.acquire(assignment.key, "previous owner")
     assert held is not None
     set_back = replace(assignment, source_topic=f"{topic_name}-again", source_topic_id="")
+    is_located = noted_location(monkeypatch)
 
     with Copier(replace(plan, assignments=(set_back,)), lease=lease) as after:
-        time.sleep(1.0)  # the source's leader is located by then; before that the previous owner's end is not used
+        assert is_located.wait(DEADLINE_S)  # before that the previous owner's end is not used
         lease.release(held, seen=(0, 3))
         after.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
 
