@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from bench.writer import BareWriter, single_batches
 from devcluster import parts
 from devcluster.access import admin_client
 from devcluster.kafka import KafkaCluster
+from devcluster.processes import run
 
 LOAD_TIMEOUT_S = 300
 LEADERS_TIMEOUT_S = 60
@@ -100,7 +100,7 @@ def _run_tool(cluster: KafkaCluster, topic: str, workload: Workload, lines: list
             "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(workload.records),
             "--payload-file", str(payloads), "--throughput", "-1", "--command-config", str(settings),
         ]  # fmt: skip
-        result = subprocess.run(command, timeout=LOAD_TIMEOUT_S, capture_output=True, text=True, check=False)
+        result = run(command, env={}, cwd=parts.ROOT, timeout_s=LOAD_TIMEOUT_S)  # killed with this process
     if result.returncode != 0:
         raise RuntimeError(f"Filling {topic} failed: {result.stdout[-500:]} {result.stderr[-1500:]}")
 

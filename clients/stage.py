@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,11 +21,24 @@ from devcluster.kafka import KafkaCluster
 from devcluster.parts import ROOT, VAR
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
+from devcluster.tls import write_certificates
 
 __all__ = ["ROOT", "VAR", "Stage", "StepFailedError", "run_program"]
 RECORDS = 1000
 PROGRAM_TIMEOUT_S = 900.0  # the first build of a client takes minutes
 REPLICA_TIMEOUT_S = 30
+ODD_PASSWORD = 'a "quoted" \\ ${x} %{y} $HOME word'  # noqa: S105 - local; of PLAIN user `odd` of the public cluster
+
+
+def _odd_login() -> Mapping[str, str]:
+    """Return the PLAIN login of that cluster's client listener, with backslashes doubled as in any properties file."""
+    quoted = ODD_PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    line = f'{module} required user_odd="{quoted}";'
+    return {
+        "listener.name.client.plain.sasl.jaas.config": line.replace("\\", "\\\\"),
+        "super.users": "User:admin;User:broker;User:odd",
+    }
 
 
 class StepFailedError(RuntimeError):
@@ -42,7 +57,13 @@ class Stage:
         self.destination = KafkaCluster("destination", directory=directory / "destination")
         self._redis = RedisServer(directory=directory / "redis")
         self._spark = SparkConnectServer(directory=directory / "spark")
-        self.console = services.plan_console(directory, redis_url=self._redis.url, spark_url=self._spark.url)
+        console = services.plan_console(directory, redis_url=self._redis.url, spark_url=self._spark.url)
+        # The product trusts the authority of this cluster like a public one. A scenario that needs the cluster starts it.
+        self.public = KafkaCluster("public", directory=directory / "public", security="SASL_SSL", extra=_odd_login())
+        write_certificates(self.public.certificates.authority.parent)
+        trust = {"SSL_CERT_FILE": str(self.public.certificates.authority)}
+        self.console = replace(console, environment={**console.environment, **trust})
+        self.user, self.password = "admin", secrets.token_urlsafe(16)
         self.key: dict[str, str] = {}
         self._stack = ExitStack()
 
@@ -53,15 +74,19 @@ class Stage:
             for part in (self.source, self.destination, self._redis, self._spark):
                 part.start()
                 self._stack.callback(part.stop)
-            self.key = services.prepare(self.console, user="admin", password="a-password-of-clients")  # noqa: S106 - local
+            self.key = services.prepare(self.console, user=self.user, password=self.password)
             running = services.start_services(self.console, reload=False)
             for process in running:
                 self._stack.callback(process.stop)
             services.wait_ready(self.console, running)
             for cluster in (self.source, self.destination):
-                services.register_cluster(self.console, name=cluster.name, properties=cluster.client_properties("link"))
+                self.register(cluster)
             starting.pop_all()
         return self
+
+    def register(self, cluster: KafkaCluster) -> None:
+        """Register a cluster with the credentials of its link user."""
+        services.register_cluster(self.console, name=cluster.name, properties=cluster.client_properties("link"))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop everything."""

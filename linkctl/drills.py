@@ -95,7 +95,7 @@ def _write(drill: Json, *, as_json: bool) -> None:
     columns = ("MIRROR TOPIC", "RTO", "RPO", "NOT COPIED", "COMPARED", "DIFFERENT", "WRITABLE", "PROBLEM")
     output.write_table(columns, (_row(topic) for topic in drill["report"]))
     if drill["groups"]:
-        group_columns = ("GROUP", "MIRROR TOPIC", "PARTITIONS", "CLAMPED", "SET BACK BY", "UNKNOWN")
+        group_columns = ("GROUP", "MIRROR TOPIC", "PARTITIONS", "CLAMPED", "CLAMPED BY", "UNKNOWN")
         output.write_table(group_columns, (_group_row(group) for group in drill["groups"]))
 
 

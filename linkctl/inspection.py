@@ -140,7 +140,7 @@ def preview(context: click.Context, operation: str, *, link: str, pattern: str |
     if as_json:
         output.write_json(found)
         return
-    columns = ("MIRROR TOPIC", "RESULT", "AT RISK", "TO COPY", "GROUPS SET BACK", "CONFIGS TO CHANGE")
+    columns = ("MIRROR TOPIC", "RESULT", "AT RISK", "TO COPY", "GROUPS CLAMPED", "CONFIGS TO CHANGE")
     output.write_table(columns, (_preview_row(topic) for topic in found["data"]))
     output.write_warnings((topic["mirror_topic_name"], text) for topic in found["data"] for text in topic["warnings"])
 
@@ -170,7 +170,7 @@ def _write_stops(found: Json, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found)
         return
-    columns = ("MIRROR TOPIC", "OPERATION", "BY", "WRITABLE AT", "NOT COPIED", "RPO", "RTO", "GROUPS SET BACK")
+    columns = ("MIRROR TOPIC", "OPERATION", "BY", "WRITABLE AT", "NOT COPIED", "RPO", "RTO", "GROUPS CLAMPED")
     output.write_table(columns, (_stop_row(report) for report in found["data"]))
 
 

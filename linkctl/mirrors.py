@@ -181,7 +181,7 @@ def write_outcome(found: Json, given: dict[str, Any], verb: str) -> None:
     effects = [(topic["mirror_topic_name"], topic["effect"]) for topic in found["data"] if topic.get("effect")]
     if effects:
         output.write_table(
-            ("MIRROR TOPIC", "STATE AFTER", "AT RISK", "COPIED FIRST", "GROUPS SET BACK", "CONFIGS"),
+            ("MIRROR TOPIC", "STATE AFTER", "AT RISK", "COPIED FIRST", "GROUPS CLAMPED", "CONFIGS"),
             [_effect(name, effect) for name, effect in effects],
         )
         output.write_warnings((name, text) for name, effect in effects for text in effect.get("warnings", ()))

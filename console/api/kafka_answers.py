@@ -334,7 +334,7 @@ class EffectData(serializers.Serializer[Any]):
     state_after = Text()
     records_at_risk = OffsetField(allow_null=True, help_text="Offsets that would not be copied or would be deleted.")
     records_to_copy = OffsetField(allow_null=True, help_text="Offsets that would be copied first.")
-    groups_clamped = Number(help_text="Number of consumer group offsets that would be set back.")
+    groups_clamped = Number(help_text="Number of consumer group offsets that would be clamped.")
     configs_to_change = serializers.DictField(
         child=serializers.CharField(allow_null=True), help_text="The new values; null resets a config to the default."
     )

@@ -180,7 +180,7 @@ _OTHERS = (
 )
 # Per mirror topic, not per link: a sum of a link would fall when a mirror is deleted. Prometheus takes a fall for a counter
 # reset and would count the remaining value as a new increase.
-_PER_TOPIC = "of each mirror topic."
+_PER_TOPIC = "by mirror topic."
 _REFUSED_KINDS = ("task", "change", "reply", "report", "loss")
 QUEUES = ("control", "spark")
 
@@ -236,11 +236,11 @@ def _stored() -> list[Metric]:
         ),
         *_partition_metrics(mirrors, now),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
-        *_metric("clusterlink_lost_records", "counter", f"Offsets lost to retention on the source; {_PER_TOPIC}", _lost()),
+        *_metric("clusterlink_lost_records", "counter", f"Offsets lost to retention on the source, {_PER_TOPIC}", _lost()),
         *_metric(
             "clusterlink_refused_messages",
             "counter",
-            "Messages in Redis that were refused: not signed by this installation, altered, or sent to another place.",
+            "Messages in Redis that were refused: not signed by this installation, altered, or copied to another queue or key.",
             _refused(),
         ),
         *(family for described in silence_samples(mirrors, now=now) for family in _metric(*described)),
@@ -280,7 +280,12 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
             "Offsets behind open transactions on the source, not part of the lag; no sample while any partition is unknown.",
             held,
         ),
-        *_metric("clusterlink_lag_bytes", "gauge", "Lag, estimated from sizes so far; no sample while unknown.", sizes),
+        *_metric(
+            "clusterlink_lag_bytes",
+            "gauge",
+            "Lag in bytes, estimated from the sizes of copied records; no sample while it is unknown.",
+            sizes,
+        ),
         *_metric(
             "clusterlink_max_lag_seconds",
             "gauge",
@@ -299,7 +304,7 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
             "Partitions whose lag is unknown, for example while the source is unavailable.",
             [(place, total.hidden) for place, total in links],
         ),
-        *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
+        *_metric("clusterlink_bytes_per_second", "gauge", "Current copy rate; no sample while it is unknown.", rates),
         *_topic_metrics([(mirror, total) for mirror, total in topics if mirror.partitions], now),
     ]
 
@@ -327,8 +332,8 @@ def _topic_metrics(topics: Sequence[tuple[CurrentMirror, Figures]], now: datetim
     copied_bytes = [(_of_topic(mirror), total.bytes_copied) for mirror, total in topics]
     records = [(_of_topic(mirror), total.records_copied) for mirror, total in topics]
     return [
-        *_metric("clusterlink_copied_bytes", "counter", f"Copied so far; {_PER_TOPIC}", copied_bytes),
-        *_metric("clusterlink_copied_records", "counter", f"Copied so far; {_PER_TOPIC}", records),
+        *_metric("clusterlink_copied_bytes", "counter", f"Bytes copied, {_PER_TOPIC}", copied_bytes),
+        *_metric("clusterlink_copied_records", "counter", f"Records copied, {_PER_TOPIC}", records),
         *_metric("clusterlink_mirror_lag_messages", "gauge", text, messages),
         *_metric("clusterlink_mirror_lag_seconds", "gauge", age_text, ages),
     ]

@@ -14,7 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from console.links.drafts import DraftValues
-from linkengine.domain.addresses import OAUTH, ClusterAddress, address_from_properties, parse_servers, properties_of
+from linkengine.domain.addresses import (
+    OAUTH,
+    ClusterAddress,
+    address_from_properties,
+    join_servers,
+    parse_servers,
+    properties_of,
+)
 
 # Placeholders in the configs; letters only, so that no quoting changes them.
 _PASSWORD, _CERTIFICATE, _KEY, _KEY_PASSWORD = "xPASSWORDx", "xCERTIFICATEx", "xKEYx", "xKEYPASSWORDx"
@@ -151,9 +158,9 @@ def _terraform(values: DraftValues, *, base_url: str, registered_servers: str) -
     text = _HCL.format(
         name=_hcl(values.name),
         source_id=_hcl(values.remote_id),
-        bootstrap=_hcl(f"SASL_SSL://{servers[0]}"),
-        source_key=_hcl(address.sasl_username) if address else "var.api_key",
-        source_secret="var.source_secret" if address else "var.api_secret",
+        bootstrap=_hcl(join_servers(servers)),
+        source_key=_hcl(_escaped(address.sasl_username)) if address else "var.api_key",
+        source_secret=_ESCAPED_SECRET if address else "var.api_secret",
         destination_id=_hcl(values.own),
         rest=_hcl(base_url),
         configs="".join(f"    {_hcl(name)} = {_hcl(value)}\n" for name, value in configs.items()),
@@ -165,6 +172,8 @@ def _terraform(values: DraftValues, *, base_url: str, registered_servers: str) -
 
 
 _SENSITIVE = "{ sensitive = true }"
+# The provider writes user and password between quotes into sasl.jaas.config without escaping them.
+_ESCAPED_SECRET = r"""replace(replace(var.source_secret, "\\", "\\\\"), "\"", "\\\"")"""  # noqa: S105 - an expression
 _HCL = """terraform {{
   required_providers {{
     confluent = {{ source = "confluentinc/confluent" }}
@@ -203,6 +212,11 @@ resource "confluent_cluster_link" "link" {{
 def _is_supported(address: ClusterAddress) -> bool:
     plain = address.security_protocol == "SASL_SSL" and address.sasl_mechanism == "PLAIN"
     return plain and not (address.ssl_ca_pem or address.ssl_certificate_pem) and address.ssl_check_hostname
+
+
+def _escaped(text: str) -> str:
+    """Return a value as ``sasl.jaas.config`` has it between quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _hcl(text: str) -> str:

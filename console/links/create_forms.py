@@ -43,6 +43,12 @@ def _cluster_choices(clusters: Iterable[Cluster]) -> list[tuple[str, str]]:
     return [("", "Choose a cluster"), *((each.cluster_id, f"{each.name} ({each.environment.name})") for each in clusters)]
 
 
+def _only_other(clusters: Iterable[Cluster], chosen: str) -> str:
+    """Return the id of the only cluster beside the chosen one, "" if there is no such cluster or a choice."""
+    rest = [each.cluster_id for each in clusters if each.cluster_id != chosen]
+    return rest[0] if len(rest) == 1 else ""
+
+
 def _switch(label: str, help_text: str) -> forms.BooleanField:
     return forms.BooleanField(
         label=label, help_text=help_text, required=False, widget=forms.CheckboxInput(attrs=dict(_CHECKBOX))
@@ -89,8 +95,9 @@ class OwnClusterForm(ConsoleForm):
     )
 
     def __init__(self, *args: Any, draft: DraftValues, direction: Direction, clusters: list[Cluster], **kwargs: Any) -> None:
-        """Offer the clusters that the user may see."""
-        initial = {"own": draft.own, "connection_mode": draft.connection_mode}
+        """Offer the clusters that the user may see. The only one that the other cluster leaves is selected."""
+        suggested = _only_other(clusters, draft.remote_id) if draft.knows_other else ""
+        initial = {"own": draft.own or suggested, "connection_mode": draft.connection_mode}
         super().__init__(*args, initial=initial, **kwargs)
         self._draft = draft
         own = self.fields["own"]
@@ -130,10 +137,12 @@ class OtherClusterForm(ConnectionForm):
     forget_certificate = _switch("Remove the stored client certificate and key", "")
 
     def __init__(self, *args: Any, draft: DraftValues, direction: Direction, clusters: list[Cluster], **kwargs: Any) -> None:
-        """Fill in the draft, except its secrets."""
+        """Fill in the draft, except its secrets. The only cluster that the own cluster leaves is selected."""
         self._draft, self._direction = draft, direction
         self._stored = _stored_address(draft)
-        super().__init__(*args, initial=_initial(draft, self._stored), **kwargs)
+        suggested = _only_other(clusters, draft.own) if draft.own else ""
+        initial = _initial(draft, self._stored)
+        super().__init__(*args, initial={**initial, "other": initial["other"] or suggested}, **kwargs)
         other = self.fields["other"]
         other.choices = _cluster_choices(clusters)  # type: ignore[attr-defined]
         other.label = direction.other
@@ -457,9 +466,9 @@ class NameForm(ConsoleForm):
         widget=forms.TextInput(attrs=_PLAIN),
     )
 
-    def __init__(self, *args: Any, draft: DraftValues, direction: Direction, **kwargs: Any) -> None:
-        """Fill in the draft."""
-        super().__init__(*args, initial={"name": draft.name}, **kwargs)
+    def __init__(self, *args: Any, draft: DraftValues, direction: Direction, suggested_name: str = "", **kwargs: Any) -> None:
+        """Fill in the draft. ``suggested_name`` is offered while no name was entered."""
+        super().__init__(*args, initial={"name": draft.name or suggested_name}, **kwargs)
         is_paired = direction.mode != "DESTINATION" or direction.needs_registered
         paired = " The paired link must have the same name." if is_paired else ""
         self.fields["name"].help_text = f"Cannot be changed later.{paired}"

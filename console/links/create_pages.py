@@ -32,7 +32,9 @@ from console.links.form_presenters import DIRECTIONS, Direction, checklist, dist
 from console.models import Cluster, ClusterLink, LinkDraft
 from console.web.numbers import moment
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import PREFIX_PATTERN
+from linkengine.domain.names import check_link_name
 from linkengine.domain.sourcelistings import SourceListing
 
 _PREFILLED = {"direction": "direction", "destination": "own", "source": "other", "name": "name"}  # query -> field
@@ -235,9 +237,26 @@ def _suggested_prefix(wizard: _Wizard) -> str:
     return suggestion if PREFIX_PATTERN.fullmatch(suggestion) else ""
 
 
+def _suggested_name(wizard: _Wizard) -> str:
+    """Return a name such as us-west-to-us-east; "" if it is no valid name, is taken, or the link has no single direction."""
+    values, names = wizard.values, wizard.names
+    places = [names.get(values.other, ""), names.get(values.own, "")]
+    if not all(places) or values.link_mode == "BIDIRECTIONAL":
+        return ""
+    source, destination = reversed(places) if values.link_mode == "SOURCE" else places
+    suggestion = f"{source}-to-{destination}"
+    try:
+        check_link_name(suggestion)
+    except LinkEngineError:
+        return ""
+    taken = ClusterLink.objects.filter(destination__cluster_id=values.own, name=suggestion).exists()
+    return "" if taken else suggestion
+
+
 def _review_step(wizard: _Wizard) -> HttpResponse:
     """Show everything; store the name, validate or create the link."""
-    form = NameForm(wizard.data, draft=wizard.values, direction=wizard.direction)
+    suggested = _suggested_name(wizard) if wizard.data is None and not wizard.values.name else ""
+    form = NameForm(wizard.data, draft=wizard.values, direction=wizard.direction, suggested_name=suggested)
     if wizard.request.method == "GET":
         return _show_review(wizard, form)
     if not form.is_valid():

@@ -96,7 +96,7 @@ class LinkTaskRunView(RestView):
 
 # --- consumer groups and ACLs -----------------------------------------------------------------------------------------
 #
-# Those that the link syncs or skips, with reasons, and the offsets that failovers have set back.
+# Those that the link syncs or skips, with reasons, and the offsets that stops have clamped.
 
 
 _GROUP_STATUS = OpenApiParameter("status", str, enum=list(GroupStatus), description="Only groups with this status.")
@@ -184,7 +184,7 @@ class SyncedAclDataList(serializers.Serializer[Any]):
 
 
 class ClampedOffsetData(serializers.ModelSerializer[ClampedOffset]):
-    """An offset of a consumer group that was beyond the mirrored end when the mirror was stopped, and was set back to it."""
+    """An offset of a consumer group that was beyond the mirrored end when the mirror was stopped, and was clamped to it."""
 
     source_offset = OffsetField(allow_null=True, help_text="Committed on the source, as last read.")
     before = OffsetField(
@@ -199,7 +199,7 @@ class ClampedOffsetData(serializers.ModelSerializer[ClampedOffset]):
 
 
 class ClampedOffsetDataList(serializers.Serializer[Any]):
-    """Offsets of consumer groups that stops of the mirror have set back, latest stop first."""
+    """Offsets of consumer groups that stops of the mirror have clamped, latest stop first."""
 
     data: Any = ClampedOffsetData(many=True)
 
@@ -250,13 +250,13 @@ class ClampedOffsetListView(MirrorPartView):
 
     @operation(
         "listClampedOffsets",
-        summary="List consumer group offsets that stops of the mirror have set back",
+        summary="List consumer group offsets that stops of the mirror have clamped",
         parameters=[LIMIT],
         responses={200: ClampedOffsetDataList},
         tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """Return the offsets that stops have set back."""
+        """Return the offsets that stops have clamped."""
         rows = task_queries.list_clamped(mirror=self.mirror(request, path), limit=limit_of(request))
         return Response({"data": ClampedOffsetData(rows, many=True).data})
 

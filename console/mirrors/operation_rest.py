@@ -41,7 +41,7 @@ _OPERATIONS = sorted(operation.value for operation in OPERATIONS)
 
 
 class GroupAtRiskData(serializers.Serializer[Any]):
-    """An offset of a consumer group that would be set back to the mirror's end."""
+    """An offset of a consumer group that would be clamped to the mirror's end."""
 
     group = serializers.CharField()
     partition = serializers.IntegerField()

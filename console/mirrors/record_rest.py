@@ -126,7 +126,7 @@ class GroupResetView(MirrorPartView):
         "resetConsumerGroup",
         summary="Reset a consumer group's offsets on a mirror topic",
         description="Changes nothing unless execute is true. The group must have no members. If the link syncs the group's "
-        "offsets, an offset that was set back is kept until the group commits again on the source.",
+        "offsets, an offset that was moved backwards is kept until the group commits again on the source.",
         body=GroupResetBody,
         responses={200: GroupResetData},
         tag=ADDITIONS,

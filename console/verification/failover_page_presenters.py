@@ -1,4 +1,4 @@
-"""View models of the Failover page of a link: figures, topics, groups that would be set back, and the checklist for clients."""
+"""View models of the Failover page of a link: figures, topics, groups that would be clamped, and the checklist for clients."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class FailoverRow:
 
     row: MirrorRow
     missing: str  # records that would not be copied
-    groups: Sequence[str]  # consumer groups that would be set back
+    groups: Sequence[str]  # consumer groups that would be clamped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A consumer group that a failover would set back to the end of a mirror topic."""
+    """A consumer group that a failover would clamp to the end of a mirror topic."""
 
     group: str
     topic: str
@@ -107,7 +107,7 @@ def failover_row(
 
 
 def group_rows(at_risk: Mapping[int, Iterable[GroupAtRisk]], names: Mapping[int, str]) -> list[GroupRow]:
-    """Return the groups that would be set back, the largest distance first; ``names`` are those of the mirrors."""
+    """Return the groups that would be clamped, the largest distance first; ``names`` are those of the mirrors."""
     found = [(row.offset - row.clamped_to, names[pk], row) for pk, rows in at_risk.items() for row in rows if pk in names]
     found.sort(key=lambda item: (-item[0], item[1], item[2].group, item[2].partition))
     return [

@@ -111,7 +111,7 @@ def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
 
 
 def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
-    """Show the topics that are not stopped, with records at risk, time lag and the groups that would be set back."""
+    """Show the topics that are not stopped, with records at risk, time lag and the groups that would be clamped."""
     by, now = actor_of(request), timezone.now()
     query, start = (request.GET.get("q") or request.POST.get("q") or "").strip(), start_of(request)
     seen = observe(link, by=by, now=now)
@@ -165,7 +165,7 @@ def _review(
     mirrors = [summary.mirror for summary in possible]
     at_risk, groups = figures.records_at_risk_of(mirrors), groups_at_risk(link, mirrors)
     known = [count for count in at_risk.values() if count is not None]
-    set_back = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
+    clamped = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
     context = {
         "total": len(chosen),
         "refusals": refusals,
@@ -183,9 +183,9 @@ def _review(
             for summary in possible[:NAMES_SHOWN]
         ],
         "more_names": max(0, len(possible) - NAMES_SHOWN),
-        "groups": set_back[:GROUPS_SHOWN],
-        "more_groups": max(0, len(set_back) - GROUPS_SHOWN),
-        "group_count": len({row.group for row in set_back}),
+        "groups": clamped[:GROUPS_SHOWN],
+        "more_groups": max(0, len(clamped) - GROUPS_SHOWN),
+        "group_count": len({row.group for row in clamped}),
         "unavailable": refusals.rows[:NAMES_SHOWN],
         "reversibility": reversibility(MirrorEvent.FAILOVER, bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
         "checklist": check_items(values.getlist("confirmed-item")),

@@ -109,7 +109,7 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClampedLine:
-    """A consumer offset that a stop set back to the end of the mirror."""
+    """A consumer offset that a stop clamped to the end of the mirror."""
 
     topic: str
     group: str
@@ -366,7 +366,7 @@ class GroupLine:
     topic: str
     partitions: str
     clamped: str
-    set_back: str
+    clamped_by: str
     offsets: str  # the offsets that would change
 
 
@@ -412,7 +412,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         topics=len(drill.report),
         more_lines=max(0, len(drill.report) - LISTED),
         more_groups=max(0, len(drill.groups) - LISTED),
-        groups=[_group_line(row) for row in sorted(drill.groups, key=_least_set_back)[:LISTED]],
+        groups=[_group_line(row) for row in sorted(drill.groups, key=_least_clamped)[:LISTED]],
         clamped_groups=len({row["group"] for row in drill.groups if row["clamped"]}),
         unsure=_is_unsure(drill),
         lines=[
@@ -439,7 +439,7 @@ def _is_good(row: Mapping[str, Any]) -> bool:
     return DrillRow(**row).passed
 
 
-def _least_set_back(row: Mapping[str, Any]) -> int:
+def _least_clamped(row: Mapping[str, Any]) -> int:
     return -int(row["offsets_set_back"])
 
 
@@ -461,6 +461,6 @@ def _group_line(row: Mapping[str, Any]) -> GroupLine:
         topic=row["mirror_topic_name"],
         partitions=numbers.count(row["partitions"]),
         clamped=numbers.count(row["clamped"]),
-        set_back=numbers.count(row["offsets_set_back"]),
+        clamped_by=numbers.count(row["offsets_set_back"]),
         offsets=", ".join(words) or "same as source",
     )

@@ -104,7 +104,7 @@ class _Story:
         ]
 
     def _clamped(self, document: ReportDocument) -> list[Any]:
-        parts = [self._text("Consumer groups that were set back", "Heading2")]
+        parts = [self._text("Clamped consumer groups", "Heading2")]
         if not document.clamped:
             return [*parts, self._text("None.")]
         rows = [

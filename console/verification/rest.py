@@ -55,7 +55,7 @@ class DrillRowData(serializers.Serializer[Any]):
 
 
 class ClampedDrillOffsetData(serializers.Serializer[Any]):
-    """A committed offset that a failover would set back."""
+    """A committed offset that a failover would clamp."""
 
     partition = serializers.IntegerField()
     source_offset = OffsetField()
@@ -326,10 +326,10 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
     partitions = PartitionAtStop(many=True)
     refused = RefusedStepData(many=True, help_text="Configs that the destination refused after the topic was made writable.")
     groups_clamped = serializers.SerializerMethodField(
-        help_text="Offsets of consumer groups that were beyond the mirror's end and were set back to it: the first "
+        help_text="Offsets of consumer groups that were beyond the mirror's end and were clamped to it: the first "
         f"{verification_queries.CLAMPED_SHOWN}. All are under …/clamped-offsets of the mirror."
     )
-    groups_clamped_total = serializers.SerializerMethodField(help_text="Number of offsets that this stop set back.")
+    groups_clamped_total = serializers.SerializerMethodField(help_text="Number of offsets that this stop clamped.")
 
     class Meta:
         model = StopReport
@@ -357,12 +357,12 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
 
     @extend_schema_field(ClampedOffsetData(many=True))
     def get_groups_clamped(self, report: StopReport) -> Any:
-        """Return the offsets of consumer groups that this stop set back."""
+        """Return the offsets of consumer groups that this stop clamped."""
         found: verification_queries.Clamped | None = self.context["clamped"].get(report.pk)
         return ClampedOffsetData(found.rows if found else (), many=True).data
 
     def get_groups_clamped_total(self, report: StopReport) -> int:
-        """Return the number of offsets that this stop set back."""
+        """Return the number of offsets that this stop clamped."""
         found: verification_queries.Clamped | None = self.context["clamped"].get(report.pk)
         return found.total if found else 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any, NamedTuple
 
 from console.models import ClusterLink, MirrorTopic
@@ -16,7 +17,7 @@ from console.workflows.leases import write_assignments
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, common_ends, restore_points
+from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, claimed_ends, common_ends, restore_points
 from linkengine.domain.plans import LogRange
 from linkengine.domain.states import MirrorState
 
@@ -67,19 +68,26 @@ def find_divergence(
 
 def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:
     """Return, by partition, up to which offset the two topics of these ids are the same, as both clusters confirm now."""
-    confirmed = [_confirmed(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
-    return common_ends(confirmed, here_id=ids[0], there_id=ids[1])
+    fenced = [_with_fences(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
+    confirmed = [_as_kept(part, here, there) for part in fenced]
+    common = common_ends(confirmed, here_id=ids[0], there_id=ids[1])
+    for stopped, taken in product(confirmed, fenced):
+        for partition, end in claimed_ends(stopped, taken).items():
+            common[partition] = max(end, common.get(partition, 0))
+    return common
 
 
-def _confirmed(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
-    """Return what both sides still have of a common part.
-
-    The source has it up to where its leader epoch history still matches, the copy wherever it still has its fence.
-    """
-    source, copy = (here, there) if part.source_is_here else (there, here)
-    kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
+def _with_fences(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+    """Return the common part without partitions whose copy has lost its fence."""
+    copy = there if part.source_is_here else here
     lost = jobs.lost_fences(*copy, fences=part.fences, epochs=part.fence_epochs, by_markers=part.by_markers)
-    return kept.without(lost)
+    return part.without(lost)
+
+
+def _as_kept(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+    """Return the common part up to where the leader epoch history of its source still matches."""
+    source = here if part.source_is_here else there
+    return part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
 
 
 def restore_points_of(

@@ -274,6 +274,25 @@ def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> 
     return found
 
 
+def claimed_ends(stopped: CommonPart, taken: CommonPart) -> dict[int, int]:
+    """Return, by partition, the end of the common part behind the fence of a mirror whose former source has taken over.
+
+    ``stopped`` is the stop of that mirror, as both sides confirm it; ``taken`` is a later stop of the former source, whose
+    fences are confirmed. A takeover writes a marker at the offset of the other side's fence (``copyjob.stop.takeover``), so
+    both topics hold a marker there and no record. The leader epochs of ``taken`` cannot confirm this if the former source has
+    read nothing since, for example because the reversal was paused. Then these conditions together do: the mirror still has
+    its fence, and it is exactly at the end of the common part; the former source ended as a copy exactly behind this offset.
+    Fences written by transactions prove nothing here, since an application's marker looks the same.
+    """
+    if stopped.source_is_here == taken.source_is_here or not (stopped.by_markers and taken.by_markers):
+        return {}
+    return {
+        partition: end + 1
+        for partition, end in stopped.ends.items()
+        if stopped.fences.get(partition) == end and partition not in taken.epochs and taken.ends.get(partition) == end + 1
+    }
+
+
 def as_held_now(
     points: Iterable[RestorePoint],
     *,

@@ -258,5 +258,8 @@ def _tls_settings(address: ClusterAddress) -> dict[str, str]:
         "ssl.key.password": address.ssl_key_password,
     }
     settings = {name: value for name, value in optional.items() if value}
+    authorities = ssl.get_default_verify_paths().cafile  # with SSL_CERT_FILE, which librdkafka does not read
+    if authorities and not address.ssl_ca_pem:  # otherwise copy workers and librdkafka would trust different authorities
+        settings["ssl.ca.location"] = authorities
     settings["ssl.endpoint.identification.algorithm"] = "https" if address.ssl_check_hostname else "none"
     return settings

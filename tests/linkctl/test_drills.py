@@ -35,7 +35,7 @@ def test_the_result_of_a_drill_is_the_exit_code(
 
     assert result.exit_code == code
     assert "orders        0.900 s  unknown  0           12        0          yes       -" in result.stdout
-    assert "app    orders        3           1        30           0" in result.stdout
+    assert "app    orders        3           1        30          0" in result.stdout
 
 
 def test_drills_are_listed_and_described(run: Run, make_mirror: Any, boundary: Boundary) -> None:

@@ -67,7 +67,7 @@ def test_synced_acls_are_listed_and_filtered_by_conflict(owner: Rest, make_mirro
     assert owner.get(f"{LINK}/acls?conflicts=maybe").status_code == 400
 
 
-def test_offsets_that_a_stop_set_back_are_listed(owner: Rest, make_mirror: Any) -> None:
+def test_offsets_that_a_stop_clamped_are_listed(owner: Rest, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     ClampedOffset.objects.create(
         mirror=mirror, group="app", partition=0, source_offset=95, before=80, after=90, stopping_since=NOW, at=NOW

@@ -82,7 +82,7 @@ def test_a_limit_does_not_change_the_totals(owner: Rest, make_mirror: Any) -> No
     assert response["totals"] == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": 30, "worst_rto_ms": 50}
 
 
-def set_back(report: StopReport, *, partitions: int, after_s: int) -> None:
+def clamp(report: StopReport, *, partitions: int, after_s: int) -> None:
     began = NOW + timedelta(seconds=after_s)
     at = {"stopping_since": began, "at": began, "source_offset": 95, "before": 95, "after": 90}
     for partition in range(partitions):
@@ -96,14 +96,14 @@ def test_the_limit_of_clamped_offsets_applies_to_each_report(
     for after_s, name, partitions in ((10, "bills", 1), (20, "orders", 3)):
         mirror = make_mirror(name)
         stop = report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
-        set_back(stop, partitions=partitions, after_s=after_s - 5)
+        clamp(stop, partitions=partitions, after_s=after_s - 5)
 
     rows = owner.get(f"{LINK}/stop-reports").json()["data"]
 
     assert [(len(row["groups_clamped"]), row["groups_clamped_total"]) for row in rows] == [(1, 3), (1, 1)]
 
 
-def test_each_report_has_the_groups_that_its_stop_set_back(owner: Rest, make_mirror: Any) -> None:
+def test_each_report_has_the_groups_that_its_stop_clamped(owner: Rest, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     for after_s, group in ((10, "first"), (20, "second")):
         stop = report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)

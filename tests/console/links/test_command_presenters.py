@@ -164,7 +164,7 @@ def test_cluster_id_that_is_not_known_is_left_out() -> None:
 
 
 PUBLIC = ClusterAddress(
-    bootstrap_servers="far.example:9093",
+    bootstrap_servers="far.example:9093,far2.example:9093",
     security_protocol="SASL_SSL",
     sasl_mechanism="PLAIN",
     sasl_username="ABC",
@@ -176,13 +176,21 @@ def test_terraform_configuration_has_the_configs_without_the_connection() -> Non
     far = commands(replace(FAR, connection=properties_of(PUBLIC)))["terraform"]
     near = commands(NEAR)["terraform"]
 
-    assert 'bootstrap_endpoint = "SASL_SSL://far.example:9093"' in far.text
+    assert 'bootstrap_endpoint = "far.example:9093,far2.example:9093"' in far.text
     assert 'key    = "ABC"' in far.text
-    assert "secret = var.source_secret" in far.text
+    assert r"""secret = replace(replace(var.source_secret, "\\", "\\\\"), "\"", "\\\"")""" in far.text
     assert '"auto.create.mirror.topics.enable" = "true"' in far.text
     assert "sasl.jaas.config" not in far.text
-    assert 'bootstrap_endpoint = "SASL_SSL://west.example:9092"' in near.text
+    assert 'bootstrap_endpoint = "west.example:9092"' in near.text
     assert "source_secret" not in near.text
+
+
+def test_terraform_text_escapes_the_user_name_as_the_login_config_needs_it() -> None:
+    """The provider writes the key between quotes into sasl.jaas.config without escaping it."""
+    text = commands(replace(FAR, connection=properties_of(replace(PUBLIC, sasl_username='a"\\b'))))["terraform"].text
+
+    key = next(line for line in text.splitlines() if line.strip().startswith("key"))
+    assert json.loads(key.partition("= ")[2]) == r"a\"\\b"
 
 
 def test_terraform_text_escapes_template_sequences() -> None:

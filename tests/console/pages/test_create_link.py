@@ -527,6 +527,44 @@ def test_name_of_the_source_is_suggested_as_prefix(admin: Client) -> None:
     assert 'name="prefix" value="us-west."' in admin.get(f"{draft}configuration/").content.decode()
 
 
+@pytest.mark.parametrize(
+    ("direction", "name"), [("receive", "us-west-to-us-east"), ("send", "us-east-to-us-west"), ("both", "")]
+)
+def test_names_of_the_clusters_are_suggested_as_link_name(admin: Client, direction: str, name: str) -> None:
+    draft = begin(admin, direction)
+    choose_clusters(admin, draft, direction)
+
+    assert _name_in(admin.get(f"{draft}review/")) == name
+    assert values_of(LinkDraft.objects.get(pk=int(draft.split("/")[-2]))).name == ""
+
+
+def test_name_is_not_suggested_if_it_is_taken_or_no_valid_name(admin: Client, scene: Scene) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+    ClusterLink.objects.filter(pk=scene.link.pk).update(name="us-west-to-us-east")
+    assert _name_in(admin.get(f"{draft}review/")) == ""
+
+    ClusterLink.objects.filter(pk=scene.link.pk).update(name="west-to-east")
+    Cluster.objects.filter(cluster_id=WEST).update(name="US west")
+    assert _name_in(admin.get(f"{draft}review/")) == ""
+
+
+def test_rejected_name_is_not_replaced_by_a_suggestion(admin: Client) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+
+    page = launch(admin, draft, name="")
+
+    assert page.status_code == 422
+    assert _name_in(page) == ""
+
+
+def _name_in(page: Any) -> str:
+    found = re.search(r'<input type="text" name="name"(?: value="([^"]*)")?', page.content.decode())
+    assert found is not None
+    return found[1] or ""
+
+
 # direction of the first link, direction of the paired link, the values shown for it
 PAIRS = [
     ("send", "accept", {"link.mode": DESTINATION, "connection.mode": "INBOUND", "source_cluster_id": EAST}),

@@ -80,7 +80,7 @@ def test_page_lists_topics_that_are_not_stopped_with_records_at_risk_and_rpo(adm
     assert re.search(r"<dt>RPO now</dt>\s*<dd>unknown<", text)  # hubs is not set up yet
 
 
-def test_page_names_the_groups_that_would_be_set_back(admin: Client, scene: Scene) -> None:
+def test_page_names_the_groups_that_would_be_clamped(admin: Client, scene: Scene) -> None:
     add_group(scene, "readers", ahead=7)
     add_group(scene, "behind", ahead=-7)
 
@@ -88,8 +88,8 @@ def test_page_names_the_groups_that_would_be_set_back(admin: Client, scene: Scen
     reviewed = review(admin, scene, mirror=["planes"]).content.decode()
 
     assert ("readers" in shown, "behind" in shown) == (True, False)
-    assert re.search(r"<dt>Consumer groups to be set back</dt><dd><strong>1</strong>", reviewed)
-    assert re.search(r'readers</th>.*data-label="Set back by">7<', reviewed)
+    assert re.search(r"<dt>Consumer groups to be clamped</dt><dd><strong>1</strong>", reviewed)
+    assert re.search(r'readers</th>.*data-label="Clamped by">7<', reviewed)
 
 
 def test_source_partitions_that_are_not_mirrored_make_the_loss_unknown(admin: Client, scene: Scene) -> None:

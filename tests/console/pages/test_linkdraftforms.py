@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,42 @@ def other_form(values: dict[str, Any] | None, *, draft: DraftValues = FAR, direc
 def address_in(form: OtherClusterForm) -> ClusterAddress:
     assert form.is_valid(), form.errors
     return address_from_properties(form.changes()["connection"])
+
+
+THIRD = Cluster(name="north", cluster_id="north", environment=PLACE)
+SELECTED = re.compile(r'<option value="([^"]*)" selected')
+
+
+@pytest.mark.parametrize(
+    ("draft", "clusters", "selected"),
+    [
+        (DraftValues(other="west"), CLUSTERS, ["east"]),
+        (DraftValues(other="west"), [*CLUSTERS, THIRD], [""]),
+        (DraftValues(other="west", own="north"), [*CLUSTERS, THIRD], ["north"]),
+        (DraftValues(), CLUSTERS[:1], [""]),
+        (replace(FAR, own=""), CLUSTERS[:1], ["west"]),
+    ],
+    ids=["one left", "two left", "chosen before", "other cluster not chosen", "other cluster not registered"],
+)
+def test_only_remaining_cluster_is_selected_as_own(draft: DraftValues, clusters: list[Cluster], selected: list[str]) -> None:
+    form = OwnClusterForm(None, draft=draft, direction=RECEIVE, clusters=clusters)
+
+    assert SELECTED.findall(str(form["own"])) == selected
+
+
+@pytest.mark.parametrize(
+    ("draft", "clusters", "selected"),
+    [
+        (DraftValues(own="east"), CLUSTERS, ["west"]),
+        (DraftValues(own="east"), [*CLUSTERS, THIRD], [""]),
+        (DraftValues(), CLUSTERS[:1], [""]),
+    ],
+    ids=["one left", "two left", "own cluster not chosen"],
+)
+def test_only_remaining_cluster_is_selected_as_other(draft: DraftValues, clusters: list[Cluster], selected: list[str]) -> None:
+    form = OtherClusterForm(None, draft=draft, direction=SEND, clusters=clusters)
+
+    assert SELECTED.findall(str(form["other"])) == selected
 
 
 def test_form_of_a_draft_shows_no_secret() -> None:

@@ -41,6 +41,42 @@ def test_topic_is_taken_over_in_place_if_nothing_diverged(
     assert (run.in_place, run.messages_truncated, run.export_name) == (True, 0, "")
 
 
+@pytest.mark.parametrize(
+    ("written", "in_place"),
+    [((), True), (("only here",), False)],
+    ids=["nothing written", "one record written"],
+)
+def test_restore_after_a_reversal_that_stayed_paused_deletes_the_topic_only_if_it_has_other_records(
+    twin: MirrorTopic,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    written: tuple[str, ...],
+    in_place: bool,
+) -> None:
+    """The former source has claimed the offset of the fence and copied nothing, so no leader epoch confirms what it holds."""
+    topic = twin.name
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    request_operation(twin, E.REVERSE_AND_PAUSE)
+    other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=topic)
+    drive(lambda: states(twin, other) == [S.STOPPED, S.PAUSED])
+    assert write(destination_cluster, topic, *written) == [None for _ in written]
+    request_operation(other, E.FAILOVER)
+    drive(lambda: states(other) == [S.STOPPED])
+    before = ClusterAdmin(twin.link.destination.address).describe(topic).topic_id
+
+    request_operation(twin, E.RESTORE)
+    drive(lambda: states(twin) == [S.ACTIVE])
+    assert write(source_cluster, topic, "after the restore") == [None]
+    drive(lambda: records(destination_cluster, topic) == records(source_cluster, topic))
+
+    run = RestoreRun.objects.get()
+    assert (run.in_place, run.messages_truncated) == (in_place, len(written))
+    assert (ClusterAdmin(twin.link.destination.address).describe(topic).topic_id == before) == in_place
+    assert [base64.b64decode(line["value"]).decode() for line in (lines(run) if written else ())] == list(written)
+    assert len(records(source_cluster, topic)) == 201
+
+
 def test_topic_is_kept_if_the_other_side_was_deleted_before_it(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

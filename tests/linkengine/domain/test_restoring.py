@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
-from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, as_held_now, common_ends, not_common, restore_points
+import pytest
+
+from linkengine.domain.mirrorjobs import (
+    CommonPart,
+    RestorePoint,
+    as_held_now,
+    claimed_ends,
+    common_ends,
+    not_common,
+    restore_points,
+)
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
 
@@ -100,6 +112,52 @@ def test_an_added_partition_gets_a_point_once_it_holds_records() -> None:
 def test_a_partition_whose_fence_was_lost_has_no_common_part() -> None:
     part = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 8})
     assert part.without([0]).ends == {1: 8}
+
+
+# A was fenced at offset 10 as a copy of B; then B has taken over, was paused, and was fenced at 11 as a copy of A.
+FENCED = CommonPart(here_id="A", there_id="B", ends={0: 10}, fences={0: 10}, epochs={0: 3})
+CLAIMED = CommonPart(here_id="A", there_id="B", ends={0: 11}, fences={0: 11}, source_is_here=True)
+
+
+def test_fence_is_common_with_the_claim_of_a_source_that_has_read_nothing_since() -> None:
+    assert claimed_ends(FENCED, CLAIMED) == {0: 11}
+    assert claimed_ends(replace(FENCED, source_is_here=True), replace(CLAIMED, source_is_here=False)) == {0: 11}
+    assert claimed_ends(FENCED, replace(CLAIMED, fences={0: 13})) == {0: 11}  # a foreign write behind the claim
+
+
+@pytest.mark.parametrize(
+    ("of_fence", "of_claim"),
+    [
+        ({"ends": {}}, {}),
+        ({"ends": {0: 9}}, {}),
+        ({"fences": {}}, {}),
+        ({"fences": {0: 12}}, {}),
+        ({"by_markers": False}, {}),
+        ({}, {"by_markers": False}),
+        ({}, {"ends": {}}),
+        ({}, {"ends": {0: 10}}),
+        ({}, {"ends": {0: 12}}),
+        ({}, {"ends": {1: 11}}),
+        ({}, {"epochs": {0: 4}}),
+        ({}, {"source_is_here": False}),
+    ],
+    ids=[
+        "fence lost",
+        "end of the source lost",
+        "fence not recorded",
+        "foreign write before the fence",
+        "fence by a transaction",
+        "claim by a transaction",
+        "fence of the claimed side lost",
+        "not claimed",
+        "more than the claim",
+        "another partition",
+        "read since, so its epochs decide",
+        "same direction",
+    ],
+)
+def test_fence_is_not_common_unless_every_proof_is_there(of_fence: dict[str, Any], of_claim: dict[str, Any]) -> None:
+    assert claimed_ends(replace(FENCED, **of_fence), replace(CLAIMED, **of_claim)) == {}
 
 
 def test_a_common_part_survives_conversion_to_json() -> None:

@@ -1,3 +1,7 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from linkengine.domain.addresses import ClusterAddress
@@ -33,6 +37,18 @@ def test_tls_is_passed_as_pem_text() -> None:
     assert settings["ssl.endpoint.identification.algorithm"] == "https"
 
 
+def test_librdkafka_trusts_the_authorities_of_the_other_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's ``ssl``, with which copy workers connect, reads SSL_CERT_FILE, and librdkafka does not."""
+    file = tmp_path / "authorities.pem"
+    file.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    address = ClusterAddress(bootstrap_servers="b:1", security_protocol="SSL")
+
+    assert librdkafka_settings(address)["ssl.ca.location"] == str(file)
+    assert "ssl.ca.location" not in librdkafka_settings(replace(address, ssl_ca_pem="CA"))
+    assert "ssl.ca.location" not in librdkafka_settings(replace(address, security_protocol="PLAINTEXT"))
+
+
 def test_the_host_name_check_can_be_switched_off() -> None:
     address = ClusterAddress(bootstrap_servers="b:1", security_protocol="SSL", ssl_check_hostname=False)
 
@@ -63,6 +79,7 @@ def test_librdkafka_gets_tokens_from_the_engines_own_client() -> None:
         oauth_token_url="https://127.0.0.1:1/token",
         oauth_scope="a b",
         oauth_extensions=(("pool", "x"), ("cluster", "y")),
+        ssl_ca_pem="CA",
     )
 
     settings = librdkafka_settings(address)
@@ -72,5 +89,6 @@ def test_librdkafka_gets_tokens_from_the_engines_own_client() -> None:
         "security.protocol",
         "sasl.mechanism",
         "oauth_cb",
+        "ssl.ca.pem",
         "ssl.endpoint.identification.algorithm",
     }
