@@ -30,10 +30,11 @@ _OTHER_MODE = {
 
 def other_side(link: ClusterLink) -> ClusterLink | None:
     """Return the row of the same link at the other cluster, if that cluster is registered and the row exists."""
-    return _other_sides(link).first() if has_two_sides(link) else None
+    return other_sides(link).first() if has_two_sides(link) else None
 
 
-def _other_sides(link: ClusterLink) -> QuerySet[ClusterLink]:
+def other_sides(link: ClusterLink) -> QuerySet[ClusterLink]:
+    """Return the row of ``other_side`` as a QuerySet, for a link that ``has_two_sides``."""
     found = ClusterLink.objects.filter(
         name=link.name,
         mode=_OTHER_MODE[LinkMode(link.mode)],
@@ -114,7 +115,7 @@ def side_with_common_part(mirror: MirrorTopic) -> ClusterLink | None:
         return None
     copies = MirrorTopic.objects.filter(name=mirror.source_topic, source_topic=mirror.name, link=OuterRef("pk"))
     stopped = Exists(copies.filter(state=MirrorState.STOPPED, holds_copy=True))
-    other = _other_sides(mirror.link).annotate(has_copy=stopped).first()
+    other = other_sides(mirror.link).annotate(has_copy=stopped).first()
     return other if other is not None and (_was_copy(mirror) or other.has_copy) else None
 
 

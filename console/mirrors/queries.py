@@ -130,14 +130,16 @@ def list_mirrors(
     order: str = "",
 ) -> list[MirrorSummary]:
     """Return mirrors; ``status`` is that of REST, ``order`` name, state, lag, age, rate or since, with "-" for the reverse."""
-    mirrors = _complete(visible_mirrors(by), by=by)
-    if link is not None:
-        mirrors = mirrors.filter(link=link)
+    mirrors = _complete(visible_mirrors(by), by=by) if link is None else _of_link(link, by=by)
     if cluster_id:
         mirrors = mirrors.filter(link__destination__cluster_id=cluster_id)
     if search:
         mirrors = mirrors.filter(name__icontains=search)
     now, found = timezone.now(), list(mirrors)
+    if link is not None and found:
+        prefetch_related_objects([link], "configs")
+        for mirror in found:
+            mirror.link = link
     progress.refresh(found, now=now)
     rows = [summarize(mirror, now=now) for mirror in found if not status or rest_status(mirror) == status]
     return _ordered(rows, order)
@@ -188,6 +190,11 @@ def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartitio
 def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTransition]:
     """Return the state transitions of a mirror, newest first."""
     return list(mirror.transitions.all()[:limit])
+
+
+def _of_link(link: ClusterLink, *, by: Actor) -> MirrorTopicQuerySet:
+    """Return the mirrors of a link that was read, with partitions and errors."""
+    return visible_mirrors(by).filter(link=link).prefetch_related("partitions", _ERRORS)
 
 
 def _complete(mirrors: MirrorTopicQuerySet, *, by: Actor) -> MirrorTopicQuerySet:

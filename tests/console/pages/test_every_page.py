@@ -97,8 +97,13 @@ def test_page_needs_at_most_ten_queries(
 ) -> None:
     """The tasks of a link are read with its health if one of them fails."""
     if task_fails:
-        errors = [{"code": "AUTHORIZATION_ERROR", "message": "flights: The principal lacks a right."}]
-        LinkTask.objects.filter(name=TaskName.TOPIC_CONFIGS).update(error_count=1, errors=errors)
+        failed = {
+            "error_count": 1,
+            "errors": [{"code": "AUTHORIZATION_ERROR", "message": "flights: The principal lacks a right."}],
+        }
+        for link in ClusterLink.objects.all():
+            for name in TaskName:
+                LinkTask.objects.create(link=link, name=name, **failed)
     client: Client = request.getfixturevalue(user)
     with CaptureQueriesContext(connection) as queries:
         response = client.get(address)
