@@ -196,7 +196,7 @@ def _last_start(total: int, size: int) -> int:
     return max(0, (total - 1) // size * size)
 
 
-def _page_by_figure(
+def _page_by_figure(  # noqa: PLR0913 - by name
     mirrors: MirrorTopicQuerySet,
     order: str,
     *,

@@ -90,7 +90,7 @@ def test_next_page_of_restores_scrolls_to_the_restores(scene: Scene, visits: Vis
     for number in range(14):
         at = scene.now - timedelta(days=number + 1)
         RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=at, exported_at=at)
-    page = visits.start(scene.admin).open(scene.mirror_url("lounges"))
+    page = visits.start(scene.admin).open(scene.mirror_url("lounges", "restores"))
 
     page.get_by_role("navigation", name="Pages of restores").get_by_role("link", name="Next").click()
 

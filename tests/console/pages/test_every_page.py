@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from console.models import Cluster, ClusterLink, Environment, LinkDraft, LinkTask, Organization, RoleBinding
 from console.models.fields import UnreadableProperties
 from linkengine.domain.linktasks import TaskName
-from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.states import LinkState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_mirror, make_scene
+from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_scene
 from tests.browser.page_fixtures import DRAFT
 from tests.console.pages.conftest import Queue, client_of, htmx
 
@@ -122,22 +122,6 @@ def test_step_of_a_draft_needs_at_most_ten_queries(admin: Client, step: str) -> 
 
     assert response.status_code == 200
     assert len(queries) <= 10
-
-
-@pytest.mark.parametrize("path", ["", "/links/", "/topics/"])
-def test_more_mirrors_need_no_more_queries(scene: Scene, path: str) -> None:
-    client, address = client_of(scene.admin), path or scene.link_url
-    client.get(address)
-    with CaptureQueriesContext(connection) as few:
-        client.get(address)
-    for number in range(60):
-        make_mirror(scene.link, f"extra-{number}", MirrorState.ACTIVE, rate=10.0, now=scene.now)
-
-    with CaptureQueriesContext(connection) as many:
-        response = client.get(address)
-
-    assert len(many) <= len(few)
-    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("address", ["/links/", "link", "mirror"])
