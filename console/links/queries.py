@@ -79,7 +79,7 @@ def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     rows: list[Any] = list(links.filter(destination__cluster_id=cluster_id, name=name).order_by("failing__name"))
     if not rows:
         raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
-    rows[0].failing_tasks = [row.failing for row in rows if row.failing is not None]
+    rows[0].failing_tasks = [row.failing for row in rows if hasattr(row, "failing")]
     link: ClusterLink = rows[0]
     return link
 

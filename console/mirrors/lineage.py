@@ -122,14 +122,22 @@ class Origin:
     upstream: Sequence[Origin] = ()  # the origins of the origin's own records, cut to these offsets
 
 
-def lineage_of(mirror: MirrorTopic, *, by: Actor, limit: int = 1000, levels: int = DEEPEST) -> list[Origin]:
+def lineage_of(
+    mirror: MirrorTopic,
+    *,
+    by: Actor,
+    limit: int = 1000,
+    levels: int = DEEPEST,
+    clusters: Mapping[str, Cluster] | None = None,
+) -> list[Origin]:
     """Return the origins of a mirror's records by partition and offset, earlier links of the same topic included.
 
     Copies over links that the actor may not see are hidden, except those over the link of the mirror itself. A query for each
-    link of the chain, at most ``levels``, and one for the clusters that the actor may see.
+    link of the chain, at most ``levels``, and one for ``clusters``, those that the actor may see in part or as a whole, by
+    Kafka's cluster id, unless they were read.
     """
     place = (mirror.link.destination.cluster_id, mirror.name, mirror.mirror_topic_id)
-    known = _Known(by, mirror, rows=_read_chain(place, levels=levels))
+    known = _Known(by, mirror, rows=_read_chain(place, levels=levels), clusters=clusters)
     return [known.origin(row, within=(0, _FAR), depth=1) for row in known.rows[place][:limit]]
 
 
@@ -155,13 +163,25 @@ def _origin_of(row: LineageRange) -> _Place:
     return row.origin_cluster_id, row.origin_topic, row.origin_topic_id
 
 
+def clusters_by_id(by: Actor) -> dict[str, Cluster]:
+    """Return the clusters that an actor may see in part or as a whole, by Kafka's cluster id. One query."""
+    return {cluster.cluster_id: cluster for cluster in visible_clusters(by).select_related("environment")}
+
+
 class _Known:
     """The lineage of a mirror, as far as a reader may see it."""
 
-    def __init__(self, by: Actor, mirror: MirrorTopic, *, rows: dict[_Place, list[LineageRange]]) -> None:
+    def __init__(
+        self,
+        by: Actor,
+        mirror: MirrorTopic,
+        *,
+        rows: dict[_Place, list[LineageRange]],
+        clusters: Mapping[str, Cluster] | None,
+    ) -> None:
         self.rows = rows
         self._by, self._link, self._mirror_id = by, mirror.link, mirror.pk
-        self._clusters: dict[str, Cluster] | None = None  # those that the reader may see in part or as a whole
+        self._clusters = clusters
         ends = ((row.partition, row.mirror_end, row.stopped_end) for row in mirror.partitions.all())
         self._ends = {partition: (end if stopped is None else stopped) or 0 for partition, end, stopped in ends}
 
@@ -186,8 +206,7 @@ class _Known:
         if row.link_uuid == self._link.link_uuid:
             return True
         if self._clusters is None:
-            visible = visible_clusters(self._by).select_related("environment")
-            self._clusters = {cluster.cluster_id: cluster for cluster in visible}
+            self._clusters = clusters_by_id(self._by)
         cluster = self._clusters.get(row.cluster_id)
         if cluster is None:
             return False

@@ -33,7 +33,6 @@ from linkengine.domain.states import MirrorState
 
 
 FRESH = timedelta(seconds=5)  # a copy worker reports twice a second; an older report does not show the present state
-_ERRORS = Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
 # Worst first: the list starts with what needs a person.
 _URGENCY = {
     MirrorState.FAILED: 0,
@@ -84,7 +83,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
 
 def load_parts(mirror: MirrorTopic) -> None:
     """Load partitions with their current progress, transition errors and the link's configs. Three queries."""
-    prefetch_related_objects([mirror], "link__configs", "partitions", _ERRORS)
+    prefetch_related_objects([mirror], "link__configs", "partitions", _errors())
     progress.refresh([mirror], now=timezone.now())
 
 
@@ -192,13 +191,17 @@ def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTran
     return list(mirror.transitions.all()[:limit])
 
 
+def _errors() -> Prefetch[str]:
+    return Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
+
+
 def _of_link(link: ClusterLink, *, by: Actor) -> MirrorTopicQuerySet:
     """Return the mirrors of a link that was read, with partitions and errors."""
-    return visible_mirrors(by).filter(link=link).prefetch_related("partitions", _ERRORS)
+    return visible_mirrors(by).filter(link=link).prefetch_related("partitions", _errors())
 
 
 def _complete(mirrors: MirrorTopicQuerySet, *, by: Actor) -> MirrorTopicQuerySet:
-    return mirrors.with_links(links_with_sight(by)).prefetch_related("partitions", _ERRORS)
+    return mirrors.with_links(links_with_sight(by)).prefetch_related("partitions", _errors())
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.access import Permission, can, cluster_names
+from console.access import Permission, can
 from console.actors import Actor
 from console.history.pages import MIRROR_SPAN, graph_context, range_of, segments
 from console.history.presenters import charts_of
@@ -27,7 +27,7 @@ from console.links.group_presenters import clamped_row
 from console.links.health_queries import config_errors
 from console.links.pages import is_unchanged
 from console.mirrors import queries as mirror_queries
-from console.mirrors.lineage import lineage_of
+from console.mirrors.lineage import clusters_by_id, lineage_of
 from console.mirrors.operation_pages import restores_of
 from console.mirrors.page_parts import copied_words, mirror_context, mirror_tiles, restore_url
 from console.mirrors.pages import rest_url
@@ -150,8 +150,9 @@ def filled_offsets(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, _now:
 @_tab("lineage", "mirrors/lineage.html")
 def lineage(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -> dict[str, object]:
     """Show from which topics the records came."""
-    names = cluster_names(by)
-    origins = lineage_of(mirror, by=by, levels=LEVELS_SHOWN)
+    clusters = clusters_by_id(by)
+    origins = lineage_of(mirror, by=by, levels=LEVELS_SHOWN, clusters=clusters)
+    names = {cluster_id: cluster.name for cluster_id, cluster in clusters.items()}
     return {"lineage": origin_rows(origins, names=names, now=now), "earlier": any(origin.upstream for origin in origins)}
 
 
