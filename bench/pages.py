@@ -29,7 +29,7 @@ from devcluster.redis import RedisServer
 
 NAME = "pages of the console"
 SMALL, LARGE = 1_000, 10_000  # mirror topics
-REQUESTS, CHANGES, LOADS = 200, 50, 5
+REQUESTS, CHANGES, LOADS = 100, 50, 5
 MOST_SMALL_MS, MOST_LARGE_MS, MOST_POLL_MS = 50.0, 80.0, 10.0  # p95
 MOST_CHANGE_S, MOST_CHANGE_WORST_S, MOST_PICTURE_S, MOST_ACCEPT_S = 2.0, 3.0, 1.0, 1.0
 _TIMEOUT_S = 60.0
@@ -37,12 +37,16 @@ _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "-
 # Run in the product's shell with the number of mirrors that should exist: creates what is missing, prints cookie and key.
 _SEED = """
 import json, sys
+from datetime import timedelta
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
-from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
+from console.models import (
+    Cluster, ClusterLink, Environment, GapRange, LinkSample, MirrorPartition, MirrorSample, MirrorTopic, Organization,
+    RoleBinding, SourceTopic, VerifiedRange,
+)
 wanted, now = int(sys.stdin.read()), timezone.now()
 user, is_new = User.objects.get_or_create(username="bench")
 if is_new:
@@ -60,7 +64,7 @@ if is_new:
     for number in range(20):
         ClusterLink.objects.create(
             name=f"link-{number:02}", destination=destination, source=source, source_cluster_id="source", state="ACTIVE",
-            properties=source.properties, state_since=now, probed_at=now, created_at=now, created_by="bench",
+            properties=source.properties, state_since=now, probed_at=now, topics_at=now, created_at=now, created_by="bench",
         )
 link = ClusterLink.objects.get(name="link-00")
 names = [f"topic-{number:05}" for number in range(link.mirrors.count(), wanted)]
@@ -70,6 +74,18 @@ ends = {"source_end": 1_000, "last_high_watermark": 1_000, "mirror_end": 990, "l
 MirrorPartition.objects.bulk_create(
     MirrorPartition(mirror=mirror, partition=number, **ends) for mirror in mirrors for number in range(3)
 )
+common = {"partitions": 3, "retention_ms": 604_800_000, "seen_at": now}
+listed = [*names, *(f"other-{name}" for name in names)]
+SourceTopic.objects.bulk_create(SourceTopic(link=link, name=name, **common) for name in listed)
+SourceTopic.objects.bulk_create(SourceTopic(cluster=link.destination, name=name, is_mirror=True, **common) for name in names)
+if is_new:
+    first = mirrors[0]
+    samples = [{"at": now - timedelta(seconds=15 * n), "lag": n, "lag_ms": n, "bytes_per_s": 1e6} for n in range(480)]
+    MirrorSample.objects.bulk_create(MirrorSample(mirror=first, **sample) for sample in samples)
+    LinkSample.objects.bulk_create(LinkSample(link=link, **sample) for sample in samples)
+    spans = [{"mirror": first, "partition": n % 3, "start": 10 * n, "end": 10 * n + 5} for n in range(300)]
+    GapRange.objects.bulk_create(GapRange(**span, filled=5, reason="COMPACTED", noted_at=now) for span in spans)
+    VerifiedRange.objects.bulk_create(VerifiedRange(**span, first_verified_at=now, verified_at=now) for span in spans)
 session = SessionStore()
 session[SESSION_KEY], session[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
 session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
@@ -77,6 +93,25 @@ session.create()
 print(json.dumps([settings.SESSION_COOKIE_NAME, session.session_key]))
 """
 _LINKS, _LINK = "/links/", "/links/destination/link-00/"
+_MIRROR = f"{_LINK}mirrors/topic-00000/"
+_PAGES = (
+    (_LINKS, "list of links"),
+    (_LINK, "page of a link with 50 of its mirror topics"),
+    (f"{_LINK}?sort=-lag", "the same by lag"),
+    (f"{_LINK}topics/", "source topics of a link"),
+    (f"{_LINK}tasks/", "tasks of a link"),
+    ("/topics/", "list of topics"),
+    ("/search/?q=topic-000", "search"),
+    (_MIRROR, "mirror topic: overview"),
+    (f"{_MIRROR}verification/", "mirror topic: verification"),
+    (f"{_MIRROR}filled-offsets/", "mirror topic: filled offsets"),
+    (f"{_MIRROR}lineage/", "mirror topic: lineage"),
+    (f"{_MIRROR}migration-gate/", "mirror topic: migration gate"),
+    (f"{_MIRROR}failover-reports/", "mirror topic: failover reports"),
+    (f"{_MIRROR}restores/", "mirror topic: restores"),
+    (f"{_MIRROR}configs/", "mirror topic: configs"),
+    (f"{_MIRROR}history/", "mirror topic: history"),
+)
 _BADGE = "#bulk tbody tr:first-child .api-state"
 # Resolves when the first mirror in the list shows another state.
 _CHANGE = """selector => new Promise((resolve) => {
@@ -152,8 +187,7 @@ def _is_up(console: Console) -> bool:
 
 
 def _first_bytes(client: httpx.Client, *, mirrors: int, most_ms: float) -> Iterator[Figure]:
-    pages = ((_LINKS, "list of links"), (_LINK, "page of a link with 50 of its mirror topics"))
-    for path, what in pages:
+    for path, what in _PAGES:
         found = _p95_ms(partial(_first_byte_s, client, path, expect=200))
         yield Figure(
             what=f"{what}, {mirrors:,} mirror topics: first byte, p95", unit="ms", found=found, goal=most_ms, most=True

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console.access import Permission, can, check_permission
+from console.access import Permission, can, check_permission, visible_mirrors
 from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import actions as link_actions
@@ -216,13 +216,14 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     blockers = _unstopped(link, by=by)
     missing = sum_if_known(list(figures.records_at_risk_of([summary.mirror for summary in blockers]).values()))
     ending = _stopping_mirrors(link)
-    visible = _unstopped(ending[0].link, by=by) if ending else []
+    seen = visible_mirrors(by).unstopped().filter(link=ending[0].link) if ending else MirrorTopic.objects.none()
+    visible = list(seen.values_list("name", flat=True))
     drill = running_drill(link)
     context = {
         "link": link_head(link, now=now),
         "drill": drill_row(drill, now=now) if drill is not None else None,
         "ending": len(ending),
-        "ending_names": [summary.mirror.name for summary in visible],
+        "ending_names": visible,
         "ending_unseen": len(ending) - len(visible),
         "ends": request.POST.get("ends"),
         "crumbs": crumbs(link, last="Delete"),

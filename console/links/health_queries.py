@@ -182,12 +182,12 @@ def health_of_link(
 
 
 def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[Verdict, list[tuple[str, str]]]:
-    """Return the health of a mirror, and (code, message) of task errors that name it.
+    """Return the health of a mirror, and (code, message) of errors of the config sync that name it.
 
-    Its partitions, transition errors and link have to be read. One query.
+    Its partitions, transition errors and link have to be read. One query, none for a mirror that ``get_mirror`` has returned.
     """
     link = mirror.link
-    errors = _named_by(failing_rows(links=[link]).get(link.pk, ())).get(mirror.name, [])
+    errors = config_errors(mirror)
     codes = [mirror.error_code, *(error.code for error in mirror.transition_errors.all())]
     found = _Mirror(
         state=mirror.state,
@@ -319,14 +319,30 @@ def _inputs(mirror: _Mirror, link: ClusterLink, reports: Reports, *, task_errors
     )
 
 
+def config_errors(mirror: MirrorTopic) -> list[tuple[str, str]]:
+    """Return (code, message) of the errors of the last config sync that name a mirror; none for a stopped mirror."""
+    if mirror.state == MirrorState.STOPPED:
+        return []
+    if hasattr(mirror, "config_errors"):
+        errors = mirror.config_errors or []
+    else:
+        failing = mirror.link.tasks.filter(name=TaskName.TOPIC_CONFIGS, error_count__gt=0)
+        errors = [error for task in failing for error in task.errors]
+    return _by_topic(errors).get(mirror.name, [])
+
+
 def _named_by(failing: Iterable[LinkTask]) -> dict[str, list[tuple[str, str]]]:
-    """Return (code, message) of the errors of the config sync by mirror topic. Its messages begin with the topic's name."""
+    """Return (code, message) of the errors of the config sync by mirror topic."""
+    return _by_topic(error for task in failing if task.name == TaskName.TOPIC_CONFIGS for error in task.errors)
+
+
+def _by_topic(errors: Iterable[Mapping[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Return (code, message) of errors by mirror topic, with whose name the message begins."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for task in failing:
-        for error in task.errors if task.name == TaskName.TOPIC_CONFIGS else ():
-            topic, colon, _ = error["message"].partition(": ")
-            if colon:
-                found[topic].append((error["code"], error["message"]))
+    for error in errors:
+        topic, colon, _ = error["message"].partition(": ")
+        if colon:
+            found[topic].append((error["code"], error["message"]))
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -32,7 +33,7 @@ from console.links.presenters import (
 )
 from console.links.task_actions import run_task
 from console.links.task_presenters import task_label, task_row
-from console.links.task_queries import failing_rows, list_tasks
+from console.links.task_queries import failing_of, list_tasks
 from console.mirrors import page_queries, progress
 from console.mirrors.operation_presenters import bulk_verbs
 from console.mirrors.presenters import mirror_row
@@ -175,8 +176,9 @@ def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[Cu
 
     ``current``: the progress of at least these mirrors, if it was read.
     """
-    failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
-    mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
+    failing = failing_of(link)
+    mirrors = MirrorTopic.objects.none() if link.mode == LinkMode.SOURCE else visible_mirrors(by).filter(link=link)
+    shows_tasks = can(by, Permission.VIEW, link=link)
     if current is None:
         current = progress.current(mirrors.unstopped(), now=now)
     health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
@@ -188,12 +190,12 @@ def side_with_mirrors(
 ) -> tuple[ClusterLink | None, Observed]:
     """Return the side of a link that has the mirror topics, and its observed state.
 
-    That is the link itself, or for a source side the paired link; None if the user may not see the paired link. The health is
-    the worse of both sides.
+    That is the link itself, or for a source side the paired link from ``paired_link``; None if the user may not see the paired
+    link. The health is the worse of both sides.
     """
     if link.mode != LinkMode.SOURCE or other is None:
         return link, seen
-    if not may_see(other, by=by):
+    if not is_seen(other):
         return None, seen
     there = observe(other, by=by, now=now)
     verdict = min(there.health.verdict, seen.health.verdict, key=lambda verdict: verdict.severity)
@@ -204,14 +206,22 @@ def side_with_mirrors(
 def headline(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> HealthView:
     """Return the health of a link for its heading. ``current`` as for ``observe``."""
     seen = observe(link, by=by, now=now, current=current)
-    other = pairs.other_side(link) if link.mode == LinkMode.SOURCE else None
+    other = paired_link(link, by=by) if link.mode == LinkMode.SOURCE else None
     holder, seen = side_with_mirrors(link, other, seen, by=by, now=now)
     return link_health_view(seen.health, holder or link)
 
 
-def may_see(link: ClusterLink, *, by: Actor) -> bool:
-    """Return whether the user may see a link. One query."""
-    return visible_links(by).filter(pk=link.pk).exists()
+def paired_link(link: ClusterLink, *, by: Actor) -> ClusterLink | None:
+    """Return the other side of a link, if there is one; ``is_seen`` returns whether the user may see it. One query."""
+    if not pairs.has_two_sides(link):
+        return None
+    visible = Exists(visible_links(by).filter(pk=OuterRef("pk")))
+    return pairs.other_sides(link).annotate(seen=visible).first()
+
+
+def is_seen(other: ClusterLink) -> bool:
+    """Return whether the user may see a link that ``paired_link`` has returned."""
+    return bool(other.seen)  # type: ignore[attr-defined]
 
 
 def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
@@ -287,14 +297,14 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
-    other = pairs.other_side(link)
+    other = paired_link(link, by=by)
     seen = observe(link, by=by, now=now)
     holder, of_holder = side_with_mirrors(link, other, seen, by=by, now=now)
     health = link_health_view(of_holder.health, holder or link)
     context = link_context(link, by=by, now=now, tab="overview", health=health)
     context |= (
         _figures(link, holder, of_holder, health, by=by)
-        | _mirror_list(request, link, seen, now=now)
+        | ({} if link.mode == LinkMode.SOURCE else _mirror_list(request, link, seen, now=now))
         | {
             "pair": _pair(link, other, by=by),
             "holds_mirrors": link.mode != LinkMode.SOURCE,
@@ -308,7 +318,7 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
     """Return the view of the paired link; None if this link needs none."""
     if not pairs.has_two_sides(link):
         return None
-    visible = other is not None and may_see(other, by=by)
+    visible = other is not None and is_seen(other)
     may_create = link.source is not None and can(by, Permission.MANAGE_LINK, cluster=link.source)
     return other_side(link, other, may_see=visible, may_create=may_create)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Coalesce
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
@@ -30,8 +30,11 @@ _OTHER_MODE = {
 
 def other_side(link: ClusterLink) -> ClusterLink | None:
     """Return the row of the same link at the other cluster, if that cluster is registered and the row exists."""
-    if not has_two_sides(link):
-        return None
+    return other_sides(link).first() if has_two_sides(link) else None
+
+
+def other_sides(link: ClusterLink) -> QuerySet[ClusterLink]:
+    """Return the row of ``other_side`` as a QuerySet, for a link that ``has_two_sides``."""
     found = ClusterLink.objects.filter(
         name=link.name,
         mode=_OTHER_MODE[LinkMode(link.mode)],
@@ -41,7 +44,7 @@ def other_side(link: ClusterLink) -> ClusterLink | None:
     )
     if link.mode == LinkMode.SOURCE:
         found = found.filter(connection_mode=ConnectionMode.INBOUND)
-    return found.select_related("destination__environment", "source__environment").first()
+    return found.select_related("destination__environment", "source__environment")
 
 
 def has_two_sides(link: ClusterLink) -> bool:
@@ -104,6 +107,16 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
 def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
     """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
     return MirrorTopic.objects.unstopped().filter(link__destination__cluster_id=cluster_id, name=topic)
+
+
+def side_with_common_part(mirror: MirrorTopic) -> ClusterLink | None:
+    """Return the paired link of a stopped mirror if ``have_common_part`` holds for the mirror and its counterpart."""
+    if not has_two_sides(mirror.link):
+        return None
+    copies = MirrorTopic.objects.filter(name=mirror.source_topic, source_topic=mirror.name, link=OuterRef("pk"))
+    stopped = Exists(copies.filter(state=MirrorState.STOPPED, holds_copy=True))
+    other = other_sides(mirror.link).annotate(has_copy=stopped).first()
+    return other if other is not None and (_was_copy(mirror) or other.has_copy) else None
 
 
 def have_common_part(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:

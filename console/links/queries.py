@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any, TypedDict
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, prefetch_related_objects
+from django.db.models import BooleanField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Value, prefetch_related_objects
 from django.utils import timezone
 
-from console.access import Permission, can, check_permission, link_words, visible_links, visible_mirrors, whole_cluster_names
+from console.access import Permission, can, check_permission, link_words, visible_clusters, visible_links, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.links.health_queries import NOT_JUDGED, LinkHealth, links_health, objective_ms
-from console.links.task_queries import failing_rows
+from console.links.task_queries import HAS_UNSTOPPED_MIRRORS, failing_rows
 from console.mirrors import progress
 from console.mirrors.figures import Figures, figures_of
 from console.mirrors.progress import CurrentMirror
-from console.models import AutoCreateFailure, Cluster, ClusterLink, Environment, LinkTask, MirrorTopic, Namespace, SourceTopic
+from console.models import AutoCreateFailure, Cluster, ClusterLink, Environment, LinkTask, MirrorTopic, SourceTopic
 from console.models.fields import readable
 from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfigSpec, is_connection
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
@@ -68,11 +69,18 @@ class EffectiveConfig:
 
 
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
-    """Return a link of a destination cluster together with both clusters; raise NotFoundError if it is not visible."""
-    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
-    link = links.filter(destination__cluster_id=cluster_id, name=name).first()
-    if link is None:
+    """Return a link of a destination cluster together with both clusters; raise NotFoundError if it is not visible. One query.
+
+    ``failing_tasks`` are the recurring tasks whose last run had errors: there is a row of the link for each.
+    """
+    failing = FilteredRelation("tasks", condition=Q(tasks__error_count__gt=0))
+    links = visible_links(by).annotate(failing=failing, unstopped=HAS_UNSTOPPED_MIRRORS)
+    links = links.select_related(*_RELATED, "failing")  # type: ignore[misc]  # a FilteredRelation
+    rows: list[Any] = list(links.filter(destination__cluster_id=cluster_id, name=name).order_by("failing__name"))
+    if not rows:
         raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
+    rows[0].failing_tasks = [row.failing for row in rows if hasattr(row, "failing")]
+    link: ClusterLink = rows[0]
     return link
 
 
@@ -203,29 +211,36 @@ _TROUBLES = {
 }
 
 
-def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterable[str] | None = None) -> Surroundings:
-    """Load the facts of a link. Eight queries. ``taken``: topics of the destination, if they were just listed.
+def surroundings_of(
+    link: ClusterLink,
+    *,
+    by: Actor | None = None,
+    taken: Iterable[str] | None = None,
+    failures: Mapping[str, TaskError] | None = None,
+) -> Surroundings:
+    """Load the facts of a link. Three queries, and one for each of ``taken`` and ``failures`` that was not read.
 
-    ``by`` is the user; other links and clusters are named only if that user may see them. Without a user, for findings that are
-    stored and shown to several users, none is named.
+    ``taken``: topics of the destination. ``failures``: why mirror topics could not be created, by source topic. ``by`` is the
+    user; other links and clusters are named only if that user may see them. Without a user, for findings that are stored and
+    shown to several users, none is named.
     """
     prefetch_related_objects([link], "configs")
-    names = link_words(by, link.destination) if by else _unnamed
-    if taken is None:
-        taken = SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True)
+    destination = link.destination
+    names, reserved = _clusters(destination, by=by, link=link)
+    mirrors, sources = _mirrors(destination, by=by, link=link)
     return Surroundings(
         source=link.source_cluster_id,
-        destination=link.destination.cluster_id,
+        destination=destination.cluster_id,
         prefix=link.prefix,
         auto_create=link.config(AUTO_CREATE) == "true",
         filters=filters_of(link),
         link_trouble=_trouble(link),
-        mirrors=_mirrors(link.destination, names, link=link),
-        taken=frozenset(taken),
-        reserved=_reserved(link.destination, names, link=link),
-        sources=sources(),
-        cluster_names=whole_cluster_names(by) if by else {},
-        failures=_failures(link),
+        mirrors=mirrors,
+        taken=frozenset(_topics_of(destination) if taken is None else taken),
+        reserved=reserved,
+        sources=sources,
+        cluster_names=names,
+        failures=_failures(link) if failures is None else failures,
     )
 
 
@@ -238,19 +253,19 @@ def surroundings_of_new(
     cluster_names: Mapping[str, str],
     by: Actor,
 ) -> Surroundings:
-    """Load the facts of a link that is not stored yet, with auto-create on. Five queries."""
-    names = link_words(by, destination)
-    taken = SourceTopic.objects.filter(cluster=destination).values_list("name", flat=True)
+    """Load the facts of a link that is not stored yet, with auto-create on. Three queries."""
+    mirrors, sources = _mirrors(destination, by=by)
+    _, reserved = _clusters(destination, by=by)
     return Surroundings(
         source=source_cluster_id,
         destination=destination.cluster_id,
         prefix=prefix,
         auto_create=True,
         filters=filters,
-        mirrors=_mirrors(destination, names),
-        taken=frozenset(taken),
-        reserved=_reserved(destination, names),
-        sources=sources(),
+        mirrors=mirrors,
+        taken=frozenset(_topics_of(destination)),
+        reserved=reserved,
+        sources=sources,
         cluster_names=cluster_names,
     )
 
@@ -260,61 +275,116 @@ def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
     return known_filters(link.config(AUTO_CREATE_FILTERS))
 
 
-def sources() -> Mapping[Place, Place]:
-    """Return the source topic of each mirror topic that is not stopped, of all links. One query."""
-    rows = MirrorTopic.objects.unstopped().order_by()
-    values = rows.values_list("link__destination__cluster_id", "name", "link__source_cluster_id", "source_topic")
-    return {Place(here, name): Place(there, topic) for here, name, there, topic in values}
-
-
 def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> Verdict:
-    """Return why a source topic is mirrored or not. The topic need not exist."""
-    row = SourceTopic.objects.filter(link=link, name=name).first()
-    topic = _topic(row) if row else Topic(name=name, exists=False)
-    return judge(topic, surroundings_of(link, by=by))
+    """Return why a source topic is mirrored or not. The topic need not exist. Four queries."""
+    topics, facts = _listed(link, Q(name=name))
+    topic = topics[0] if topics else Topic(name=name, exists=False)
+    return judge(topic, surroundings_of(link, by=by, **facts))
 
 
 def judge_source(
     *, link: ClusterLink, by: Actor, search: str = "", filters: tuple[NameFilter, ...] | None = None
 ) -> list[Verdict]:
-    """Return why each source topic is mirrored or not, by name. Eight queries. ``filters`` replace the auto-create filters."""
-    rows = SourceTopic.objects.filter(link=link)
-    if search:
-        rows = rows.filter(name__icontains=search)
-    around = surroundings_of(link, by=by)
+    """Return why each source topic is mirrored or not, by name. Four queries. ``filters`` replace the auto-create filters."""
+    topics, facts = _listed(link, Q(name__icontains=search) if search else Q())
+    around = surroundings_of(link, by=by, **facts)
     if filters is not None:
         around = replace(around, auto_create=True, filters=filters)
-    return list(judge_all([_topic(row) for row in rows], around))
+    return list(judge_all(topics, around))
 
 
-def _topic(row: SourceTopic) -> Topic:
-    return Topic(name=row.name, internal=row.internal, is_mirror=row.is_mirror)
+class _Facts(TypedDict):
+    """What ``surroundings_of`` need not read again."""
+
+    taken: list[str]
+    failures: dict[str, TaskError]
 
 
-def _unnamed(_link: str) -> str:
-    return "another cluster link"
+def _listed(link: ClusterLink, condition: Q) -> tuple[list[Topic], _Facts]:
+    """Return the listed source topics that meet a condition, by name, with the topics of the destination. One query."""
+    tried = FilteredRelation("link__auto_create_failures", condition=Q(link__auto_create_failures__source_topic=F("name")))
+    rows = SourceTopic.objects.filter(Q(condition, link=link) | Q(cluster=link.destination_id)).annotate(tried=tried)
+    columns = ("link_id", "name", "internal", "is_mirror", "tried__code", "tried__message")
+    topics: list[Topic] = []
+    facts: _Facts = {"taken": [], "failures": {}}
+    for link_id, name, internal, is_mirror, code, message in rows.order_by("name").values_list(*columns):
+        if link_id is None:
+            facts["taken"].append(name)
+            continue
+        topics.append(Topic(name=name, internal=internal, is_mirror=is_mirror))
+        if code is not None:
+            facts["failures"][name] = TaskError(code=code, message=message)
+    return topics, facts
+
+
+def _topics_of(cluster: Cluster) -> Iterable[str]:
+    return SourceTopic.objects.filter(cluster=cluster).order_by().values_list("name", flat=True)
+
+
+_UNNAMED = "another cluster link"
+
+
+def _sight_of(field: str, by: Actor | None) -> Exists | Value:
+    """Return the expression for whether the user may see the link in a field; without a user, none is seen."""
+    if by is None or by.may_do_all:
+        return Value(by is not None, output_field=BooleanField())
+    return Exists(visible_links(by).filter(pk=OuterRef(field)).order_by())
+
+
+def _link_words(name: str, *, seen: bool) -> str:
+    return f"cluster link '{name}'" if seen else _UNNAMED
 
 
 def _mirrors(
-    destination: Cluster, display_name: Callable[[str], str], *, link: ClusterLink | None = None
-) -> dict[str, KnownMirror]:
-    """Return the mirrors on a cluster by name; those of ``link`` are its own."""
-    rows = MirrorTopic.objects.listed().filter(link__destination=destination).order_by()
+    destination: Cluster, *, by: Actor | None, link: ClusterLink | None = None
+) -> tuple[dict[str, KnownMirror], dict[Place, Place]]:
+    """Return the mirrors on a cluster by name, and the source topic of each mirror of all links that is not stopped. One query.
+
+    Mirrors of ``link`` are its own.
+    """
+    here = Q(link__destination=destination, drill=None)
+    rows = MirrorTopic.objects.filter(here | ~Q(state=MirrorState.STOPPED)).order_by().annotate(seen=_sight_of("link_id", by))
+    columns = ("name", "link_id", "link__name", "state", "drill_id", "link__destination__cluster_id", "seen")
     known: dict[str, KnownMirror] = {}
-    for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
+    sources: dict[Place, Place] = {}
+    for name, link_id, link_name, state, drill_id, cluster_id, seen, there, topic in rows.values_list(
+        *columns, "link__source_cluster_id", "source_topic"
+    ):
+        if state != MirrorState.STOPPED:
+            sources[Place(cluster_id, name)] = Place(there, topic)
+        if drill_id is not None or cluster_id != destination.cluster_id:
+            continue
         own = link is not None and link_id == link.pk
-        mirror = KnownMirror(link=display_name(link_name), state=MirrorState(state), own=own)
-        if mirror.own or name not in known:
-            known[name] = mirror
-    return known
+        if own or name not in known:
+            known[name] = KnownMirror(link=_link_words(link_name, seen=seen), state=MirrorState(state), own=own)
+    return known, sources
 
 
-def _reserved(destination: Cluster, display_name: Callable[[str], str], *, link: ClusterLink | None = None) -> dict[str, str]:
-    """Return the namespaces of a cluster in which ``link`` may not create topics, with the links they belong to."""
-    rows = Namespace.objects.filter(cluster=destination, reserved=True)
-    if link is not None:
-        rows = rows.exclude(link=link.pk)
-    return {prefix: display_name(name) if name else "" for prefix, name in rows.values_list("prefix", "link__name")}
+def _clusters(
+    destination: Cluster, *, by: Actor | None, link: ClusterLink | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of the clusters that the user may see as a whole, and the reserved namespaces of the destination.
+
+    The namespaces are those in which ``link`` may not create topics, with the links they belong to. One query.
+    """
+    condition = Q(namespaces__cluster=destination.pk, namespaces__reserved=True)
+    shown = visible_clusters(by).order_by().values("pk") if by else ()
+    clusters = Cluster.objects.filter(Q(pk=destination.pk) | Q(pk__in=shown)).select_related("environment")
+    found = clusters.annotate(
+        namespace=FilteredRelation("namespaces", condition=condition),
+        prefix=F("namespace__prefix"),
+        owner_id=F("namespace__link_id"),
+        owner=F("namespace__link__name"),
+        seen=_sight_of("owner_id", by),
+    )
+    names: dict[str, str] = {}
+    reserved: dict[str, str] = {}
+    for cluster in found:
+        if by is not None and can(by, Permission.VIEW, cluster=cluster):
+            names[cluster.cluster_id] = cluster.name
+        if cluster.prefix is not None and (link is None or cluster.owner_id != link.pk):
+            reserved[cluster.prefix] = _link_words(cluster.owner, seen=cluster.seen) if cluster.owner else ""
+    return names, reserved
 
 
 def _failures(link: ClusterLink) -> dict[str, TaskError]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Exists, F, OuterRef, Q, prefetch_related_objects
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery, prefetch_related_objects
 from django.utils import timezone
 
 from console.mirrors import progress
@@ -26,7 +26,7 @@ from console.models import (
     VerifyRun,
 )
 from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
-from console.verification.queries import is_continuous, newest_runs, watches_of
+from console.verification.queries import is_continuous, is_watched
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
@@ -82,15 +82,35 @@ class _Facts:
 
 
 def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = None) -> list[TaskView]:
-    """Return all tasks of a link, copying first; seven queries, eight if continuous verification is off.
+    """Return all tasks of a link, copying first; five queries, six if no recurring task has run yet.
 
     ``current``: the progress of all mirrors of the link, with those of drills and stopped ones, if it was read.
     """
     prefetch_related_objects([link], "configs")
     facts = _facts(link, current, now=timezone.now())
-    rows = {row.name: row for row in link.tasks.all()}
+    verified = Exists(VerifyRun.objects.filter(mirror__link=OuterRef("link")))
+    found = list(link.tasks.annotate(verified=verified))
+    rows = {row.name: row for row in found}
     recurring = [_recurring(link, name, rows.get(name), mirrors=facts.unstopped) for name in TASKS]
-    return [_copy(link, facts), _verify(link, facts), *recurring]
+    ever = found[0].verified if found else VerifyRun.objects.filter(mirror__link=link).exists()
+    troubled = _troubled(link)
+    return [_copy(link, facts, troubled), _verify(link, facts, troubled, ever=ever), *recurring]
+
+
+HAS_UNSTOPPED_MIRRORS = Exists(MirrorTopic.objects.unstopped().filter(link=OuterRef("pk")))
+
+
+def failing_of(link: ClusterLink) -> list[LinkTask]:
+    """Return the recurring tasks of a link whose last run had errors; no query for a link without any from ``get_link``."""
+    if not hasattr(link, "failing_tasks"):
+        return failing_rows(links=[link]).get(link.pk, [])
+    if link.failing_tasks:
+        prefetch_related_objects([link], "configs")
+    return [row for row in link.failing_tasks if _has_work(link, row, mirrors=link.unstopped)]  # type: ignore[attr-defined]
+
+
+def _has_work(link: ClusterLink, row: LinkTask, *, mirrors: bool) -> bool:
+    return is_configured(TASKS[TaskName(row.name)], value_of=link.config, mirrors=mirrors)
 
 
 def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
@@ -104,7 +124,7 @@ def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
     prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
     found: dict[int, list[LinkTask]] = defaultdict(list)
     for row in rows:
-        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=row.unstopped):
+        if _has_work(by_key[row.link_id], row, mirrors=row.unstopped):
             found[row.link_id].append(row)
     return found
 
@@ -157,18 +177,31 @@ def _facts(link: ClusterLink, current: Sequence[CurrentMirror] | None, *, now: d
     )
 
 
-def _copy(link: ClusterLink, facts: _Facts) -> TaskView:
-    errors = [*_silence(link, facts), *_copy_errors(link, facts)] if facts.to_be_copied else []
+def _troubled(link: ClusterLink) -> Sequence[MirrorTopic]:
+    """Return the mirrors that have failed, or whose last verification run or attempt failed, by name. One query."""
+    newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-id")
+    run_status, run_error, run_differences = (
+        Subquery(newest.values(column)[:1]) for column in ("status", "error_message", "differences")
+    )
+    mirrors = link.mirrors.annotate(run_status=run_status, run_error=run_error, run_differences=run_differences)
+    failed = ~Q(error_code="") | Q(run_status__in=_BAD) | (Q(verify_watch__isnull=False) & ~Q(verify_watch__error_message=""))
+    return list(mirrors.filter(failed).select_related("verify_watch").order_by("name"))
+
+
+def _copy(link: ClusterLink, facts: _Facts, troubled: Sequence[MirrorTopic]) -> TaskView:
+    errors = [*_silence(link, facts), *_copy_errors(link, facts, troubled)] if facts.to_be_copied else []
     state = task_state(configured=facts.to_be_copied, link_state=LinkState(link.state), has_run=True, errors=len(errors))
     return TaskView(name=COPY, state=state, errors=tuple(errors[:ERRORS_KEPT]), error_count=len(errors))
 
 
-def _copy_errors(link: ClusterLink, facts: _Facts) -> list[TaskError]:
+def _copy_errors(link: ClusterLink, facts: _Facts, troubled: Sequence[MirrorTopic]) -> list[TaskError]:
     """Return the errors of copying, first that of the whole link: of many errors only the first are listed."""
     found = [TaskError(code=ErrorCode.INTERNAL_ERROR, message=link.engine_error)] if link.engine_error else []
-    failed = link.mirrors.listed().unstopped().exclude(error_code="")
-    permanent = failed.values_list("name", "error_code", "error_message")
-    found += [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
+    found += [
+        TaskError(code=mirror.error_code, message=f"{mirror.name}: {mirror.error_message}")
+        for mirror in troubled
+        if mirror.error_code and mirror.drill_id is None and mirror.state != MirrorState.STOPPED
+    ]
     return found + [TaskError(code=row.code, message=row.message) for row in facts.troubles if row.code != RECORDS_DIFFER]
 
 
@@ -188,30 +221,31 @@ def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
     return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
 
 
-def _verify(link: ClusterLink, facts: _Facts) -> TaskView:
+def _verify(link: ClusterLink, facts: _Facts, troubled: Sequence[MirrorTopic], *, ever: bool) -> TaskView:
     continuous = facts.unstopped and is_continuous(link=link)
-    errors = tuple(_verify_errors(link, facts, continuous=continuous))
-    configured = continuous or errors or VerifyRun.objects.filter(mirror__link=link).exists()
+    errors = tuple(_verify_errors(facts, troubled, continuous=continuous))
+    configured = continuous or errors or ever
     state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
     return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))
 
 
-def _verify_errors(link: ClusterLink, facts: _Facts, *, continuous: bool) -> Iterable[TaskError]:
+def _verify_errors(facts: _Facts, troubled: Sequence[MirrorTopic], *, continuous: bool) -> Iterable[TaskError]:
     """Return one error per mirror; records that differ take precedence over a failed attempt to compare."""
-    watches = watches_of(link=link).exclude(error_message="") if continuous else ()
-    found = {watch.mirror_id: _no_comparison(watch.mirror, watch.error_message) for watch in watches}
-    for run in newest_runs(link=link).filter(status__in=_BAD).defer("first_differences", "ranges"):
-        found[run.mirror_id] = _verify_error(run)
+    watched = [mirror for mirror in troubled if continuous and is_watched(mirror)]
+    messages = {mirror.pk: mirror.verify_watch.error_message for mirror in watched if hasattr(mirror, "verify_watch")}
+    found = {mirror.pk: _no_comparison(mirror, messages[mirror.pk]) for mirror in watched if messages.get(mirror.pk)}
+    found |= {mirror.pk: _verify_error(mirror) for mirror in troubled if mirror.run_status in _BAD}  # type: ignore[attr-defined]
     alarms = [row for row in facts.troubles if row.code == RECORDS_DIFFER]
     found |= {row.mirror_id: TaskError(code=row.code, message=row.message) for row in alarms}
     return found.values()
 
 
-def _verify_error(run: VerifyRun) -> TaskError:
-    if run.status == VerifyRun.Status.ERROR:
-        return _no_comparison(run.mirror, run.error_message)
-    text = "1 record differs" if run.differences == 1 else f"{run.differences} records differ"
-    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {text}.")
+def _verify_error(mirror: MirrorTopic) -> TaskError:
+    if mirror.run_status == VerifyRun.Status.ERROR:  # type: ignore[attr-defined]
+        return _no_comparison(mirror, mirror.run_error)  # type: ignore[attr-defined]
+    count = mirror.run_differences  # type: ignore[attr-defined]
+    text = "1 record differs" if count == 1 else f"{count} records differ"
+    return TaskError(code=RECORDS_DIFFER, message=f"{mirror.name}: {text}.")
 
 
 def _no_comparison(mirror: MirrorTopic, reason: str) -> TaskError:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Any
 
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -86,6 +87,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     """Show the auto-create filters; preview or save changes."""
     by = actor_of(request)
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    prefetch_related_objects([link], "configs")
     if request.method == "GET":
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
     check_permission(by, Permission.MANAGE_LINK, link=link)

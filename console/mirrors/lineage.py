@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, OuterRef, QuerySet, Subquery, Value
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Greatest
-from django.utils import timezone
 
 from console.access import Permission, can, visible_clusters
 from console.actors import Actor
 from console.mirrors import progress
-from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic, RoleBinding
+from console.models import Cluster, LineageRange, MirrorPartition, MirrorTopic, RoleBinding
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 #
@@ -124,36 +122,68 @@ class Origin:
     upstream: Sequence[Origin] = ()  # the origins of the origin's own records, cut to these offsets
 
 
-def lineage_of(mirror: MirrorTopic, *, by: Actor, limit: int = 1000) -> list[Origin]:
+def lineage_of(
+    mirror: MirrorTopic,
+    *,
+    by: Actor,
+    limit: int = 1000,
+    levels: int = DEEPEST,
+    clusters: Mapping[str, Cluster] | None = None,
+) -> list[Origin]:
     """Return the origins of a mirror's records by partition and offset, earlier links of the same topic included.
 
-    Copies over links that the actor may not see are hidden, except those over the link of the mirror itself. Two queries per
-    topic of the chain, however many partitions there are.
+    Copies over links that the actor may not see are hidden, except those over the link of the mirror itself. A query for each
+    link of the chain, at most ``levels``, and one for ``clusters``, those that the actor may see in part or as a whole, by
+    Kafka's cluster id, unless they were read.
     """
-    known = _Known(by, mirror.link)
     place = (mirror.link.destination.cluster_id, mirror.name, mirror.mirror_topic_id)
-    rows = [row for rows in known.rows(place).values() for row in rows]
-    return [known.origin(row, within=(0, _FAR), depth=0) for row in rows[:limit]]
+    known = _Known(by, mirror, rows=_read_chain(place, levels=levels), clusters=clusters)
+    return [known.origin(row, within=(0, _FAR), depth=1) for row in known.rows[place][:limit]]
+
+
+def _read_chain(place: _Place, *, levels: int) -> dict[_Place, list[LineageRange]]:
+    """Return the rows of a topic and of the topics it came from, by topic. A query for each link of the chain."""
+    found: dict[_Place, list[LineageRange]] = {place: []}
+    level = {place}
+    for _ in range(levels):
+        chosen = Q(pk__in=())
+        for cluster_id, topic, topic_id in level:
+            chosen |= Q(cluster_id=cluster_id, topic=topic, topic_id=topic_id)
+        rows = list(LineageRange.objects.filter(chosen))
+        for row in rows:
+            found[row.cluster_id, row.topic, row.topic_id].append(row)
+        level = {_origin_of(row) for row in rows}.difference(found)
+        found |= {origin: [] for origin in level}
+        if not level:
+            break
+    return found
+
+
+def _origin_of(row: LineageRange) -> _Place:
+    return row.origin_cluster_id, row.origin_topic, row.origin_topic_id
+
+
+def clusters_by_id(by: Actor) -> dict[str, Cluster]:
+    """Return the clusters that an actor may see in part or as a whole, by Kafka's cluster id. One query."""
+    return {cluster.cluster_id: cluster for cluster in visible_clusters(by).select_related("environment")}
 
 
 class _Known:
-    """Lineage rows by topic, each topic read once, as far as a reader may see them."""
+    """The lineage of a mirror, as far as a reader may see it."""
 
-    def __init__(self, by: Actor, link: ClusterLink) -> None:
-        self._by, self._link = by, link
-        self._clusters: dict[str, Cluster] | None = None  # those that the reader may see in part or as a whole
-        self._rows: dict[_Place, dict[int, list[LineageRange]]] = {}
-        self._ends: dict[tuple[int, int], int] = {}  # mirror, partition
-
-    def rows(self, place: _Place) -> dict[int, list[LineageRange]]:
-        """Return the rows of a topic by partition."""
-        if place not in self._rows:
-            cluster_id, topic, topic_id = place
-            found = self._rows[place] = defaultdict(list)
-            for row in LineageRange.objects.filter(cluster_id=cluster_id, topic=topic, topic_id=topic_id):
-                found[row.partition].append(row)
-            self._read_ends({row.mirror_id for rows in found.values() for row in rows if row.closed_at is None})
-        return self._rows[place]
+    def __init__(
+        self,
+        by: Actor,
+        mirror: MirrorTopic,
+        *,
+        rows: dict[_Place, list[LineageRange]],
+        clusters: Mapping[str, Cluster] | None,
+    ) -> None:
+        self.rows = rows
+        self._by, self._link, self._mirror_id = by, mirror.link, mirror.pk
+        self._clusters = clusters
+        ends = ((row.partition, row.mirror_end, row.stopped_end) for row in mirror.partitions.all())
+        self._ends = {partition: (end if stopped is None else stopped) or 0 for partition, end, stopped in ends}
 
     def origin(self, row: LineageRange, *, within: tuple[int, int], depth: int) -> Origin:
         """Return a row as an origin, cut to some offsets, with its upstream origins."""
@@ -168,7 +198,7 @@ class _Known:
             topic=row.origin_topic,
             topic_id=row.origin_topic_id,
             link_name=row.link_name,
-            upstream=self._upstream(row, within=(start, end), depth=depth + 1),
+            upstream=self._upstream(row, within=(start, end), depth=depth),
         )
 
     def _may_see(self, row: LineageRange) -> bool:
@@ -176,8 +206,7 @@ class _Known:
         if row.link_uuid == self._link.link_uuid:
             return True
         if self._clusters is None:
-            visible = visible_clusters(self._by).select_related("environment")
-            self._clusters = {cluster.cluster_id: cluster for cluster in visible}
+            self._clusters = clusters_by_id(self._by)
         cluster = self._clusters.get(row.cluster_id)
         if cluster is None:
             return False
@@ -188,21 +217,17 @@ class _Known:
     def _upstream(self, row: LineageRange, *, within: tuple[int, int], depth: int) -> tuple[Origin, ...]:
         if depth >= DEEPEST:
             return ()
-        place = (row.origin_cluster_id, row.origin_topic, row.origin_topic_id)
-        rows = self.rows(place).get(row.partition, ())
+        rows = [source for source in self.rows.get(_origin_of(row), ()) if source.partition == row.partition]
         earlier = [source for source in rows if not row.closed_at or source.opened_at <= row.closed_at]
         overlapping = [source for source in earlier if source.start < within[1] and within[0] < self._end(source)]
-        return tuple(self.origin(source, within=within, depth=depth) for source in overlapping)
+        return tuple(self.origin(source, within=within, depth=depth + 1) for source in overlapping)
 
     def _end(self, row: LineageRange) -> int:
-        """Return the end of a range; an open range ends where its mirror does."""
+        """Return the end of a range. An open range of the mirror itself ends where the mirror does.
+
+        An open range of an earlier topic of the chain has no end: everything that was read of that topic since the range began
+        came from its origin, so the offsets that were read are the limit.
+        """
         if row.closed_at is not None or row.mirror_id is None:
             return row.end
-        return max(row.end, self._ends.get((row.mirror_id, row.partition), 0))
-
-    def _read_ends(self, mirrors: set[int | None]) -> None:
-        known = MirrorTopic.objects.filter(pk__in=[pk for pk in mirrors if pk is not None])
-        for mirror in progress.current(known, now=timezone.now()):
-            for row in mirror.partitions:
-                end = row.mirror_end if row.stopped_end is None else row.stopped_end
-                self._ends[mirror.pk, row.partition] = end or 0
+        return max(row.end, self._ends.get(row.partition, 0)) if row.mirror_id == self._mirror_id else _FAR

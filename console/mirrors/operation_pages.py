@@ -24,7 +24,7 @@ from console.mirrors import diverged_exports, operations, reversals
 from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
-from console.mirrors.page_parts import mirror_context, mirror_head
+from console.mirrors.page_parts import mirror_head, show_refusal
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reparenting import reparent
 from console.mirrors.reversals import risks_of
@@ -241,9 +241,6 @@ def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
     try:
         moved = reparent(mirror=mirror, link_name=request.POST.get("link_name", ""), validate_only=False, by=by, now=now)
     except ConsoleError as error:
-        if error.kind == "denied":
-            raise
-        context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
-        return reply(request, "mirrors/refused.html", context, status=status_of(error))
+        return show_refusal(request, mirror, error)
     message = f"Mirror topic '{mirror.name}' moved to cluster link '{moved.link.name}'. Resume it to continue copying."
     return done(request, moved.mirror.get_absolute_url(), message)

@@ -1,4 +1,4 @@
-"""The common parts of the pages of a mirror topic: heading, actions, figures, verification and details."""
+"""The common parts of the pages of a mirror topic: heading, tabs, actions and figures."""
 
 from __future__ import annotations
 
@@ -7,43 +7,31 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 
-from console.access import Permission, can, cluster_names
 from console.actors import Actor
+from console.errors import ConsoleError
 from console.links import pairs
-from console.links import task_queries as group_queries
-from console.links.group_presenters import clamped_row
 from console.links.health_queries import health_of_mirror
-from console.links.pages import link_head
+from console.links.pages import crumbs, link_head, seen_token
 from console.links.presenters import Tile, source_name
 from console.mirrors import operation_queries
-from console.mirrors import queries as mirror_queries
-from console.mirrors.lineage import lineage_of
 from console.mirrors.operation_presenters import VERBS, Verb
-from console.mirrors.presenters import gap_groups, held_back, origin_rows, partition_row, start_label, steps
-from console.mirrors.queries import followed_configs, list_reverts
-from console.mirrors.reparenting import possible_links
-from console.models import MirrorTopic, VerifyWatch
-from console.verification import queries as verification_queries
-from console.verification.failover_presenters import report_row
-from console.verification.presenters import coverage_view, gate_view, run_view
-from console.verification.rules import newest_run
+from console.mirrors.presenters import start_label
+from console.models import MirrorTopic
+from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import Badge, mirror_look
-from console.web.configs import synced_config_rows
-from console.web.errors import error_note, transition_notes
 from console.web.health import mirror_health_view
 from console.web.numbers import Moment, moment
-from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
+from console.web.request_handling import Tab, actor_of, problem_of, reply, status_of
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
     from console.links.queries import SourceTopicChoice
     from console.mirrors.queries import MirrorSummary
-
-STEPS_SHOWN = 30
-REPORTS_SHOWN = 5
-CLAMPED_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +54,6 @@ class MirrorHead:
     failed_attempts: int  # consecutive failed attempts
     created: Moment | None
     created_by: str
-    copied: str
     start: str
 
 
@@ -80,7 +67,7 @@ class Choice:
     primary: bool
 
 
-def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNKNOWN) -> MirrorHead:
+def mirror_head(mirror: MirrorTopic, *, now: datetime) -> MirrorHead:
     """Create the heading of a mirror."""
     return MirrorHead(
         name=mirror.name,
@@ -99,102 +86,89 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         failed_attempts=mirror.retry_count,
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,
-        copied=copied,
         start=start_label(mirror.start_spec),
     )
 
 
-def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str, object]:
-    """Return the template context of the page of a mirror."""
-    summary = mirror_queries.summarize(mirror, now=now)
+# (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab.
+_GROUPS = (
+    ("Overview", (("overview", "Overview", "pages:mirror"),)),
+    (
+        "Data",
+        (
+            ("verification", "Verification", "pages:mirror-verification"),
+            ("filled-offsets", "Filled offsets", "pages:mirror-filled-offsets"),
+            ("lineage", "Lineage", "pages:mirror-lineage"),
+        ),
+    ),
+    (
+        "Failover",
+        (
+            ("gate", "Migration gate", "pages:mirror-migration-gate"),
+            ("reports", "Failover reports", "pages:mirror-reports"),
+            ("restores", "Restores", "pages:mirror-restores"),
+        ),
+    ),
+    ("Configs", (("configs", "Configs", "pages:mirror-configs"),)),
+    ("History", (("history", "History", "pages:mirror-history"),)),
+)
+
+
+def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime, tab: str = "") -> dict[str, object]:
+    """Return the template context of all pages of a mirror: heading with health and actions, tabs and breadcrumbs.
+
+    The parts of the mirror have to be read (``mirrors.queries.load_parts``). One query for a stopped mirror.
+    """
     choices = action_choices(mirror, by=by)
-    reads_records = can(by, Permission.READ_RECORDS, mirror=mirror)
-    gaps = list(mirror.gaps.all())
-    configs = synced_config_rows(followed_configs(mirror))
+    verdict, errors = health_of_mirror(mirror, now=now)
+    groups, tabs = _tabs(mirror, current=tab)
     return {
         "link": link_head(mirror.link, now=now),
         "environment_name": mirror.link.destination.environment.name,
-        "mirror": mirror_head(mirror, now=now, copied=_copied(summary)),
+        "crumbs": crumbs(mirror.link, last=mirror.name),
+        "mirror": mirror_head(mirror, now=now),
+        "tabs": groups,
+        "subtabs": tabs,
         "choices": choices,
         "unavailable": [choice for choice in choices if not choice.allowed],
-        "note": error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
-        "transition_notes": transition_notes(mirror.transition_errors.all(), now=now),
-        **_health(mirror, now=now),
-        "held_back": held_back(mirror, summary.partitions, now=now),
-        "tiles": mirror_tiles(summary),
-        "partitions": [partition_row(row, now=now) for row in summary.partitions],
-        "gaps": gap_groups(gaps),
-        "has_dated_fillers": any(gap.reason != GapReason.HEAD for gap in gaps),  # fillers of the head are deleted again
-        "lineage": origin_rows(lineage_of(mirror, by=by), names=cluster_names(by), now=now),
-        "differing_configs": [row for row in configs if row.differs],
-        "equal_configs": [row for row in configs if not row.differs],
-        "reverts": [{"row": revert, "at": moment(revert.at, now=now)} for revert in list_reverts(mirror)],
-        **_newest(mirror, now=now),
-        **_clamped(mirror),
-        "gate": gate_view(newest_run(mirror), now=now),
-        "gate_on": mirror.link.config("migration.gate.enable") == "true",
-        "restore_url": _restore_url(mirror),
-        "parents": possible_links(mirror, by),
-        "run": run_view(mirror.verify_runs.first(), now=now, reads_records=reads_records),
-        "coverage": coverage_view(
-            verification_queries.coverage(mirror=mirror),
-            VerifyWatch.objects.filter(mirror=mirror).first(),
-            enabled=verification_queries.is_continuous(link=mirror.link),
-            watched=mirror.state in verification_queries.WATCHED,
-            now=now,
-            reads_records=reads_records,
-            missing=verification_queries.missing_as_reported(mirror=mirror),
-        ),
-        "reads_records": reads_records,
-        "may_verify": can(by, Permission.VERIFY, mirror=mirror),
-        "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),
-        "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
-        "edit_url": reverse("pages:link-edit", args=mirror.link.url_args),
+        "health": mirror_health_view(verdict, mirror.link, task_error=errors[0][1] if errors else ""),
+        "seen": seen_token(mirror.link.sequence, now=now),
     }
 
 
-def _health(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
-    """Return the health of a mirror with its known cause, and the notes on errors of recurring tasks that name it."""
-    verdict, errors = health_of_mirror(mirror, now=now)
-    link = mirror.link
-    return {
-        "health": mirror_health_view(verdict, link, task_error=errors[0][1] if errors else ""),
-        "tasks_url": reverse("pages:link-tasks", args=link.url_args) if errors else "",
-        "task_notes": [error_note(code, message, now=now) for code, message in errors],
-    }
+def show_refusal(request: HttpRequest, mirror: MirrorTopic, error: ConsoleError) -> HttpResponse:
+    """Show why an action on a mirror was not possible; raise the error again if it was denied."""
+    if error.kind == "denied":
+        raise error
+    context = mirror_context(mirror, by=actor_of(request), now=timezone.now()) | {"problem": problem_of(error)}
+    return reply(request, "mirrors/refused.html", context, status=status_of(error))
 
 
-def _newest(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
-    """Return the newest state transitions and failover reports, and whether there are older ones."""
-    transitions = list(mirror.transitions.all()[: STEPS_SHOWN + 1])
-    reports = verification_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN + 1)
-    return {
-        "steps": steps(transitions[:STEPS_SHOWN], now=now),
-        "earlier_steps": len(transitions) > STEPS_SHOWN,
-        "reports": [report_row(report, now=now) for report in reports[:REPORTS_SHOWN]],
-        "earlier_stops": len(reports) > REPORTS_SHOWN,
-    }
+def _tabs(mirror: MirrorTopic, *, current: str) -> tuple[list[Tab], list[Tab]]:
+    """Return the groups of tabs, and the tabs of the current group if it has several."""
+    groups, shown = [], []
+    for label, keys in _GROUPS:
+        tabs = [Tab(label=name, url=reverse(page, args=mirror.url_args), current=key == current) for key, name, page in keys]
+        is_current = any(tab.current for tab in tabs)
+        groups.append(Tab(label=label, url=tabs[0].url, current=is_current))
+        if is_current and len(tabs) > 1:
+            shown = tabs
+    return groups, shown
 
 
-def _clamped(mirror: MirrorTopic) -> dict[str, object]:
-    rows = group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)
-    more = group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN if len(rows) == CLAMPED_SHOWN else 0
-    return {"clamped": [clamped_row(row) for row in rows], "more_clamped": more}
-
-
-def _restore_url(mirror: MirrorTopic) -> str:
-    """Return the URL that makes the former source of a stopped mirror its mirror; "" if that is not possible."""
-    if mirror.state != MirrorState.STOPPED or mirror.link.mode != "BIDIRECTIONAL":
+def restore_url(mirror: MirrorTopic) -> str:
+    """Return the URL that makes the former source of a stopped mirror its mirror; "" if that is not possible. One query."""
+    if mirror.state != MirrorState.STOPPED or mirror.link.mode != LinkMode.BIDIRECTIONAL:
         return ""
-    other = pairs.other_side(mirror.link)
-    if other is None or not pairs.have_common_part(mirror, pairs.counterpart(mirror, other=other)):
+    other = pairs.side_with_common_part(mirror)
+    if other is None:
         return ""
     return reverse("pages:mirror-operation", args=(*other.url_args, mirror.source_topic, MirrorEvent.RESTORE))
 
 
 def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:
     """Return the operations on a mirror; those of bidirectional links only for such links."""
-    bidirectional = mirror.link.mode == "BIDIRECTIONAL"
+    bidirectional = mirror.link.mode == LinkMode.BIDIRECTIONAL
     operations = operation_queries.allowed(mirror, by)
     return [
         Choice(
@@ -271,7 +245,7 @@ def choices_summary(choices: Sequence[SourceTopicChoice]) -> str:
     return f"{text} {rest} cannot; see the list for the reasons." if rest else text
 
 
-def _copied(summary: MirrorSummary) -> str:
+def copied_words(summary: MirrorSummary) -> str:
     total = sum(row.bytes_copied for row in summary.partitions)
     records = sum(row.records_copied for row in summary.partitions)
     return f"{numbers.count(records)} records, {numbers.size(total)}"

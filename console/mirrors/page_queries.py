@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
 from django.db.models import (
     Case,
@@ -96,7 +97,10 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     mirrors = visible_mirrors(by) if with_stopped else visible_mirrors(by).unstopped()
     found = _filtered(mirrors, link=link, search=search, state=state, names=names)
     if order.removeprefix("-") in _FIGURES:
-        return _page_by_figure(found, order, link=link, by=by, start=start, size=size, now=now, current=current)
+        chosen = bool(search or state) or names is not None or not with_stopped
+        keys = None if chosen or not severities else set(severities)
+        reading: dict[str, Any] = {"link": link, "by": by, "start": start, "size": size, "now": now}
+        return _page_by_figure(found, order, **reading, current=current, keys=keys)
     ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
     rows = _read(ordered, start, size, link=link, by=by)
     if not rows and start:
@@ -192,7 +196,7 @@ def _last_start(total: int, size: int) -> int:
     return max(0, (total - 1) // size * size)
 
 
-def _page_by_figure(
+def _page_by_figure(  # noqa: PLR0913 - by name
     mirrors: MirrorTopicQuerySet,
     order: str,
     *,
@@ -202,10 +206,15 @@ def _page_by_figure(
     size: int,
     now: datetime,
     current: Iterable[CurrentMirror],
+    keys: set[int] | None,
 ) -> MirrorPage:
-    """Return a page sorted by a value that only Redis has. It is read of all mirrors that are not in ``current``."""
+    """Return a page sorted by a value that only Redis has. It is read of all mirrors that are not in ``current``.
+
+    ``keys`` are the primary keys of the mirrors, if they were read.
+    """
     known = {mirror.pk: mirror for mirror in current}
-    keys = set(mirrors.order_by().values_list("pk", flat=True)) if known else set()
+    if keys is None:
+        keys = set(mirrors.order_by().values_list("pk", flat=True)) if known else set()
     unread = mirrors.filter(pk__in=keys.difference(known)) if known else mirrors
     read_before = [mirror for mirror in known.values() if mirror.pk in keys]
     ranked = _ranked([*read_before, *progress.current(unread, now=now)], order, now=now)

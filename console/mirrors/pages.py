@@ -1,4 +1,4 @@
-"""The page of a mirror topic, and the form that adds one."""
+"""The form that adds a mirror topic, and the start of a verification run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import Permission, can, check_permission
 from console.errors import ConflictError, ConsoleError, InvalidInputError, NotFoundError
-from console.history.pages import MIRROR_SPAN, graph_context, range_of, segments
-from console.history.presenters import charts_of
-from console.history.queries import mirror_history
 from console.links import queries as link_queries
 from console.links.form_presenters import curl
-from console.links.pages import crumbs, is_unchanged, link_head, seen_token
+from console.links.pages import crumbs, link_head
 from console.mirrors import actions as mirror_actions
 from console.mirrors import bulk_operations
 from console.mirrors import queries as mirror_queries
-from console.mirrors.operation_pages import restores_of
-from console.mirrors.page_parts import choice_rows, choices_summary, mirror_context
+from console.mirrors.page_parts import choice_rows, choices_summary, show_refusal
 from console.models import BulkOperation, ClusterLink
 from console.verification import actions as verification_actions
 from console.web import numbers
@@ -35,41 +31,16 @@ MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protoc
 
 
 @page("links")
-@require_GET
-def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Show a mirror topic. Polled every second; returns 204 if nothing has changed."""
-    by, now = actor_of(request), timezone.now()
-    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
-    if is_unchanged(request, mirror.link.sequence, now=now):
-        return HttpResponse(status=204)
-    context = mirror_context(mirror, by=by, now=now) | restores_of(request, mirror)
-    context |= {
-        "seen": seen_token(mirror.link.sequence, now=now),
-        "crumbs": [*crumbs(mirror.link, last=mirror.name)],
-        "snippet": curl("GET", rest_url(request, "kafka:mirror", mirror.url_args, include_state_transition_errors="true")),
-    }
-    if not (request.htmx and request.htmx.target == "live"):  # type: ignore[attr-defined]
-        chosen = range_of(request, now=now, default=MIRROR_SPAN)
-        points = mirror_history(mirror=mirror, span=chosen.span, now=now, end=chosen.end)
-        context["charts"] = charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else []
-        context |= {"spans": segments(mirror.get_absolute_url(), chosen), **graph_context(mirror, chosen)}
-    return reply(request, "mirrors/detail.html", context)
-
-
-@page("links")
 @require_POST
 def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Start a verification run. The mirror's page shows its progress."""
+    """Start a verification run. The tab Verification shows its progress."""
     by, now = actor_of(request), timezone.now()
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     try:
         verification_actions.start_verify(mirror=mirror, by=by, now=now)
     except ConsoleError as error:
-        if error.kind == "denied":
-            raise
-        context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
-        return reply(request, "mirrors/refused.html", context, status=status_of(error))
-    return done(request, f"{mirror.get_absolute_url()}#verify")
+        return show_refusal(request, mirror, error)
+    return done(request, f"{reverse('pages:mirror-verification', args=mirror.url_args)}#verify")
 
 
 @page("links")

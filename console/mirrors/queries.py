@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import F, FilteredRelation, Prefetch, Q, QuerySet, prefetch_related_objects
 from django.utils import timezone
 
 from console.access import links_with_sight, sight_of, visible_mirrors
@@ -26,6 +26,7 @@ from console.models import (
 from console.models.mirrors import UNSEEN, MirrorTopicQuerySet, is_fresh
 from linkengine.domain.configs import ALWAYS_SYNCED, mirror_configs
 from linkengine.domain.failover import estimated_bytes
+from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import MirrorState
 
 # --- mirrors, gaps and history ----------------------------------------------------------------------------------------
@@ -75,19 +76,29 @@ class MirrorSummary:
 
 def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
     """Return a mirror with link, clusters, partitions and transition errors; raise NotFoundError if it is not visible."""
-    found = _complete(visible_mirrors(by), by=by).filter(
-        link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
-    )
-    mirror = _first(found, link_name=link_name, mirror_name=mirror_name)
-    progress.refresh([mirror], now=timezone.now())
+    mirror = get_mirror_only(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    load_parts(mirror)
     return mirror
 
 
+def load_parts(mirror: MirrorTopic) -> None:
+    """Load partitions with their current progress, transition errors and the link's configs. Three queries."""
+    prefetch_related_objects([mirror], "link__configs", "partitions", _errors())
+    progress.refresh([mirror], now=timezone.now())
+
+
 def get_mirror_only(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
-    """Return a mirror with link and clusters, without partitions, errors and configs. One query."""
-    found = visible_mirrors(by).select_related("link__destination__environment__organization", "link__source")
+    """Return a mirror with link and clusters, without partitions, errors and configs. One query.
+
+    ``config_errors`` are the errors of the link's last config sync, None if there were none.
+    """
+    failing = FilteredRelation(
+        "link__tasks", condition=Q(link__tasks__name=TaskName.TOPIC_CONFIGS, link__tasks__error_count__gt=0)
+    )
+    found = visible_mirrors(by).select_related("link__destination__environment__organization", "link__source", "verify_watch")
     found = found.filter(link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name)
-    mirror = _first(found.annotate(sees_source=sight_of("link__source", by)), link_name=link_name, mirror_name=mirror_name)
+    found = found.annotate(sees_source=sight_of("link__source", by), failing=failing, config_errors=F("failing__errors"))
+    mirror = _first(found, link_name=link_name, mirror_name=mirror_name)
     mirror.link.sees_source = mirror.sees_source  # type: ignore[attr-defined]  # see ``ClusterLink.known_source``
     return mirror
 
@@ -118,14 +129,16 @@ def list_mirrors(
     order: str = "",
 ) -> list[MirrorSummary]:
     """Return mirrors; ``status`` is that of REST, ``order`` name, state, lag, age, rate or since, with "-" for the reverse."""
-    mirrors = _complete(visible_mirrors(by), by=by)
-    if link is not None:
-        mirrors = mirrors.filter(link=link)
+    mirrors = _complete(visible_mirrors(by), by=by) if link is None else _of_link(link, by=by)
     if cluster_id:
         mirrors = mirrors.filter(link__destination__cluster_id=cluster_id)
     if search:
         mirrors = mirrors.filter(name__icontains=search)
     now, found = timezone.now(), list(mirrors)
+    if link is not None and found:
+        prefetch_related_objects([link], "configs")
+        for mirror in found:
+            mirror.link = link
     progress.refresh(found, now=now)
     rows = [summarize(mirror, now=now) for mirror in found if not status or rest_status(mirror) == status]
     return _ordered(rows, order)
@@ -178,9 +191,17 @@ def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTran
     return list(mirror.transitions.all()[:limit])
 
 
+def _errors() -> Prefetch[str]:
+    return Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
+
+
+def _of_link(link: ClusterLink, *, by: Actor) -> MirrorTopicQuerySet:
+    """Return the mirrors of a link that was read, with partitions and errors."""
+    return visible_mirrors(by).filter(link=link).prefetch_related("partitions", _errors())
+
+
 def _complete(mirrors: MirrorTopicQuerySet, *, by: Actor) -> MirrorTopicQuerySet:
-    errors = Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
-    return mirrors.with_links(links_with_sight(by)).prefetch_related("partitions", errors)
+    return mirrors.with_links(links_with_sight(by)).prefetch_related("partitions", _errors())
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:

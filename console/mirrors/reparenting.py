@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from console import audit
 from console.access import Permission, can, check_permission, visible_links
@@ -69,12 +69,19 @@ class Reparenting:
 
 
 def possible_links(mirror: MirrorTopic, by: Actor) -> list[ClusterLink]:
-    """Return the links to which the mirror might move; whether its offsets allow it is measured only on request."""
+    """Return the links to which the mirror might move; whether its offsets allow it is measured on request. Two queries."""
     if not _may_move(mirror) or not can(by, Permission.OPERATE_MIRROR, mirror=mirror):
         return []
     links = visible_links(by).filter(destination=mirror.link.destination_id, deletion_requested_at=None)
-    others = links.exclude(pk=mirror.link_id).exclude(mode="SOURCE").select_related("destination", "source")
-    return [link for link in others if _allowed(mirror, link, by) and _find_parent(mirror, link) is not None]
+    others = links.exclude(pk=mirror.link_id).exclude(mode="SOURCE").select_related("destination__environment", "source")
+    allowed = [link for link in others if mirror.name.startswith(link.prefix) and _allowed(mirror, link, by)]
+    if not allowed:
+        return []
+    clusters = {link.source_cluster_id for link in allowed}
+    names = {mirror.name.removeprefix(link.prefix) for link in allowed}
+    parents = _parents(mirror).filter(link__destination__cluster_id__in=clusters, name__in=names)
+    known = set(parents.values_list("link__destination__cluster_id", "name"))
+    return [link for link in allowed if (link.source_cluster_id, mirror.name.removeprefix(link.prefix)) in known]
 
 
 def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Actor, now: datetime) -> Reparenting:
@@ -143,17 +150,23 @@ def _allowed(mirror: MirrorTopic, link: ClusterLink, by: Actor) -> bool:
 def _find_parent(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic | None:
     if not mirror.name.startswith(link.prefix):
         return None
+    rows = _parents(mirror).filter(
+        link__destination__cluster_id=link.source_cluster_id, name=mirror.name.removeprefix(link.prefix)
+    )
+    return rows.order_by("-state_since").select_related("link__destination").first()
+
+
+def _parents(mirror: MirrorTopic) -> QuerySet[MirrorTopic]:
+    """Return the stopped mirrors, on any cluster, that were copied from the same source topic."""
     rows = MirrorTopic.objects.filter(
-        link__destination__cluster_id=link.source_cluster_id,
         link__source_cluster_id=mirror.link.source_cluster_id,
-        name=mirror.name.removeprefix(link.prefix),
         source_topic_id=mirror.source_topic_id,
         state=MirrorState.STOPPED,
         holds_copy=True,
         drill=None,
         deletion_requested_at=None,
     )
-    return rows.exclude(mirror_topic_id="").order_by("-state_since").select_related("link__destination").first()
+    return rows.exclude(mirror_topic_id="")
 
 
 def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tuple[ReparentPoint, ...]:

@@ -22,7 +22,7 @@ from console.links.presenters import readiness_view, source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
 from console.mirrors.operation_queries import count_topics, visible_operations
-from console.mirrors.page_parts import mirror_context, mirror_head
+from console.mirrors.page_parts import mirror_head, show_refusal
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, StopReport
 from console.verification import queries as verification_queries
 from console.verification.actions import compare_record, override_gate, start_gate
@@ -110,7 +110,7 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
 @page("links")
 @require_POST
 def run(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Start the checks. The mirror's page shows their progress."""
+    """Start the checks. The tab Migration gate shows their progress."""
     mirror = _mirror(request, cluster_id, link_name, mirror_name)
     return _do(request, mirror, lambda: start_gate(mirror=mirror, by=actor_of(request), now=timezone.now()))
 
@@ -132,12 +132,8 @@ def _do(request: HttpRequest, mirror: MirrorTopic, action: Callable[[], object])
     try:
         action()
     except ConsoleError as error:
-        if error.kind == "denied":
-            raise
-        context = mirror_context(mirror, by=actor_of(request), now=timezone.now())
-        problem = {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
-        return reply(request, "mirrors/refused.html", context | problem, status=status_of(error))
-    return done(request, f"{mirror.get_absolute_url()}#gate")
+        return show_refusal(request, mirror, error)
+    return done(request, f"{reverse('pages:mirror-migration-gate', args=mirror.url_args)}#gate")
 
 
 # --- single records: the Records page of a mirror topic ---------------------------------------------------------------
@@ -313,12 +309,8 @@ def retry_refused(request: HttpRequest, cluster_id: str, link_name: str, mirror_
     try:
         retry_refused_configs(mirror=mirror, by=by, now=timezone.now())
     except ConsoleError as error:
-        if error.kind == "denied":
-            raise
-        context = mirror_context(mirror, by=by, now=timezone.now())
-        problem = {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
-        return reply(request, "mirrors/refused.html", context | problem, status=status_of(error))
-    return done(request, f"{mirror.get_absolute_url()}#stop-reports")
+        return show_refusal(request, mirror, error)
+    return done(request, f"{reverse('pages:mirror-reports', args=mirror.url_args)}#stop-reports")
 
 
 def _page(request: HttpRequest, document: ReportDocument, *, name: str, number: int, **more: object) -> HttpResponse:

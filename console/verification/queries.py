@@ -29,7 +29,6 @@ from console.models import (
     StopReport,
     VerifiedRange,
     VerifyRun,
-    VerifyWatch,
 )
 from console.models.mirrors import MirrorTopicQuerySet
 from console.verification.rules import GATED
@@ -136,17 +135,9 @@ def continuous_links() -> QuerySet[ClusterLink]:
     return ClusterLink.objects.exclude(pk__in=switched_off.values("link")).order_by()
 
 
-def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:
-    """Return the last attempts of continuous verification of a link's mirrors, by name of the mirror."""
-    watched = link.mirrors.listed().filter(state__in=WATCHED, deletion_requested_at=None)
-    return VerifyWatch.objects.filter(mirror__in=watched).select_related("mirror").order_by("mirror__name")
-
-
-def newest_runs(*, link: ClusterLink) -> QuerySet[VerifyRun]:
-    """Return the newest run of each mirror of a link, by name of the mirror. The subquery reads one row per mirror."""
-    newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-id").values("pk")[:1]
-    chosen = MirrorTopic.objects.filter(link=link).order_by().annotate(newest=Subquery(newest)).values("newest")
-    return VerifyRun.objects.filter(pk__in=chosen).select_related("mirror").order_by("mirror__name")
+def is_watched(mirror: MirrorTopic) -> bool:
+    """Return True if new records of a mirror are verified where continuous verification is on."""
+    return mirror.state in WATCHED and mirror.drill_id is None and mirror.deletion_requested_at is None
 
 
 def list_ranges(*, mirror: MirrorTopic, limit: int) -> list[VerifiedRange]:

@@ -266,7 +266,7 @@ _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "CONFIGS_REFUSED",
         "The topic is stopped and writable, but the destination rejected some of its configs.",
-        "Change the policy or permission in the message, then retry on the mirror's page; or set the configs manually.",
+        "Change what the message names, then retry on the mirror's Failover reports tab; or set them manually.",
     ),
     (
         "DELETION_REFUSED",

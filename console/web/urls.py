@@ -12,7 +12,7 @@ from console.clusters import pages as cluster_pages
 from console.history import pages as history_pages
 from console.links import create_pages, edit_pages, topic_pages
 from console.links import pages as link_pages
-from console.mirrors import bulk_pages, operation_pages
+from console.mirrors import bulk_pages, operation_pages, tab_pages
 from console.mirrors import pages as mirror_pages
 from console.verification import failover_pages
 from console.verification import pages as verification_pages
@@ -35,7 +35,15 @@ _CLUSTER = "clusters/<str:cluster_id>/"
 _LINK = "links/<str:cluster_id>/<str:link_name>/"
 _OPERATION_REPORT = "failover-reports/operations/<int:operation_id>/"
 _MIRROR_PAGES = [
-    path("", mirror_pages.detail, name="mirror"),
+    path("", tab_pages.overview, name="mirror"),
+    path("verification/", tab_pages.verification, name="mirror-verification"),
+    path("filled-offsets/", tab_pages.filled_offsets, name="mirror-filled-offsets"),
+    path("lineage/", tab_pages.lineage, name="mirror-lineage"),
+    path("migration-gate/", tab_pages.gate, name="mirror-migration-gate"),
+    path("failover-reports/", tab_pages.reports, name="mirror-reports"),
+    path("restores/", tab_pages.restores, name="mirror-restores"),
+    path("configs/", tab_pages.configs, name="mirror-configs"),
+    path("history/", tab_pages.history, name="mirror-history"),
     path("gaps.csv", web_pages.gaps, name="mirror-gaps-csv"),
     path("records/", verification_pages.records, name="mirror-records"),
     path("verify/", mirror_pages.verify, name="mirror-verify"),

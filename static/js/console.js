@@ -52,6 +52,9 @@
     if (document.hidden) event.preventDefault();
   });
 
+  // A poll requests the address of the page. With its fragment, htmx would scroll to that element after each update.
+  document.addEventListener("htmx:configRequest", ({ detail }) => (detail.path = detail.path.split("#")[0]));
+
   // Toasts disappear automatically. Messages that must stay are notes in the page.
   const TOAST_MS = 8000;
   let toastTimer = 0;

@@ -8,6 +8,18 @@ from tests.browser.page_fixtures import APPROVAL, DRAFT, GROUP, OPERATION, REPOR
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
 
+# The tabs of a mirror topic beside the overview.
+TABS = (
+    "verification",
+    "filled-offsets",
+    "lineage",
+    "migration-gate",
+    "failover-reports",
+    "restores",
+    "configs",
+    "history",
+)
+
 # Pages without a session.
 OPEN = ("/sign-in/",)  # an invitation needs a token, see tests/console/pages/test_people.py
 # Pages that an administrator of the organization sees with status 200.
@@ -58,6 +70,9 @@ PAGES = (
     f"{_LINK}delete/",
     f"{_LINK}mirrors/new/",
     *(f"{_LINK}mirrors/{name}/" for name, *_ in MIRRORS),
+    *(f"{_LINK}mirrors/flights/{tab}/" for tab in TABS),
+    *(f"{_LINK}mirrors/gates/{tab}/" for tab in TABS),
+    f"{_LINK}mirrors/planes/verification/",
     f"{_LINK}mirrors/flights/records/",
     f"{_LINK}mirrors/flights/samples/",
     f"{_LINK}mirrors/flights/minute/",
@@ -126,3 +141,4 @@ REFUSALS = (
 LOOKS_ALIKE = frozenset(
     f"{_LINK}mirrors/{name}/" for name in ("airports", "bookings", "crews", "invoices", "journeys", "kiosks", "lounges")
 ) | {f"{_LINK}mirrors/airports/resume/", "/links/?q=nothing-has-this-name", f"{_LINK}?sort=-lag", "/topics/?q=fl"}
+LOOKS_ALIKE |= {f"{_LINK}mirrors/flights/{tab}/" for tab in ("migration-gate", "failover-reports", "restores")}

@@ -71,8 +71,8 @@ class Scene:
     def link_url(self) -> str:
         return f"/links/{EAST}/{self.link.name}/"
 
-    def mirror_url(self, name: str) -> str:
-        return f"{self.link_url}mirrors/{name}/"
+    def mirror_url(self, name: str, tab: str = "") -> str:
+        return f"{self.link_url}mirrors/{name}/" + (f"{tab}/" if tab else "")
 
 
 def make_scene(now: datetime | None = None) -> Scene:

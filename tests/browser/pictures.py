@@ -46,6 +46,8 @@ def pages_of(scene: Scene) -> dict[str, str]:
         "source-topics": f"{scene.link_url}topics/",
         "add-mirror": f"{scene.link_url}mirrors/new/",
         "mirror": scene.mirror_url("flights"),
+        "mirror-verification": scene.mirror_url("planes", "verification"),
+        "mirror-failover-reports": scene.mirror_url("gates", "failover-reports"),
         "failover": f"{scene.mirror_url('bookings')}failover/",
         "operation": f"/operations/{OPERATION}/",
         "access": "/access/",

@@ -105,7 +105,14 @@ def test_states_are_legible_with_forced_colors(scene: Scene, visits: Visits) -> 
 
 def test_everything_that_a_wide_window_offers_is_offered_on_a_narrow_screen(scene: Scene, visits: Visits) -> None:
     visitor = visits.start(scene.admin)
-    for address in ("/links/", "/environments/production/", scene.link_url, scene.mirror_url("flights"), "/audit/"):
+    for address in (
+        "/links/",
+        "/environments/production/",
+        scene.link_url,
+        scene.mirror_url("flights"),
+        scene.mirror_url("flights", "verification"),
+        "/audit/",
+    ):
         page = visitor.open(address)
         page.wait_for_load_state("networkidle")  # charts replace the pictures of the server
         wide = set(page.evaluate(OFFERED))

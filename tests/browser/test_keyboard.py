@@ -71,6 +71,8 @@ def test_tab_reaches_every_control_and_shows_the_focus(scene: Scene, visits: Vis
     addresses = (
         scene.link_url,
         scene.mirror_url("flights"),
+        scene.mirror_url("flights", "verification"),
+        scene.mirror_url("flights", "migration-gate"),
         f"{scene.link_url}mirrors/new/",
         f"{scene.link_url}configuration/edit/",
         "/links/new/",

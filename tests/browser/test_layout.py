@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.browser.addresses import TABS
 from tests.browser.conftest import FLAGS, Visits
 from tests.browser.page_data import Scene
 from tests.browser.test_accessibility import TOO_HIGH
@@ -46,6 +47,7 @@ def test_tables_have_no_inner_vertical_scrollbar(scene: Scene, with_scrollbars: 
     for address in (
         scene.link_url,
         scene.mirror_url("flights"),
+        scene.mirror_url("flights", "verification"),
         f"{scene.link_url}failover/",
         f"{scene.link_url}groups/",
         "/audit/",
@@ -85,3 +87,17 @@ def test_search_and_all_tabs_are_reachable_on_narrow_screens(scene: Scene, visit
         assert tabs.all_inner_texts()[:6] == ["Overview", "Topics", "Sync", "Failover", "Settings", "Activity"]
         page.get_by_role("link", name="Search", exact=True).click()
         expect(page.locator("main input[type=search]")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 640])
+def test_all_tabs_of_a_mirror_topic_are_reachable_on_narrow_screens(scene: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(scene.admin, width=width)
+    tabs = visitor.open(scene.mirror_url("flights")).get_by_role("navigation", name="Mirror topic").get_by_role("link")
+    assert tabs.all_inner_texts() == ["Overview", "Data", "Failover", "Configs", "History"]
+    reached: set[str] = set()
+    for group in tabs.evaluate_all("links => links.map(link => link.pathname)"):
+        visitor.open(group)
+        assert tabs.evaluate_all(CUT_OFF) == []
+        reached |= set(tabs.evaluate_all("links => links.map(link => link.pathname)"))
+
+    assert reached == {scene.mirror_url("flights"), *(scene.mirror_url("flights", tab) for tab in TABS)}

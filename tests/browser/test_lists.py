@@ -10,7 +10,8 @@ from django.db.models import F
 from playwright.sync_api import Page, expect
 
 from console.audit import path_of
-from console.models import AuditEvent, ClusterLink, Drill, RestoreRun, StopReport
+from console.models import AuditEvent, ClusterLink, Drill, MirrorTopic, RestoreRun, StopReport
+from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
 from tests.browser.page_data import Scene
 
@@ -90,13 +91,27 @@ def test_next_page_of_restores_scrolls_to_the_restores(scene: Scene, visits: Vis
     for number in range(14):
         at = scene.now - timedelta(days=number + 1)
         RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=at, exported_at=at)
-    page = visits.start(scene.admin).open(scene.mirror_url("lounges"))
+    page = visits.start(scene.admin).open(scene.mirror_url("lounges", "restores"))
 
     page.get_by_role("navigation", name="Pages of restores").get_by_role("link", name="Next").click()
 
     expect(page.locator("#restores")).to_contain_text("11 to 14 of 14")
     expect(page.locator("#restores li")).to_have_count(4)
     expect(page.locator("#restores-title")).to_be_in_viewport()
+
+
+def test_update_of_a_page_does_not_scroll_back_to_the_fragment_of_its_address(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(f"{scene.mirror_url('flights')}#rest")
+    page.wait_for_load_state("networkidle")  # charts replace the pictures of the server
+    expect(page.locator("#rest")).to_be_in_viewport()
+    page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
+
+    MirrorTopic.objects.filter(pk=scene.mirrors["flights"].pk).update(state=MirrorState.PAUSED)
+    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+
+    expect(page.locator(".page-head .api-state")).to_have_text("State Paused", timeout=5_000)
+    page.wait_for_timeout(500)  # htmx scrolls after the update
+    assert page.evaluate("scrollY") == 0
 
 
 def add_drill(scene: Scene, *, days: int) -> None:

@@ -60,6 +60,7 @@ def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
     total = page.locator(".tile", has_text="Total lag").locator("dd")
     expect(total).to_contain_text("0messages")
 
+    page.get_by_role("navigation", name="Mirror topic").get_by_role("link", name="Data").click()
     page.get_by_role("button", name="Run verification").click()
     expect(page.locator("#verify .badge-state")).to_have_text("Equal")
     expect(page.locator("#verify")).to_contain_text(f"{RECORDS:,}")

@@ -33,7 +33,7 @@ def renew(scene: Scene) -> None:
 def test_records_not_compared_are_shown_beside_an_equal_result(scene: Scene, visits: Visits, width: int) -> None:
     compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=1_207)
 
-    page = visits.start(scene.reader, width=width).open(scene.mirror_url("planes"))
+    page = visits.start(scene.reader, width=width).open(scene.mirror_url("planes", "verification"))
 
     panel = page.get_by_role("region", name="Verification")
     expect(panel.get_by_text("6,644")).to_be_visible()
@@ -47,7 +47,7 @@ def test_records_not_compared_are_shown_beside_an_equal_result(scene: Scene, vis
 
 def test_records_not_compared_are_updated_live(scene: Scene, visits: Visits) -> None:
     run = compare(scene, status="RUNNING")
-    page = visits.start(scene.admin).open(scene.mirror_url("planes"))
+    page = visits.start(scene.admin).open(scene.mirror_url("planes", "verification"))
     panel = page.get_by_role("region", name="Verification")
     expect(panel.locator(".badge-state")).to_have_text("Comparing")
     expect(panel.get_by_text("Not compared")).to_have_count(0)
@@ -64,7 +64,7 @@ def test_records_not_compared_are_updated_live(scene: Scene, visits: Visits) -> 
 def test_records_not_compared_are_omitted_if_unknown(scene: Scene, visits: Visits) -> None:
     compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=None)
 
-    page = visits.start(scene.reader).open(scene.mirror_url("planes"))
+    page = visits.start(scene.reader).open(scene.mirror_url("planes", "verification"))
 
     expect(page.get_by_text("6,644")).to_be_visible()
     expect(page.get_by_text("Not compared")).to_have_count(0)

@@ -19,6 +19,6 @@ def test_page_explains_lookups_by_time_if_fillers_have_timestamps(
     for number, reason in enumerate(reasons):
         mirror.gaps.create(partition=0, start=number, end=number + 1, filled=1, reason=reason, noted_at=mirror.created_at)
 
-    text = admin.get(scene.mirror_url("flights")).content.decode()
+    text = admin.get(scene.mirror_url("flights", "filled-offsets")).content.decode()
 
     assert ("linkctl offsets-for-time flights --link" in text) is explained

@@ -56,7 +56,7 @@ def test_groups_page_warns_if_offset_sync_is_off(admin: Client, scene: Scene) ->
 
 
 def test_stopped_mirror_lists_clamped_groups(admin: Client, scene: Scene) -> None:
-    text = admin.get(scene.mirror_url("gates")).content.decode()
+    text = admin.get(scene.mirror_url("gates", "failover-reports")).content.decode()
 
     assert "app-gates" in text
     assert "40,300" in text

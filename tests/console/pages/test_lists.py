@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console.mirrors import page_parts
+from console.mirrors import tab_pages
 from console.models import AuditEvent, ClampedOffset, Drill, RestoreRun, StopReport
 from console.web.lists import PAGE_SIZE
 from linkengine.domain.states import MirrorState
@@ -118,7 +118,9 @@ def test_json_of_failover_reports_has_all_pages(admin: Client, scene: Scene) -> 
     assert (answer["data"][0]["mirror_topic_name"], answer["data"][-1]["mirror_topic_name"]) == ("gates", "stopped-106.")
 
 
-@pytest.mark.parametrize("address", ["/audit/", "{link}activity/", "{link}stops/", "{link}drills/", "{link}mirrors/lounges/"])
+@pytest.mark.parametrize(
+    "address", ["/audit/", "{link}activity/", "{link}stops/", "{link}drills/", "{link}mirrors/lounges/restores/"]
+)
 def test_more_rows_need_no_more_queries(admin: Client, scene: Scene, address: str) -> None:
     address = address.format(link=scene.link_url)
     add_restores(scene, 2)
@@ -168,7 +170,7 @@ def add_restores(scene: Scene, count: int) -> None:
 def test_each_restore_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
     add_restores(scene, 25)
 
-    pages = walk(admin, scene.mirror_url("lounges"))
+    pages = walk(admin, scene.mirror_url("lounges", "restores"))
 
     assert [page.count("no diverged records to export") for page in pages] == [10, 10, 5]
     assert re.findall(r"by &lt;(\d+)&gt;:", "".join(pages)) == [str(number) for number in range(25)]
@@ -182,22 +184,23 @@ def test_invalid_page_number_shows_an_existing_page(admin: Client, scene: Scene,
     assert "of 111</span>" in read(admin, f"/audit/?page={number}")
 
 
-def test_mirror_page_refers_to_older_transitions_and_reports(admin: Client, scene: Scene) -> None:
+def test_tabs_of_a_mirror_refer_to_older_transitions_and_reports(admin: Client, scene: Scene) -> None:
     mirror, notes = scene.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
     report = StopReport.objects.get(mirror=mirror)
-    for number in range(page_parts.REPORTS_SHOWN - 1):
+    for number in range(tab_pages.REPORTS_SHOWN - 1):
         report.pk, report.writable_at = None, scene.now - timedelta(days=number + 1)
         report.save()
-    for number in range(page_parts.STEPS_SHOWN - mirror.transitions.count()):
+    for number in range(tab_pages.STEPS_SHOWN - mirror.transitions.count()):
         at = scene.now - timedelta(days=number + 3)
         mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=at)
-    assert not [note for note in notes if note in read(admin, scene.mirror_url("gates"))]
+    tabs = [scene.mirror_url("gates", tab) for tab in ("history", "failover-reports")]
+    assert not [note for note, tab in zip(notes, tabs, strict=True) if note in read(admin, tab)]
 
     report.pk = None
     report.save()
     mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=scene.now)
 
-    text = read(admin, scene.mirror_url("gates"))
+    text = "".join(read(admin, tab) for tab in tabs)
     assert [note for note in notes if note in text] == list(notes)
     assert text.count('class="timeline"') == 1
-    assert text.count("<summary>Offsets by partition") == page_parts.REPORTS_SHOWN
+    assert text.count("<summary>Offsets by partition") == tab_pages.REPORTS_SHOWN

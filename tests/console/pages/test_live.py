@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, RoleBinding
+from tests.browser.addresses import TABS
 from tests.browser.page_data import Scene
 from tests.console.pages.conftest import htmx
 
@@ -26,9 +27,9 @@ def seen_in(text: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("page", ["link", "mirror"])
+@pytest.mark.parametrize("page", ["", "mirrors/flights/", *(f"mirrors/flights/{tab}/" for tab in TABS)])
 def test_poll_returns_204_until_something_changes(scene: Scene, admin: Client, page: str) -> None:
-    address = scene.link_url if page == "link" else scene.mirror_url("flights")
+    address = f"{scene.link_url}{page}"
     seen = seen_in(admin.get(address).content.decode())
 
     quiet = admin.get(address, {"seen": seen}, **htmx("live"))
@@ -42,7 +43,16 @@ def test_poll_returns_204_until_something_changes(scene: Scene, admin: Client, p
 
 
 @pytest.mark.parametrize(
-    "page", ["links/list", "links/overview", "links/tasks", "links/drills", "mirrors/detail", "operations/detail"]
+    "page",
+    [
+        "links/list",
+        "links/overview",
+        "links/tasks",
+        "links/drills",
+        "operations/detail",
+        *(f"mirrors/{tab}" for tab in ("detail", "verification", "filled_offsets", "lineage", "gate")),
+        *(f"mirrors/{tab}" for tab in ("stopreports", "restores", "configs", "timeline")),
+    ],
 )
 def test_page_with_states_polls_at_least_every_two_seconds(page: str) -> None:
     (region,) = re.findall(r'<div id="live" [^>]*>', (TEMPLATES / f"{page}.html").read_text())
@@ -75,13 +85,15 @@ def test_denied_dialog_does_not_reload_the_page(scene: Scene, reader: Client) ->
     assert "HX-Refresh" not in response.headers
 
 
-def test_unchanged_poll_needs_four_queries(scene: Scene, admin: Client) -> None:
-    seen = seen_in(admin.get(scene.link_url).content.decode())
+@pytest.mark.parametrize("page", ["", "mirrors/flights/", "mirrors/flights/lineage/"])
+def test_unchanged_poll_needs_four_queries(scene: Scene, admin: Client, page: str) -> None:
+    address = f"{scene.link_url}{page}"
+    seen = seen_in(admin.get(address).content.decode())
 
     with CaptureQueriesContext(connection) as queries:
-        admin.get(scene.link_url, {"seen": seen}, **htmx("live"))
+        admin.get(address, {"seen": seen}, **htmx("live"))
 
-    assert len(queries) <= 4  # session, user, roles, link
+    assert len(queries) <= 4  # session, user, roles, link or mirror
 
 
 def test_unchanged_page_is_refreshed_every_few_seconds(scene: Scene, admin: Client) -> None:

@@ -259,13 +259,14 @@ def test_mirror_page_shows_previous_state_and_failed_attempts(scene: Scene, admi
 def test_run_verification_starts_a_run(scene: Scene, admin: Client, queue: Queue) -> None:
     response = admin.post(f"{scene.mirror_url('weather')}verify/")
 
-    assert response["Location"] == f"{scene.mirror_url('weather')}#verify"
+    tab = scene.mirror_url("weather", "verification")
+    assert response["Location"] == f"{tab}#verify"
     assert queue.sent == ["verify_mirror"]
-    assert "Queued" in admin.get(scene.mirror_url("weather")).content.decode()
+    assert "Queued" in admin.get(tab).content.decode()
 
 
 def test_first_differences_are_shown(scene: Scene, admin: Client) -> None:
-    text = admin.get(scene.mirror_url("planes")).content.decode()
+    text = admin.get(scene.mirror_url("planes", "verification")).content.decode()
 
     assert "N14228,1999" in text
     assert "N14228,1998" in text
@@ -276,7 +277,7 @@ def test_failed_verification_is_not_shown_as_a_difference(scene: Scene, admin: C
         mirror=scene.mirrors["gates"], status="ERROR", requested_by="x", requested_at=timezone.now(), error_message="no Spark"
     )
 
-    text = admin.get(scene.mirror_url("gates")).content.decode()
+    text = admin.get(scene.mirror_url("gates", "verification")).content.decode()
 
     assert "This does not mean that records differ" in text
     assert "no Spark" in text
@@ -288,8 +289,12 @@ def test_reader_may_not_verify(scene: Scene, reader: Client) -> None:
 
 
 def test_lost_records_are_shown_as_a_warning(scene: Scene, admin: Client) -> None:
-    text = admin.get(scene.mirror_url("flights")).content.decode()
+    dated = {"since": scene.now, "last_seen_at": scene.now}
+    scene.mirrors["flights"].transition_errors.create(code="RECORDS_LOST", message="17 offsets were lost.", **dated)
+    tab = scene.mirror_url("flights", "filled-offsets")
+    text = admin.get(tab).content.decode()
 
+    assert f'href="{tab}">View the lost offsets<' in admin.get(scene.mirror_url("flights")).content.decode()
     assert "17 offsets lost." in text
     assert "partition 2: 300 to 316" in text
 
@@ -300,7 +305,7 @@ def test_continuous_verification_is_shown_only_in_states_that_have_it(
 ) -> None:
     LinkConfig.objects.create(link=scene.link, name="verify.continuous.enable", value="true")
 
-    text = admin.get(scene.mirror_url(name)).content.decode()
+    text = admin.get(scene.mirror_url(name, "verification")).content.decode()
 
     assert ("New records are verified continuously" in text, "In this state new records are not verified" in text) == (
         compared,

@@ -24,7 +24,7 @@ def test_record_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role)
     )  # fmt: skip
     person = make_person("dora", role, scene.organization, scene.now)
 
-    text = client_of(person).get(scene.mirror_url("flights")).content.decode()
+    text = client_of(person).get(scene.mirror_url("flights", "verification")).content.decode()
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text) == (role in READS)
@@ -68,7 +68,7 @@ def test_differences_of_continuous_verification_are_shown_by_role(scene: Scene, 
     find_a_difference(scene.mirrors["airports"])
     person = make_person("dora", role, scene.organization, scene.now)
 
-    text = client_of(person).get(scene.mirror_url("airports")).content.decode()
+    text = client_of(person).get(scene.mirror_url("airports", "verification")).content.decode()
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text, "secret-of-the-mirror" in text) == ((role in READS),) * 2

@@ -160,15 +160,16 @@ def test_wrong_input_is_explained(admin: Client, queue: Queue, url: str, query: 
     assert queue.called == []
 
 
-def test_difference_and_its_alarm_link_to_the_record(scene: Scene) -> None:
+def test_alarm_links_to_the_differences_and_a_difference_to_its_record(scene: Scene) -> None:
     find_a_difference(scene.mirrors["flights"])
     target = f'href="{scene.mirror_url("flights")}records/?partition=1&amp;offset=1207"'
-    seen = {}
+    tab, seen = scene.mirror_url("flights", "verification"), {}
     for role in (RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.DEVELOPER_MANAGE):
         client = client_of(make_person(role.lower(), role, scene.organization, scene.now))
-        seen[role] = client.get(scene.mirror_url("flights")).content.decode().count(target)
+        assert f'href="{tab}#verify">View the differences<' in client.get(scene.mirror_url("flights")).content.decode()
+        seen[role] = client.get(tab).content.decode().count(target)
 
-    assert seen == {RoleBinding.Role.DEVELOPER_READ: 0, RoleBinding.Role.DEVELOPER_MANAGE: 2}
+    assert seen == {RoleBinding.Role.DEVELOPER_READ: 0, RoleBinding.Role.DEVELOPER_MANAGE: 1}
 
 
 def test_mirror_named_new_has_the_page_too(scene: Scene, admin: Client, queue: Queue) -> None:

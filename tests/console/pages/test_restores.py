@@ -103,12 +103,12 @@ def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: 
     )
     address = f"{scene.mirror_url(NAME)}restores/{run.pk}/records.jsonl.gz"
 
-    assert address in admin.get(scene.mirror_url(NAME)).content.decode()
+    assert address in admin.get(scene.mirror_url(NAME, "restores")).content.decode()
     assert gzip.decompress(b"".join(admin.get(address).streaming_content)) == b"{}\n"  # type: ignore[attr-defined]
 
     diverged_exports.path_of("kept.jsonl.gz").unlink()
 
-    text = admin.get(scene.mirror_url(NAME)).content.decode()
+    text = admin.get(scene.mirror_url(NAME, "restores")).content.decode()
     assert "1 diverged record exported" in text
     assert "the file kept.jsonl.gz is missing" in text
     assert address not in text
@@ -116,11 +116,11 @@ def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: 
 
 def test_restore_shows_its_progress(scene: Scene, admin: Client) -> None:
     run = RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())
-    assert "common offset not determined yet" in admin.get(scene.mirror_url("lounges")).content.decode()
+    assert "common offset not determined yet" in admin.get(scene.mirror_url("lounges", "restores")).content.decode()
 
     run.agreed_at = timezone.now()
     run.save()
 
-    text = admin.get(scene.mirror_url("lounges")).content.decode()
+    text = admin.get(scene.mirror_url("lounges", "restores")).content.decode()
     assert "common offset found; diverged records are being exported" in text
     assert "common offset not determined yet" not in text

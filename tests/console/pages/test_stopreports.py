@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from console.mirrors import operation_pages, page_parts
+from console.mirrors import operation_pages, tab_pages
 from console.models import ClampedOffset, GroupOffset, LinkConfig, MirrorTopic, StopReport, SyncedGroup
 from console.verification import pages as verification_pages
 from console.verification import queries as verification_queries
@@ -29,7 +29,7 @@ def test_json_of_failover_reports_has_the_same_numbers(admin: Client, scene: Sce
 
 
 def test_mirror_page_shows_the_failover_report(admin: Client, scene: Scene) -> None:
-    text = admin.get(scene.mirror_url("gates")).content.decode()
+    text = admin.get(scene.mirror_url("gates", "failover-reports")).content.decode()
     assert "412 records were not copied as of the last measurement of the source" in text
 
 
@@ -64,12 +64,13 @@ def test_clamped_groups_are_limited_per_report(admin: Client, scene: Scene, monk
 def test_mirror_page_shows_the_number_of_unlisted_clamped_offsets(
     admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_parts, "CLAMPED_SHOWN", 1)
+    monkeypatch.setattr(tab_pages, "CLAMPED_SHOWN", 1)
     row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
     row.pk, row.partition = None, row.partition + 1
     row.save()
 
-    assert "1 more: use the clamped-offsets resource" in admin.get(scene.mirror_url("gates")).content.decode()
+    text = admin.get(scene.mirror_url("gates", "failover-reports")).content.decode()
+    assert "1 more: use the clamped-offsets resource" in text
 
 
 def test_failover_confirmation_counts_groups_not_partitions(

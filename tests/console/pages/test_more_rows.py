@@ -1,0 +1,186 @@
+"""Every list of the console: more rows need no more queries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from console.models import (
+    Account,
+    ApiKey,
+    ApprovalRequest,
+    AuditEvent,
+    BulkOperation,
+    BulkOperationTopic,
+    ClampedOffset,
+    ConfigRevert,
+    Drill,
+    Environment,
+    GapRange,
+    GroupMember,
+    GroupOffset,
+    LineageRange,
+    LinkTask,
+    Namespace,
+    RestoreRun,
+    RoleBinding,
+    SourceTopic,
+    StateTransition,
+    StateTransitionError,
+    StopReport,
+    SyncedAcl,
+    SyncedGroup,
+    UserGroup,
+    VerifiedRange,
+)
+from linkengine.domain.linktasks import TaskName
+from linkengine.domain.states import MirrorState
+from tests.browser.addresses import TABS
+from tests.browser.page_data import EAST, WEST, Scene, make_cluster, make_link, make_mirror
+from tests.browser.page_fixtures import GROUP, OPERATION, REPORTED_OPERATION
+
+LINK = f"/links/{EAST}/west-to-east/"
+MOST = 10
+ROWS = 30
+LISTS = (
+    "/environments/",
+    "/environments/?tab=links",
+    "/environments/production/",
+    "/links/",
+    LINK,
+    f"{LINK}?sort=-lag",
+    f"{LINK}?sort=health&state=ACTIVE",
+    f"{LINK}topics/",
+    f"{LINK}tasks/",
+    f"{LINK}groups/",
+    f"{LINK}acls/",
+    f"{LINK}activity/",
+    f"{LINK}stops/",
+    f"{LINK}drills/",
+    f"{LINK}failover/",
+    f"{LINK}readiness/",
+    f"{LINK}delete/",
+    f"{LINK}mirrors/new/",
+    f"{LINK}mirrors/flights/",
+    *(f"{LINK}mirrors/flights/{tab}/" for tab in TABS),
+    f"/clusters/{WEST}/",
+    f"/clusters/{WEST}/topics/",
+    f"/clusters/{EAST}/namespaces/",
+    "/topics/",
+    "/search/?q=more",
+    "/failover-reports/",
+    f"/failover-reports/operations/{REPORTED_OPERATION}/",
+    "/operations/",
+    f"/operations/{OPERATION}/",
+    "/access/",
+    "/access/users/",
+    "/access/groups/",
+    f"/access/groups/{GROUP}/",
+    "/access/approvals/",
+    "/access/api-keys/",
+    "/audit/",
+)
+
+
+@pytest.mark.parametrize("address", LISTS)
+def test_more_rows_need_no_more_queries(scene: Scene, admin: Client, address: str) -> None:
+    _add(scene, 1)
+    few = _queries(admin, address)
+    _add(scene, ROWS)
+
+    many = _queries(admin, address)
+
+    assert many <= few
+    assert many <= MOST
+
+
+def _queries(client: Client, address: str) -> int:
+    client.get(address)
+    with CaptureQueriesContext(connection) as queries:
+        response = client.get(address)
+    assert response.status_code == 200
+    return len(queries)
+
+
+def _add(scene: Scene, count: int) -> None:
+    """Add rows of all kinds, fewer than fill a page: a list with a single page needs no query for their number."""
+    names = [f"more-{count}-{number}" for number in range(count)]
+    for name in names:
+        _add_topic(scene, name)
+        _add_people(scene, name)
+        _add_reports(scene, name)
+    flights = scene.mirrors["flights"]
+    common = {"mirror": flights, "partition": 0}
+    for number in range(count):
+        at, start = scene.now - timedelta(days=number + count), 10_000 * count + 10 * number
+        span = {"start": start, "end": start + 5}
+        GapRange.objects.create(**common, **span, filled=5, reason="COMPACTED", noted_at=at)
+        VerifiedRange.objects.create(**common, **span, first_verified_at=at, verified_at=at)
+        LineageRange.objects.create(
+            **common, **span, cluster_id=EAST, topic="flights", origin_cluster_id=WEST, origin_topic=f"former-{start}",
+            link_name="former", link_uuid=scene.link.link_uuid, opened_at=at, closed_at=at,
+        )  # fmt: skip
+        ConfigRevert.objects.create(mirror=flights, name="retention.ms", found="1", restored="2", at=at)
+        RestoreRun.objects.get_or_create(mirror=flights, requested_by="amelia", requested_at=scene.now, exported_at=scene.now)
+
+
+def _add_topic(scene: Scene, name: str) -> None:
+    now, link = scene.now, scene.link
+    cluster = make_cluster(scene.environment, name, name, now)
+    other = make_link(cluster, scene.east, name, now)
+    make_mirror(other, f"{name}-there", MirrorState.ACTIVE, rate=10.0, now=now)
+    make_link(scene.east, cluster, name, now)
+    mirror = make_mirror(link, name, MirrorState.ACTIVE, rate=10.0, now=now)
+    failing = {"error_count": 1, "errors": [{"code": "AUTHORIZATION_ERROR", "message": f"{name}: No right."}]}
+    LinkTask.objects.create(link=other, name=TaskName.TOPIC_CONFIGS, **failing)
+    LinkTask.objects.get_or_create(link=link, name=TaskName.TOPIC_CONFIGS, defaults=failing)
+    StateTransitionError.objects.create(mirror=mirror, code="TIMEOUT_ERROR", message="Away.", since=now, last_seen_at=now)
+    StateTransition.objects.create(mirror=scene.mirrors["flights"], to_state="ACTIVE", event="resume", by="amelia", at=now)
+    for place in ({"link": link}, {"cluster": scene.west}):
+        SourceTopic.objects.create(**place, name=name, partitions=1, seen_at=now)
+    Namespace.objects.create(prefix=name, reserved=True, cluster=scene.east, link=other, created_at=now, created_by="amelia")
+    group = SyncedGroup.objects.create(link=link, name=name, destination_name=name, status="SYNCED", listed_at=now)
+    GroupOffset.objects.create(group=group, mirror=mirror, partition=0, source_offset=1, target=1, outcome="EQUAL")
+    rule = {"resource_type": "TOPIC", "pattern_type": "LITERAL", "principal": "User:a", "host": "*", "operation": "READ"}
+    SyncedAcl.objects.create(link=link, resource_name=name, permission="ALLOW", status="CREATED", since=now, **rule)
+
+
+def _add_people(scene: Scene, name: str) -> None:
+    now = scene.now
+    user = User.objects.create(username=name)
+    Account.objects.create(user=user, organization=scene.organization, created_at=now, created_by="amelia")
+    group = UserGroup.objects.create(organization=scene.organization, name=name, created_at=now, created_by="amelia")
+    for members in (group, UserGroup.objects.get(pk=GROUP)):
+        GroupMember.objects.create(group=members, user=user, added_at=now, added_by="amelia")
+    granted = {"role": "DeveloperRead", "granted_at": now, "granted_by": "amelia"}
+    RoleBinding.objects.create(user=user, organization=scene.organization, **granted)
+    RoleBinding.objects.create(group=group, cluster=scene.east, **granted)
+    for owner in (user, scene.admin):
+        ApiKey.objects.create(key=f"{owner.pk}-{name}"[:32], secret_hash="0", user=owner, created_at=now)
+    environment = Environment.objects.create(organization=scene.organization, name=name, slug=name, created_at=now)
+    RoleBinding.objects.create(user=user, environment=environment, **granted)
+    ApprovalRequest.objects.create(
+        link=scene.link, operation="failover", topics=[name], reason="an exercise", user=user, requested_at=now,
+        expires_at=now + timedelta(hours=1),
+    )  # fmt: skip
+
+
+def _add_reports(scene: Scene, name: str) -> None:
+    now, path = scene.now, f"cluster/{EAST}/link/{scene.link.name}/mirror/{name}"
+    AuditEvent.objects.create(at=now, actor=name, action="PauseMirrorTopic", resource=path, result="SUCCESS")
+    mirror = make_mirror(scene.link, f"{name}-stopped", MirrorState.STOPPED, now=now)
+    stop = {"reason": "failover", "requested_by": "amelia", "requested_at": now, "writable_at": now, "rto_ms": 1}
+    report = StopReport.objects.create(mirror=mirror, operation_number=REPORTED_OPERATION, **stop)
+    clamped = {"stopping_since": now, "at": now, "source_offset": 9, "before": 9, "after": 8, "partition": 0}
+    for topic in (mirror, scene.mirrors["flights"]):
+        ClampedOffset.objects.create(mirror=topic, report=report, group=f"{name}-{topic.name}", **clamped)
+    asked = {"requested_by": "amelia", "requested_at": now}
+    Drill.objects.create(link=scene.link, status="PASSED", status_since=now, start_spec="latest", **asked)
+    operation = BulkOperation.objects.create(link=scene.link, operation="pause", user=scene.admin, **asked)
+    for place in (operation, BulkOperation.objects.get(pk=OPERATION)):
+        BulkOperationTopic.objects.create(operation=place, name=name, status="ACCEPTED", done_at=now)
