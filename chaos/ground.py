@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psutil
 import redis
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.assignments import REFUSED, FormerAssignments
 from chaos.effects import CHANGE_TIMEOUT_S, Blow, Mend, Owners, came_back, local_ports, mentions, until

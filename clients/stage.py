@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.demo import services
 from devcluster.kafka import KafkaCluster

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,

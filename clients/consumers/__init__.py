@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
