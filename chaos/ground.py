@@ -145,7 +145,7 @@ class Ground:
         cluster = self.source.cluster
         replicas = min(3, len(cluster.brokers))
         new = [NewTopic(name, count, replicas, config=CONFIGS.get(name, {})) for name, count in topics.items()]
-        admin = AdminClient({**cluster.client()})
+        admin = AdminClient(cluster.client())
         for future in admin.create_topics(new).values():
             future.result(REQUEST_TIMEOUT_S)
         deadline = time.monotonic() + REQUEST_TIMEOUT_S

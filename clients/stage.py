@@ -69,7 +69,7 @@ class Stage:
 
     def make_topic(self, name: str) -> str:
         """Create a source topic with records."""
-        admin = AdminClient(dict(self.source.client("admin")))
+        admin = AdminClient(self.source.client("admin"))
         admin.create_topics([NewTopic(name, 2, 1)])[name].result(REPLICA_TIMEOUT_S)
         producer = Producer(self.source.client("admin"))
         for number in range(RECORDS):

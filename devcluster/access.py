@@ -52,7 +52,7 @@ class Cluster(Protocol):
     users: dict[str, str]
     certificates: Certificates
 
-    def client(self, user: str = ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+    def client(self, user: str = ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
         """Return librdkafka properties."""
 
 
