@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import NewTopic
 
 from bench.measure import end_offsets
 from bench.transactions import ALL_TO_ALL, STREAMS, write_transactions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.calm import Stolen
 from devcluster.access import admin_client

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psutil
 import redis
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.assignments import REFUSED, FormerAssignments
 from chaos.effects import CHANGE_TIMEOUT_S, Blow, Mend, Owners, came_back, local_ports, mentions, until
@@ -145,7 +145,7 @@ class Ground:
         cluster = self.source.cluster
         replicas = min(3, len(cluster.brokers))
         new = [NewTopic(name, count, replicas, config=CONFIGS.get(name, {})) for name, count in topics.items()]
-        admin = AdminClient({**cluster.client()})
+        admin = AdminClient(cluster.client())
         for future in admin.create_topics(new).values():
             future.result(REQUEST_TIMEOUT_S)
         deadline = time.monotonic() + REQUEST_TIMEOUT_S

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 3.0

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.demo import services
 from devcluster.kafka import KafkaCluster
@@ -94,7 +94,7 @@ class Stage:
 
     def make_topic(self, name: str) -> str:
         """Create a source topic with records."""
-        admin = AdminClient(dict(self.source.client("admin")))
+        admin = AdminClient(self.source.client("admin"))
         admin.create_topics([NewTopic(name, 2, 1)])[name].result(REPLICA_TIMEOUT_S)
         producer = Producer(self.source.client("admin"))
         for number in range(RECORDS):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -52,7 +52,7 @@ class Cluster(Protocol):
     users: dict[str, str]
     certificates: Certificates
 
-    def client(self, user: str = ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+    def client(self, user: str = ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
         """Return librdkafka properties."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from devcluster import access, parts
 from devcluster.broker_settings import BrokerPlan, Security, broker_properties
@@ -120,7 +120,7 @@ class KafkaCluster:
         """The node ids."""
         return [plan.node for plan in self._plans]
 
-    def client(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+    def client(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
         """Return librdkafka properties for `user`; its log is off, since brokers are stopped here on purpose."""
         security = access.client_security(self, user=user, mechanism=mechanism)
         return {"bootstrap.servers": self.bootstrap, "log_level": "0", **security}

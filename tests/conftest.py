@@ -66,14 +66,14 @@ def _delete_rows(case: TransactionTestCase) -> None:
     Django's `flush` also deletes the content types and permissions that migrations create, and creates them again, which
     takes longer than everything else. No test changes them.
     """
-    for database in case._databases_names(include_mirrors=False):
+    for database in case._databases_names(include_mirrors=False):  # type: ignore[attr-defined]  # private
         connection = connections[database]
         existing = set(connection.introspection.django_table_names(only_existing=True, include_views=False))
         tables = sorted(existing - {"auth_permission", "django_content_type"})
         connection.ops.execute_sql_flush(connection.ops.sql_flush(no_style(), tables))
 
 
-TransactionTestCase._fixture_teardown = _delete_rows  # type: ignore[method-assign]
+TransactionTestCase._fixture_teardown = _delete_rows  # type: ignore[attr-defined]  # private
 
 # Not for the processes of pytest-xdist: pytest-django would load the settings before this file chose their ports.
 del os.environ["DJANGO_SETTINGS_MODULE"]

@@ -52,7 +52,7 @@ def make_aborted(clusters: Pair, topic: str) -> list[PartitionProgress]:
 
 def make_compacted(clusters: Pair, topic: str) -> list[PartitionProgress]:
     """Mirror a log from which compaction has removed records. The cleaner rests afterwards."""
-    create_pair(clusters, topic, **_COMPACTED)
+    create_pair(clusters, topic, partitions=1, **_COMPACTED)
     producer = producer_for(clusters[0])
     for number in range(60):
         producer.produce(topic, key=f"key {number % 7}", value=f"{topic} {number}")

@@ -272,7 +272,11 @@ def test_without_a_secret_no_properties_file_is_written(
 def test_spark_does_not_start_without_its_secrets(tmp_path: Path, text: str, starts: bool) -> None:
     secrets = tmp_path / "secrets.conf"
     secrets.write_text(text)
-    command = [ROOT / "deploy" / "spark-secrets.sh", "spark.authenticate.secret", "spark.connect.authenticate.token"]
+    command: list[str | Path] = [
+        ROOT / "deploy" / "spark-secrets.sh",
+        "spark.authenticate.secret",
+        "spark.connect.authenticate.token",
+    ]
 
     environment = {"SPARK_SECRETS": str(secrets), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

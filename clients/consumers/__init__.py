@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -156,7 +156,7 @@ def _lose(stage: Stage, rest: httpx.Client, path: str, topic: str) -> None:
     _check_response(rest.post(f"{path}/{LINK}/mirrors:pause", json=body))
     _produce(stage.source, topic, count=30)
     end = _ends(stage.source, topic)[1]
-    admin = AdminClient(dict(stage.source.client("admin")))
+    admin = AdminClient(stage.source.client("admin"))
     admin.delete_records([TopicPartition(topic, 0, end - 5)])[TopicPartition(topic, 0)].result(30)
     _check_response(rest.post(f"{path}/{LINK}/mirrors:resume", json=body))
 
@@ -167,7 +167,7 @@ def _check_response(response: httpx.Response) -> None:
 
 
 def _create(stage: Stage, topic: str, configs: Mapping[str, str] | None = None) -> None:
-    admin = AdminClient(dict(stage.source.client("admin")))
+    admin = AdminClient(stage.source.client("admin"))
     admin.create_topics([NewTopic(topic, 1, 1, config=dict(configs or {}))])[topic].result(30)
 
 
@@ -204,7 +204,7 @@ def _plain(stage: Stage, topic: str) -> None:
 
 def _head(stage: Stage, topic: str) -> None:
     _plain(stage, topic)
-    admin = AdminClient(dict(stage.source.client("admin")))
+    admin = AdminClient(stage.source.client("admin"))
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
 
 
@@ -219,7 +219,7 @@ def _compacted(stage: Stage, topic: str) -> None:
         time.sleep(0.35)
     rest = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)  # during the comparison
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[rest])
-    admin = AdminClient(dict(stage.source.client("admin")))
+    admin = AdminClient(stage.source.client("admin"))
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import wraps
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import prometheus_client
 import structlog
@@ -17,6 +17,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
 from django.utils.decorators import sync_and_async_middleware
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
@@ -142,10 +143,10 @@ def no_store(_request: HttpRequest) -> Steps:
         response["Cache-Control"] = "no-store"
 
 
-def stream_without_blocking(response: HttpResponse) -> None:
+def stream_without_blocking(response: HttpResponseBase) -> None:
     """Read a file in chunks in a thread. Otherwise Django reads all of it into memory before sending the first byte."""
     if isinstance(response, StreamingHttpResponse) and not response.is_async:
-        response.streaming_content = _read_later(iter(response.streaming_content))
+        response.streaming_content = _read_later(iter(cast("Iterator[bytes]", response.streaming_content)))
 
 
 async def _read_later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

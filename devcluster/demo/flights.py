@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its hints leave NewTopic out
+from confluent_kafka.admin import NewTopic
 
 from devcluster.access import admin_client
 from devcluster.demo import dataset

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
+from confluent_kafka.admin import AclOperation
 
 from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress

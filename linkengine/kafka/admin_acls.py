@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave a name out
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import ConfigEntry, ConfigResource  # type: ignore[attr-defined]  # its own type hints leave them out
+from confluent_kafka.admin import ConfigEntry, ConfigResource
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,

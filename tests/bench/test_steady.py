@@ -54,7 +54,8 @@ def test_records_of_other_places_are_not_counted() -> None:
 
     take = summarize(found, places=frozenset({A}), began_ms=BEGAN, ended_ms=ENDED)
 
-    assert (take.records_per_s, take.worst_ms, take.gap_s) == (10.0, 5.0, pytest.approx(0.1))
+    assert (take.records_per_s, take.worst_ms) == (10.0, 5.0)
+    assert take.gap_s == pytest.approx(0.1)
 
 
 def test_a_take_without_records_is_an_error() -> None:

@@ -265,9 +265,13 @@ def _add_drill(scene: Scene) -> None:
 
 def _add_groups_and_acls(scene: Scene) -> None:
     now, link = scene.now, scene.link
-    for status in GroupStatus:
+    for group_status in GroupStatus:
         SyncedGroup.objects.create(
-            link=link, name=f"app-{status.lower()}", destination_name=f"app-{status.lower()}", status=status, listed_at=now
+            link=link,
+            name=f"app-{group_status.lower()}",
+            destination_name=f"app-{group_status.lower()}",
+            status=group_status,
+            listed_at=now,
         )
     group = SyncedGroup.objects.get(name="app-in_use")
     at = {"source_offset": 120, "destination_offset": 118, "target": 120, "outcome": "IN_USE"}

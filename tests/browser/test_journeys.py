@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,7 +45,7 @@ class Engine:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()
     monkeypatch.setattr(dispatch, "send", fake.send)
     monkeypatch.setattr(dispatch, "call", fake.call)

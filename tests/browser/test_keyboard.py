@@ -43,7 +43,7 @@ MISSED = """() => [...document.querySelectorAll("a[href], button, input, select,
 def walk(page: Page) -> list[str]:
     """Press Tab until the focus is back at the first control; return what is wrong."""
     page.wait_for_load_state("networkidle")  # charts replace the pictures of the server
-    findings = []
+    findings: list[str] = []
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
         stop = page.evaluate(STOP)

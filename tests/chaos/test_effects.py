@@ -124,11 +124,15 @@ def test_a_partition_that_is_handed_over_and_back_came_back(server: RedisServer,
     first, second = (RedisLease(server.url, ttl_ms=60_000) for _ in range(2))
     lease = lease_name(KEYS[0])
     with owners.followed() as trails:
+
+        def has_owners(number: int) -> Callable[[], bool]:
+            return lambda: len(trails.get(lease, ())) == number
+
         for number, (owner, name) in enumerate([(first, "0001-a"), (second, "0002-b"), (first, "0001-a")], start=1):
             assert not came_back(trails)
             grant = owner.acquire(KEYS[0], name)
             assert grant is not None
-            assert until(lambda number=number: len(trails.get(lease, ())) == number, 5.0)
+            assert until(has_owners(number), 5.0)
             owner.release(grant)
 
         assert came_back(trails)

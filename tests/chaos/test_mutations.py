@@ -7,6 +7,7 @@ another owner has taken over.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import psutil
@@ -31,6 +32,10 @@ SHORT_S = 1.2  # shorter than the wait before the first marker after a dead owne
 TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # held requests do not time out
 
 
+def _has_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid)
+
+
 class Scene:
     """A topic with a single partition between two small clusters, and copy workers that are started by hand."""
 
@@ -48,7 +53,7 @@ class Scene:
         with self.ground.client() as client:
             while int(str(client.hget(name, "generation"))) < generation:  # a slow machine may end it before it has the lease
                 pid = self.engine.start_copier(seconds=SHORT_S)
-                self.until(lambda pid=pid: not psutil.pid_exists(pid))
+                self.until(partial(_has_ended, pid))
 
     def write(self, count: int, *, side: Side | None = None) -> None:
         """Write records of 1 KB, one batch per call."""

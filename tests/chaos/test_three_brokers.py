@@ -138,7 +138,7 @@ def in_sync(partitions: list[Any]) -> bool:
 
 def described(side: Side, topic: str) -> list[Any]:
     try:
-        found = AdminClient({**side.cluster.client()}).list_topics(topic, timeout=30).topics[topic]
+        found = AdminClient(side.cluster.client()).list_topics(topic, timeout=30).topics[topic]
     except KafkaException:
         return []
     return list(found.partitions.values())
@@ -158,7 +158,7 @@ def reassign(side: Side, topic: str, replicas: dict[int, Sequence[int]]) -> None
     try:
         cluster.topics([topic])
         broker = cluster.brokers()[0]
-        answer = cluster.call(
+        answer: Any = cluster.call(
             broker,
             lambda _: request(version=0, timeout_ms=30_000, topics=[wanted]),
             response=AlterPartitionReassignmentsResponse,
@@ -171,7 +171,7 @@ def reassign(side: Side, topic: str, replicas: dict[int, Sequence[int]]) -> None
 
 
 def running(cluster: Cluster, broker: int) -> list[Any]:
-    answer = cluster.call(
+    answer: Any = cluster.call(
         broker,
         lambda _: ListPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=None),
         response=ListPartitionReassignmentsResponse,
@@ -182,7 +182,7 @@ def running(cluster: Cluster, broker: int) -> list[Any]:
 def set_config(side: Side, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({**side.cluster.client()})
+    admin = AdminClient(side.cluster.client())
     [future] = admin.incremental_alter_configs([resource]).values()
     future.result(30)
 

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
 
 from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
+from tests.conftest import MakeCluster
 
 pytestmark = pytest.mark.kafka
 TIMEOUT_S = 60
@@ -47,7 +49,7 @@ def read_one(cluster: KafkaCluster, topic: str, *, user: str = "app") -> bytes |
     return record.value()
 
 
-def is_refused(settings: dict[str, str]) -> bool:
+def is_refused(settings: dict[str, Any]) -> bool:
     """Return whether a client with these settings gets no metadata although the broker is up."""
     try:
         AdminClient(settings).list_topics(timeout=3)
@@ -113,16 +115,17 @@ def test_a_deny_acl_refuses_the_ordinary_client_but_not_the_link(source_cluster:
     assert produce(source_cluster, topic_name, b"yes", user="link") is None
 
 
-def test_a_user_without_acls_reads_nothing(make_cluster, topic_name: str) -> None:
+def test_a_user_without_acls_reads_nothing(make_cluster: MakeCluster, topic_name: str) -> None:
     cluster = make_cluster(extra={"super.users": "User:admin;User:broker"})  # `link` has no rights now
     create_topic(cluster, topic_name)
 
     topic = AdminClient(cluster.client("link")).list_topics(topic_name, timeout=TIMEOUT_S).topics[topic_name]
 
+    assert topic.error is not None
     assert topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster, topic_name: str) -> None:
+def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster: MakeCluster, topic_name: str) -> None:
     cluster = make_cluster(security="PLAINTEXT")
     create_topic(cluster, topic_name)
     cluster.pause()
@@ -139,7 +142,7 @@ def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster, topi
     assert read_one(cluster, topic_name) == b"kept"
 
 
-def test_an_encrypted_listener_requires_the_clusters_certificate_authority(make_cluster, topic_name) -> None:
+def test_an_encrypted_listener_requires_the_clusters_certificate_authority(make_cluster: MakeCluster, topic_name: str) -> None:
     cluster = make_cluster(security="SASL_SSL")
     create_topic(cluster, topic_name)
     without_authority = {key: value for key, value in cluster.client("app").items() if key != "ssl.ca.location"}
@@ -148,7 +151,7 @@ def test_an_encrypted_listener_requires_the_clusters_certificate_authority(make_
     assert is_refused(without_authority)
 
 
-def test_three_brokers_elect_another_leader_when_the_leader_is_killed(make_cluster, topic_name: str) -> None:
+def test_three_brokers_elect_another_leader_when_the_leader_is_killed(make_cluster: MakeCluster, topic_name: str) -> None:
     cluster = make_cluster(brokers=3, heap="256m")
     create_topic(cluster, topic_name, replicas=3)
     assert produce(cluster, topic_name, b"before") is None

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -27,7 +28,7 @@ time.sleep(600)
 """
 
 
-def eventually(condition, *, what: str) -> None:
+def eventually(condition: Callable[[], object], *, what: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, what

@@ -4,6 +4,7 @@ import json
 import stat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from devcluster.demo.environment import Stage
 from devcluster.demo.linking import MirrorFigures
@@ -13,7 +14,7 @@ from devcluster.demo.services import plan_console
 from devcluster.kafka import KafkaCluster
 
 
-def linking(**verify: object) -> SimpleNamespace:
+def linking(**verify: object) -> Any:
     """Return what the report reads of a finished job with a single mirror."""
     figures = MirrorFigures(
         topic="flights", seconds=2.5, bytes_copied=50_000_000, lag=0, gaps={"ABORTED": 900},

@@ -35,7 +35,7 @@ def session(spark_connect_url: str) -> Iterator[SparkSession]:
 def run_python_task(session: SparkSession) -> Row:
     """Run a task and return its row; the function is nested so that it is pickled by value, not by the name of this module."""
 
-    def describe_worker(batches):
+    def describe_worker(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"pid": [os.getpid()], "file": [devcluster.__file__]})
 
@@ -119,7 +119,7 @@ def test_spark_processes_have_no_secret_in_environment_or_arguments(
 
 
 def test_a_task_inherits_no_setting_of_the_product(session: SparkSession) -> None:
-    def list_settings(batches):
+    def list_settings(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"name": [name for name in os.environ if name.startswith("CLUSTERLINK_")]})
 

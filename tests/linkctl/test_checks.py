@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from console.models import GateRun, VerifyRun
-from linkctl import commands
 from tests.console.api.actors import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
 
@@ -18,7 +17,7 @@ def finish(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def set_result(**changes: Any) -> None:
         model = changes.pop("model")
-        monkeypatch.setattr(commands.time, "sleep", lambda _seconds: model.objects.update(**changes))
+        monkeypatch.setattr("linkctl.commands.time.sleep", lambda _seconds: model.objects.update(**changes))
 
     return set_result
 

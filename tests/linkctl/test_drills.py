@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from console.models import Drill
-from linkctl import commands
 from tests.console.api.actors import Boundary
 from tests.linkctl.conftest import Run, read_json
 
@@ -29,7 +28,7 @@ def test_the_result_of_a_drill_is_the_exit_code(
 ) -> None:
     make_mirror("orders")
     ended = {"status": status, "rto_ms": 900, "report": [{**ROW, **REST}], "groups": [GROUP]}
-    monkeypatch.setattr(commands.time, "sleep", lambda _seconds: Drill.objects.update(**ended))
+    monkeypatch.setattr("linkctl.commands.time.sleep", lambda _seconds: Drill.objects.update(**ended))
 
     result = run("link", "drill", "start", "from-source", "--topic", "orders", "--from", "earliest", "--wait")
 

@@ -229,7 +229,7 @@ def test_either_topics_or_a_pattern_must_be_given(run: Run, link: ClusterLink, a
 def test_the_number_of_dropped_records_of_a_restore_is_shown_or_unknown(
     capsys: pytest.CaptureFixture[str], counted: int | None, shown: str
 ) -> None:
-    row = {"mirror_topic_name": "orders", "error_code": None, "error_message": None, "mirror_lags": []}
+    row: dict[str, Any] = {"mirror_topic_name": "orders", "error_code": None, "error_message": None, "mirror_lags": []}
     found = {"data": [{**row, "messages_truncated": counted}]}
 
     write_outcome(found, {"as_json": False, "dry_run": True}, "truncate-and-restore")

@@ -65,7 +65,7 @@ class Rooms:
 
 def _controller(plan: BrokerPlan, way: int) -> BrokerPlan:
     """The one controller, which is a broker as well; others are told to come by the port ``way``."""
-    told = {"advertised.listeners": f"{_listeners(plan)},CONTROLLER://{LOOPBACK}:{way}"}
+    told: dict[str, object] = {"advertised.listeners": f"{_listeners(plan)},CONTROLLER://{LOOPBACK}:{way}"}
     soon = {"leader.imbalance.check.interval.seconds": 1}  # who is back leads again; after five minutes otherwise
     return replace(plan, voters=f"{NEAR}@{LOOPBACK}:{plan.controller_port}", extra=told | soon)
 

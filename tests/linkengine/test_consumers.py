@@ -80,11 +80,13 @@ def read_librdkafka(cluster: KafkaCluster, topic: str, level: str) -> Rows:
     while True:
         message = consumer.poll(30.0)
         assert message is not None
-        if message.error():
-            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+        error, offset = message.error(), message.offset()
+        if error is not None:
+            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
             consumer.close()
             return rows
-        rows.append((message.offset(), (message.value() or b"").decode()))
+        assert offset is not None
+        rows.append((offset, (message.value() or b"").decode()))
 
 
 def security(cluster: KafkaCluster) -> dict[str, Any]:

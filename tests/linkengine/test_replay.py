@@ -31,7 +31,7 @@ def properties(destination: ClusterAddress, tmp_path: Path) -> str:
 
 def write_odd_records(cluster: KafkaCluster, topic: str) -> None:
     producer = Producer(cluster.client("app"))
-    headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", None)]
+    headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
     producer.produce(topic, b"v\xff", b"k", partition=1, timestamp=1_500_000_000_000, headers=headers)
     producer.produce(topic, None, b"tombstone", partition=1, timestamp=1_500_000_000_001)
     producer.produce(topic, b"", None, partition=0, timestamp=1_500_000_000_002)

@@ -144,8 +144,8 @@ class TestActivation:
             account_actions.activate_user(user=invited[0], by=admin, now=NOW)
 
     def test_users_do_not_deactivate_their_own_account(self, admin: Actor, organization: Organization) -> None:
-        Account.objects.create(user=admin.user, organization=organization, created_at=NOW, created_by="test")
         assert admin.user is not None
+        Account.objects.create(user=admin.user, organization=organization, created_at=NOW, created_by="test")
 
         with pytest.raises(ConflictError):
             account_actions.deactivate_user(user=admin.user, by=admin, now=NOW)
@@ -160,7 +160,7 @@ class TestActivation:
 
         for action in (account_actions.deactivate_user, account_actions.renew_invitation):
             with pytest.raises(DeniedError):
-                action(user=user, by=admin, now=NOW)  # type: ignore[operator]
+                action(user=user, by=admin, now=NOW)
 
     def test_users_of_other_organizations_are_not_managed(self, admin: Actor, stranger: Actor) -> None:
         assert stranger.user is not None

@@ -252,7 +252,8 @@ class TestGroups:
         assert AuditEvent.objects.filter(action="RemoveGroupMember", actor="engine").count() == 2
 
     def test_a_binding_has_a_user_or_a_group(self, group: UserGroup, stranger: Actor, destination: Cluster) -> None:
-        for principal in ({}, {"user": stranger.user, "group": group}):
+        principals: list[dict[str, Any]] = [{}, {"user": stranger.user, "group": group}]
+        for principal in principals:
             with pytest.raises(InvalidInputError, match="either a user or a group"):
                 grant_role(**principal, role="DeveloperRead", cluster=destination, by=SYSTEM, now=NOW)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from console import audit
@@ -19,7 +21,7 @@ def events(link: ClusterLink) -> None:
         audit.record(by=SYSTEM, action="Change", resource=resource, now=NOW)
 
 
-def seen(by: Actor, **filters: str) -> list[str]:
+def seen(by: Actor, **filters: Any) -> list[str]:
     return [event.resource for event in readable_events(by=by).matching(**filters)]
 
 
@@ -41,7 +43,7 @@ def test_grants_are_visible_to_admins_of_their_scope(
     other = Environment.objects.create(
         organization=environment.organization, name="Other", slug=f"{environment.slug}-2", created_at=NOW
     )
-    places = [{"environment": environment}, {"environment": other}, {"cluster": destination}]
+    places: list[dict[str, Any]] = [{"environment": environment}, {"environment": other}, {"cluster": destination}]
     places.append({"cluster": source, "resource_type": "Topic", "resource_name": "orders"})
     for place in places:
         assert stranger.user is not None

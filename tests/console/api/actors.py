@@ -16,7 +16,7 @@ DESTINATION = "4L6g3nShT-eMCtK--X86sw"
 SOURCE = "MkU3OEVBNTcwNTJENDM2Qg"
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
 ORDERS = f"{LINK}/mirrors/orders"
-NEW_LINK = {
+NEW_LINK: dict[str, Any] = {
     "source_cluster_id": SOURCE,
     "configs": [
         {"name": "bootstrap.servers", "value": "source.test:9092"},

@@ -47,7 +47,7 @@ CONFIG = {
     "source": "DYNAMIC_TOPIC_CONFIG",
     "synonyms": [{"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}],
 }
-TIMED = {
+TIMED: dict[str, Any] = {
     "partition": 0,
     "offset": 7,
     "record_timestamp_ms": 1_700_000_000_500,

@@ -239,7 +239,7 @@ def test_concurrent_operations_end_in_a_legal_state_without_losing_records(
     service.wait_for("failed over", lambda: status(service, f"{mirrors}/{stopped}") == "STOPPED")
 
     refusals = {
-        verbs: together(*(lambda verb=verb, name=name: request_operation(service, mirrors, verb, name) for verb in verbs))  # type: ignore[misc]
+        verbs: together(*(lambda verb=verb, name=name: request_operation(service, mirrors, verb, name) for verb in verbs))
         for verbs, name in contested.items()
     }
 

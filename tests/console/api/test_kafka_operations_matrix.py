@@ -12,7 +12,8 @@ from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState, allo
 from tests.console.api.actors import NOW, Rest
 
 pytestmark = pytest.mark.django_db
-S, E = MirrorState, MirrorEvent
+S = MirrorState
+E = MirrorEvent
 VERBS = {
     E.PAUSE: "pause",
     E.RESUME: "resume",

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from console.celery import app
 from console.models import Cluster, ClusterLink, Environment
-from console.queue import dispatch
 from console.tasks import __all__ as task_modules
 from devcluster.kafka import KafkaCluster
 from tests.conftest import MakeCluster
@@ -30,7 +29,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
     def run(name: str, *, kwargs: dict[str, Any], **_: Any) -> None:
         app.tasks[name](**kwargs)
 
-    monkeypatch.setattr(dispatch.app, "send_task", run)
+    monkeypatch.setattr(app, "send_task", run)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest
 from tests.console.api.brokers import SmallCluster
-from tests.console.conftest import choose_all
+from tests.console.conftest import MakeMirror, choose_all
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
@@ -20,7 +20,7 @@ TOPICS = f"/api/v1/clusters/{DESTINATION}/topics"
 
 
 @pytest.fixture
-def orders(make_mirror: Any) -> MirrorTopic:
+def orders(make_mirror: MakeMirror) -> MirrorTopic:
     return make_mirror("orders", lags=((15, 10),))
 
 

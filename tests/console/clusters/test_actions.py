@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,10 +69,11 @@ def test_unsupported_security_and_servers_are_refused_by_name(
 ) -> None:
     properties = {**SOURCE_PROPERTIES, **UNSUPPORTED[named]}
 
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: register(environment, owner, properties=properties),
         lambda: cluster_actions.update_properties(cluster=source, properties=properties, by=owner, now=NOW),
-    ):
+    )
+    for change in changes:
         with pytest.raises(InvalidInputError, match=named):
             change()
     assert not engine.calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Rules:
     """ACLs that the cluster has created and deleted; set ``error`` to be raised, or ``refusal`` as the result of each ACL."""
     cluster: Rules = {"create": [], "delete": [], "error": None, "refusal": None}
 
-    def change_acls(_address: object, *, create: Any = (), delete: Any = ()) -> dict[Any, LinkEngineError]:
+    def change_acls(_address: object, *, create: Any = (), delete: Any = ()) -> dict[Any, Any]:
         if cluster["error"] is not None:
             raise cluster["error"]
         if cluster["refusal"] is not None:
@@ -85,11 +86,12 @@ def test_changing_a_deleted_namespace_raises_not_found(orders: Namespace, link: 
     AuditEvent.objects.all().delete()
     Namespace.objects.filter(pk=orders.pk).delete()
 
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: attach(orders, link, owner),
         lambda: cluster_actions.detach(namespace=orders, by=owner, now=NOW),
         lambda: cluster_actions.reserve(namespace=orders, reserved=True, by=owner, now=NOW),
-    ):
+    )
+    for change in changes:
         with pytest.raises(NotFoundError, match="has been deleted"):
             change()
     assert not AuditEvent.objects.exists()

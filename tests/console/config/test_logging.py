@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from console.celery import _bind_ids, _forget_ids
 from console.config.logging import current_request_id
+from console.errors import UnavailableError
 from console.queue import dispatch
 from console.redis.client import redis_client
 from console.tasks.links import forget_old_rows, reconcile
@@ -41,7 +42,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
         app.config_from_object("console.queue.settings")
-        app.conf.broker_url = settings.REDIS_URL
+        app.conf.update(broker_url=settings.REDIS_URL)
         monkeypatch.setattr(dispatch, "app", app)
         yield
     redis_client().flushdb()
@@ -81,7 +82,7 @@ def is_up(client: httpx.Client) -> bool:
 def test_sent_tasks_carry_the_id_of_their_request(queue: None) -> None:
     structlog.contextvars.bind_contextvars(request_id=REQUEST_ID)
     dispatch.send("reconcile_link", link_id=1)
-    with pytest.raises(dispatch.UnavailableError):
+    with pytest.raises(UnavailableError):
         dispatch.call("query_cluster", timeout_s=0.01)
     structlog.contextvars.clear_contextvars()
     dispatch.send("reconcile_link", link_id=1)

@@ -165,7 +165,13 @@ def test_a_cluster_cannot_be_its_own_source(destination: Cluster, owner: Actor) 
 
 
 def test_an_inbound_link_needs_a_registered_source(destination: Cluster, owner: Actor, engine: Engine) -> None:
-    values = {"destination": destination, "name": "pushed", "source_cluster_id": "not-registered", "by": owner, "now": NOW}
+    values: dict[str, Any] = {
+        "destination": destination,
+        "name": "pushed",
+        "source_cluster_id": "not-registered",
+        "by": owner,
+        "now": NOW,
+    }
     with pytest.raises(InvalidInputError, match="Register the source first") as refused:
         create_link(**values, configs={**SOURCE_PROPERTIES, "connection.mode": "INBOUND"})
 
@@ -258,7 +264,10 @@ def test_administrators_of_the_source_may_use_its_stored_credentials(
     destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine, sent: Sent, role: str
 ) -> None:
     make_actor("admin", "CloudClusterAdmin", cluster=destination)
-    places = {"CloudClusterAdmin": {"cluster": source}, "EnvironmentAdmin": {"environment": source.environment}}
+    places: dict[str, dict[str, Any]] = {
+        "CloudClusterAdmin": {"cluster": source},
+        "EnvironmentAdmin": {"environment": source.environment},
+    }
     at_source = places.get(role, {"organization": source.environment.organization})
 
     link = create(destination, make_actor("admin", role, **at_source), configs={})

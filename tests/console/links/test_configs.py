@@ -21,9 +21,12 @@ from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeActor
 Sent = list[tuple[str, dict[str, Any]]]
 
 
-def alter(link: ClusterLink, by: Actor, *, validate_only: bool = False, **changes: str | None) -> ClusterLink:
-    wanted = [ConfigChange(name=name.replace("_", "."), value=value) for name, value in changes.items()]
-    alter_configs(link=link, changes=wanted, validate_only=validate_only, by=by, now=NOW)
+def wanted(**changes: str | None) -> list[ConfigChange]:
+    return [ConfigChange(name=name.replace("_", "."), value=value) for name, value in changes.items()]
+
+
+def alter(link: ClusterLink, by: Actor, **changes: str | None) -> ClusterLink:
+    alter_configs(link=link, changes=wanted(**changes), by=by, now=NOW)
     return ClusterLink.objects.get(pk=link.pk)
 
 
@@ -157,7 +160,7 @@ def test_a_config_that_is_named_twice_is_refused(link: ClusterLink, owner: Actor
 
 
 def test_validate_only_changes_nothing(link: ClusterLink, owner: Actor, sent: Sent) -> None:
-    alter(link, owner, validate_only=True, acl_sync_ms="9000")
+    alter_configs(link=link, changes=wanted(acl_sync_ms="9000"), validate_only=True, by=owner, now=NOW)
 
     assert not LinkConfig.objects.exists()
     assert not sent
@@ -202,7 +205,7 @@ def test_a_stored_secret_is_not_redirected(
     place = {"cluster": link.destination, "resource_type": "ClusterLink", "resource_name": "west-", "prefixed": True}
     for by in (make_actor("link-owner", "ResourceOwner", **place), owner):
         with pytest.raises(InvalidInputError, match=r"the request must contain sasl\.jaas\.config") as refused:
-            alter(link, by, validate_only=validate_only, **change)
+            alter_configs(link=link, changes=wanted(**change), validate_only=validate_only, by=by, now=NOW)
         assert (refused.value.code, refused.value.field) == ("SECRET_NEEDED", "sasl.jaas.config")
 
         link.refresh_from_db()

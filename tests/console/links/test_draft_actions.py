@@ -247,7 +247,7 @@ def test_test_of_values_that_were_changed_meanwhile_is_not_stored(
         draft_actions.save(draft=draft, changes={"other_cluster_id": "far"}, by=owner, now=NOW)
         return CHECKS
 
-    monkeypatch.setattr(draft_actions.dispatch, "call", change_and_answer)
+    monkeypatch.setattr("console.links.draft_actions.dispatch.call", change_and_answer)
     draft_actions.check_side(draft=draft, side=OTHER_SIDE, by=owner, now=NOW)
 
     assert checks_of(LinkDraft.objects.get(pk=draft.pk)) == {}

@@ -46,12 +46,12 @@ def health_of(link: ClusterLink) -> LinkHealth:
     return links_health([link], link.mirrors.all(), now=NOW, failing=failing_rows(links=[link]), shown=[link.pk])[link.pk]
 
 
-def one_partition(mirror: MirrorTopic, **fields: Any) -> None:
-    mirror.partitions.filter(partition=1).update(**fields)
+def one_partition(mirror: MirrorTopic, **fields: Any) -> int:
+    return mirror.partitions.filter(partition=1).update(**fields)
 
 
-def objective(mirror: MirrorTopic) -> None:
-    mirror.link.configs.create(name="link.rpo.objective.ms", value="5000")
+def objective(mirror: MirrorTopic) -> object:
+    return mirror.link.configs.create(name="link.rpo.objective.ms", value="5000")
 
 
 def task_error(mirror: MirrorTopic) -> None:
@@ -63,8 +63,8 @@ def alarm(mirror: MirrorTopic, code: str = "RECORDS_LOST") -> None:
     mirror.transition_errors.create(code=code, message="x", since=NOW, last_seen_at=NOW)
 
 
-def behind(mirror: MirrorTopic, **fields: Any) -> None:
-    one_partition(mirror, source_end=99, last_high_watermark=99, **fields)
+def behind(mirror: MirrorTopic, **fields: Any) -> int:
+    return one_partition(mirror, source_end=99, last_high_watermark=99, **fields)
 
 
 CASES: dict[str, tuple[Change, Health, Reason]] = {
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Change, Health, Reason]] = {
     "never reported": (lambda mirror: report(mirror, observed_at=None), Health.NOT_COPYING, Reason.SILENT),
     "clock set back": (lambda mirror: report(mirror, observed_at=ago(-60)), Health.NOT_COPYING, Reason.SILENT),
     "no partition rows": (lambda mirror: mirror.partitions.all().delete(), Health.NOT_COPYING, Reason.SILENT),
-    "one row missing": (lambda mirror: mirror.partitions.first().delete(), Health.UNKNOWN, Reason.LAG_UNKNOWN),
+    "one row missing": (lambda mirror: mirror.partitions.get(partition=0).delete(), Health.UNKNOWN, Reason.LAG_UNKNOWN),
     "source unseen": (lambda mirror: one_partition(mirror, last_source_seen_at=ago(16)), Health.UNKNOWN, Reason.LAG_UNKNOWN),
     "unreachable": (lambda mirror: one_partition(mirror, phase="DESTINATION_UNREACHABLE"), Health.NOT_COPYING, Reason.BLOCKED),
     "waiting": (lambda mirror: behind(mirror, phase="WAITING", caught_up_at=ago(20)), Health.UNKNOWN, Reason.WAITING),

@@ -14,7 +14,8 @@ from linkengine.domain.mirrorjobs import common_ends
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
 
-E, S = MirrorEvent, MirrorState
+E = MirrorEvent
+S = MirrorState
 pytestmark = pytest.mark.usefixtures("sent")
 
 

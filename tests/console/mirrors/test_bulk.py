@@ -14,7 +14,8 @@ from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
-E, S = MirrorEvent, MirrorState
+E = MirrorEvent
+S = MirrorState
 Sent = list[tuple[str, dict[str, Any]]]
 
 

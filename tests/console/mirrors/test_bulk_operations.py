@@ -19,7 +19,8 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
-E, S = MirrorEvent, MirrorState
+E = MirrorEvent
+S = MirrorState
 Sent = list[tuple[str, dict[str, Any]]]
 
 

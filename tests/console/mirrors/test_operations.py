@@ -15,7 +15,8 @@ from console.models.mirrors import RECORDS_LOST
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, can
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
-E, S = MirrorEvent, MirrorState
+E = MirrorEvent
+S = MirrorState
 Sent = list[tuple[str, dict[str, Any]]]
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from console.actors import SYSTEM, Actor
 from console.errors import BadRequestError, ConflictError
-from console.links import actions as link_actions
 from console.links.actions import create_link
 from console.mirrors.actions import create_mirror
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic
@@ -43,9 +42,11 @@ def while_waiting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Call:
     return during
 
 
-def make_link(destination: Cluster, by: Actor, **changes: Any) -> ClusterLink | None:
+def make_link(destination: Cluster, by: Actor, **changes: Any) -> ClusterLink:
     values: dict[str, Any] = {"name": "new", "source_cluster_id": "source-id", "configs": SOURCE_PROPERTIES}
-    return create_link(destination=destination, by=by, now=NOW, **{**values, **changes})
+    link = create_link(destination=destination, by=by, now=NOW, **{**values, **changes})
+    assert isinstance(link, ClusterLink)
+    return link
 
 
 def test_an_equal_link_created_concurrently_is_returned(
@@ -141,7 +142,7 @@ def test_both_sides_of_a_pair_created_concurrently_get_one_id(
         start.wait(30)
         return {"cluster_id": link.source_cluster_id}
 
-    monkeypatch.setattr(link_actions.link_checks, "ask_source", ask_source)
+    monkeypatch.setattr("console.links.actions.link_checks.ask_source", ask_source)
 
     def run(here: Cluster, there: Cluster) -> None:
         configs = {**there.properties, "link.mode": "BIDIRECTIONAL"}

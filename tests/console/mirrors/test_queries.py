@@ -17,7 +17,7 @@ from console.mirrors import operation_queries
 from console.mirrors.operation_queries import preview
 from console.mirrors.page_queries import link_figures
 from console.mirrors.queries import find_by_topic, get_mirror, list_mirrors, rest_status, shown_state
-from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, SourceTopic
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -25,7 +25,7 @@ S = MirrorState
 
 
 def test_a_mirror_is_found_by_its_names(mirror: MirrorTopic, colleague: Actor, stranger: Actor) -> None:
-    names = {"cluster_id": "destination-id", "link_name": "west-to-east", "mirror_name": "orders"}
+    names: dict[str, Any] = {"cluster_id": "destination-id", "link_name": "west-to-east", "mirror_name": "orders"}
 
     assert get_mirror(**names, by=colleague) == mirror
     for changes in ({"by": stranger}, {"mirror_name": "x"}, {"link_name": "x"}, {"cluster_id": "x"}):
@@ -151,11 +151,11 @@ def test_buttons_carry_the_reason_why_not(mirror: MirrorTopic, owner: Actor, col
 
 def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
     seen = {"partitions": 1, "seen_at": NOW}
-    link.source_topics.bulk_create(  # type: ignore[attr-defined]
-        link_queries.SourceTopic(link=link, name=name, internal=name.startswith("__"), **seen)
+    link.source_topics.bulk_create(
+        SourceTopic(link=link, name=name, internal=name.startswith("__"), **seen)
         for name in ("free", "orders", "__consumer_offsets", "taken")
     )
-    link_queries.SourceTopic.objects.create(cluster=link.destination, name="taken", **seen)
+    SourceTopic.objects.create(cluster=link.destination, name="taken", **seen)
     make_mirror("orders")
     assert link_queries.source_topics_for(link=link, by=owner) == []
     link.topics_at = NOW

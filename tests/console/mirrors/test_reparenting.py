@@ -160,7 +160,7 @@ def test_mirror_ahead_of_the_fence_is_refused_with_partition_and_offsets(
 
 @pytest.mark.parametrize("other", [{"topic_id": "new"}, {"parent_id": "new"}])
 def test_move_is_refused_if_either_topic_was_created_again(
-    child: MirrorTopic, owner: Actor, engine: Engine, other: dict[str, str]
+    child: MirrorTopic, owner: Actor, engine: Engine, other: dict[str, Any]
 ) -> None:
     engine.answers["measure_reparenting"] = measured(10, 15, **other)
 

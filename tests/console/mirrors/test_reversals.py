@@ -22,7 +22,8 @@ from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
 from tests.console.atonce import at_once
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
-E, S = MirrorEvent, MirrorState
+E = MirrorEvent
+S = MirrorState
 pytestmark = pytest.mark.usefixtures("sent")
 
 

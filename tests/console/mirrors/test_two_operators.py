@@ -18,7 +18,8 @@ from tests.console.atonce import at_once
 from tests.console.conftest import NOW, MakeMirror
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
-E, S = MirrorEvent, MirrorState
+E = MirrorEvent
+S = MirrorState
 OPERATIONS = (E.PAUSE, E.PROMOTE, E.FAILOVER, E.REVERSE_AND_START, E.REVERSE_AND_PAUSE)
 
 

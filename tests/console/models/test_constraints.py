@@ -68,8 +68,13 @@ def test_role_is_granted_at_exactly_one_level(mirror: MirrorTopic, owner: Any) -
 def test_a_role_is_granted_once_at_each_place(mirror: MirrorTopic, stranger: Any) -> None:
     cluster = mirror.link.destination
     environment, topic = cluster.environment, {"cluster": cluster, "resource_type": "Topic", "resource_name": "orders"}
-    places = [{"organization": environment.organization}, {"environment": environment}, {"cluster": cluster}, topic]
-    for place in (*places, {**topic, "prefixed": True}):
+    places: list[dict[str, Any]] = [
+        {"organization": environment.organization},
+        {"environment": environment},
+        {"cluster": cluster},
+        topic,
+    ]
+    for place in [*places, {**topic, "prefixed": True}]:
         binding = {"user": stranger.user, "role": "DeveloperRead", "granted_at": NOW, "granted_by": "test", **place}
         RoleBinding.objects.create(**binding)
         refused(RoleBinding, **binding)

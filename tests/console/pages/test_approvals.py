@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -138,7 +139,7 @@ def test_a_user_with_a_role_on_a_topic_sees_own_requests_only(scene: Scene, oper
     """A request names mirror topics, which that user may not see."""
     address = ask(scene, operator)
     others = make_user("dorothy")
-    topic = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
+    topic: dict[str, Any] = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
     grant_role(user=others, role="Operator", by=SYSTEM, now=scene.now, **topic)
 
     assert client_of(others).get(address).status_code == 404

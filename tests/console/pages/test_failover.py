@@ -62,7 +62,7 @@ def add_group(scene: Scene, name: str, *, ahead: int) -> None:
     LinkConfig.objects.update_or_create(link=scene.link, name="consumer.offset.sync.enable", defaults={"value": "true"})
     about = {"link": scene.link, "status": GroupStatus.SYNCED, "listed_at": scene.now}
     group = SyncedGroup.objects.create(name=name, destination_name=name, **about)
-    end = scene.mirrors["planes"].partitions.get(partition=0).mirror_end + ahead
+    end = (scene.mirrors["planes"].partitions.get(partition=0).mirror_end or 0) + ahead
     GroupOffset.objects.create(
         group=group, mirror=scene.mirrors["planes"], partition=0, source_offset=end, target=end, outcome="SYNCED"
     )

@@ -78,14 +78,14 @@ class TestExplain:
         assert "Operator on Skyways / Production / us-east (everything), expired" in text
 
     def test_a_role_on_a_topic_is_explained(self, scene: Scene, admin: Client) -> None:
-        topic = {"resource_type": "Topic", "resource_name": "flights"}
+        topic: dict[str, Any] = {"resource_type": "Topic", "resource_name": "flights"}
         grant_role(user=scene.stranger, role="DeveloperManage", cluster=scene.east, **topic, by=SYSTEM, now=scene.now)
 
         assert "<strong>Allowed.</strong>" in self.ask(admin, scene, user="charles", **topic)
         assert "<strong>Denied.</strong>" in self.ask(admin, scene, user="charles")
 
     def test_the_explanation_agrees_with_a_link_role(self, scene: Scene, admin: Client) -> None:
-        link = {"resource_type": "ClusterLink", "resource_name": scene.link.name}
+        link: dict[str, Any] = {"resource_type": "ClusterLink", "resource_name": scene.link.name}
         grant_role(user=scene.stranger, role="ResourceOwner", cluster=scene.east, **link, by=SYSTEM, now=scene.now)
 
         mirror = {"resource_type": "Topic", "resource_name": "flights"}

@@ -245,7 +245,12 @@ def test_pdf_of_an_operation_lists_a_limited_number_of_topics(
 ) -> None:
     found: list[Any] = []
     monkeypatch.setattr(verification_pages, "PDF_ROWS", 2)
-    monkeypatch.setattr(verification_pages, "to_pdf", lambda document, *, more: found.append((document, more)) or b"%PDF-")
+
+    def to_pdf(document: object, *, more: object) -> bytes:
+        found.append((document, more))
+        return b"%PDF-"
+
+    monkeypatch.setattr(verification_pages, "to_pdf", to_pdf)
     operation = add_operation(scene, stopped=3)
 
     admin.get(f"/failover-reports/operations/{operation.pk}/report.pdf")

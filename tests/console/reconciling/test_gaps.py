@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from threading import Thread
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -55,7 +56,7 @@ def test_known_run_is_not_written_again(mirror: MirrorTopic) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_reports_of_a_run_lose_nothing(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     store_gaps(mirror=mirror, gaps={0: [gap(5, 6)]}, now=NOW)
-    real, others = gaps._known, []
+    real, others = gaps._known, list[Any]()
 
     def store_the_whole() -> None:
         store_gaps(mirror=mirror, gaps={0: [gap(5, 20)]}, now=NOW)

@@ -53,7 +53,7 @@ def progress_of(mirror: MirrorTopic, **changes: Any) -> PartitionProgress:
 
 
 def now_ms() -> int:
-    seconds, micros = redis_client().time()  # type: ignore[misc]
+    seconds, micros = redis_client().time()
     return int(seconds * 1000 + micros // 1000)
 
 

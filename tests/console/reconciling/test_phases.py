@@ -15,7 +15,8 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
-P, S = PartitionPhase, MirrorState
+P = PartitionPhase
+S = MirrorState
 COPYING = Verdict(phase=P.COPYING)
 LOST = Verdict(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker answers.")
 BROKEN = Verdict(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wrong password.")

@@ -190,7 +190,7 @@ def test_a_topic_that_was_ever_compacted_is_verified_as_compacted_until_it_is_cr
 
     def become_mirror(topic_id: str, configs: dict[str, str]) -> bool:
         MirrorTopic.objects.update(state=MirrorState.PENDING_RESTORE_MIRROR)
-        made = {"source_topic_id": "there", "partitions": 2, "read_only": True, "source_configs": configs}
+        made: dict[str, Any] = {"source_topic_id": "there", "partitions": 2, "read_only": True, "source_configs": configs}
         made_anew = MirrorCreated(mirror_topic_id=topic_id, **made)
         note_mirroring(MirrorTopic.objects.get(), made_anew, event=MirrorEvent.MIRROR_READY, starts={}, now=NOW)
         return plans.verify_of(MirrorTopic.objects.get()).compacted
@@ -205,7 +205,7 @@ def test_a_topic_that_was_ever_compacted_is_verified_as_compacted_until_it_is_cr
 def test_a_topic_whose_mirror_was_ever_compacted_is_verified_as_compacted_when_it_becomes_the_mirror(
     make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = {"source_topic_id": "there", "mirror_topic_id": "here", "partitions": 2, "read_only": True}
+    made: dict[str, Any] = {"source_topic_id": "there", "mirror_topic_id": "here", "partitions": 2, "read_only": True}
     mirror = make_mirror(mirror_topic_id="here", state=MirrorState.PENDING_MIRROR)
     former = make_mirror("former", state=MirrorState.STOPPED, was_compacted=True)
     monkeypatch.setattr(pairs, "counterpart", lambda _: former)

@@ -109,7 +109,7 @@ def test_a_lag_that_is_no_longer_measured_becomes_unknown(row: MirrorPartition) 
     assert row.source_end == 40
 
     assert store(row, after_s=16)
-    assert (row.lag, row.source_end, row.last_source_end) == (None, None, 40)
+    assert [row.lag, row.source_end, row.last_source_end] == [None, None, 40]
 
 
 def test_a_time_in_the_future_is_ignored_and_does_not_block_later_reports(row: MirrorPartition) -> None:
@@ -139,7 +139,7 @@ def test_after_an_orderly_end_the_last_lag_is_kept_for_a_handover_only(row: Mirr
     assert row.source_end == 40
 
     store(row, after_s=16)
-    assert (row.source_end, row.last_source_end, row.lag) == (None, 40, None)
+    assert [row.source_end, row.last_source_end, row.lag] == [None, 40, None]
 
 
 def test_a_repeated_source_end_is_as_old_as_its_first_reading(row: MirrorPartition) -> None:

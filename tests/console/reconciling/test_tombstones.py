@@ -162,7 +162,7 @@ def test_continuous_verification_that_started_before_the_alarm_adds_only_ranges_
 
 def test_creating_the_topic_anew_ends_the_alarm(mirror: MirrorTopic) -> None:
     see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
-    made = {"partitions": 1, "read_only": True, "source_configs": {}}
+    made: dict[str, Any] = {"partitions": 1, "read_only": True, "source_configs": {}}
 
     coverage.keep_for(
         mirror=mirror, made=MirrorCreated(source_topic_id="of another side", mirror_topic_id="mirror-id", **made), now=NOW
@@ -271,7 +271,7 @@ def test_a_compaction_between_two_readings_is_detected_by_gaps_in_late_records(
 def test_a_topic_that_becomes_a_mirror_again_may_lack_tombstones_removed_in_between(mirror: MirrorTopic, topic_id: str) -> None:
     deleted = {"cleanup.policy": "delete", "delete.retention.ms": "60000"}
     MirrorTopic.objects.update(state=MirrorState.PENDING_RESTORE_MIRROR, was_compacted=True, source_configs=deleted)
-    made = {"source_topic_id": "topic-id", "partitions": 1, "read_only": True, "source_configs": deleted}
+    made: dict[str, Any] = {"source_topic_id": "topic-id", "partitions": 1, "read_only": True, "source_configs": deleted}
     created = MirrorCreated(mirror_topic_id=topic_id, **made)
 
     taken = MirrorTopic.objects.select_related("link__destination").get(pk=mirror.pk)

@@ -24,6 +24,7 @@ from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments, forget_workers
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.workers import Heartbeat
@@ -37,7 +38,7 @@ def documented() -> list[str]:
     """Return the rules of the documented user, as for ACL SETUSER."""
     (block,) = re.findall(r"```redis-acl\n(.*?)```", (ROOT / "docs/operations/configure.md").read_text(), re.DOTALL)
     (line,) = [line for line in block.splitlines() if line.startswith("user clusterlink ")]
-    return line.removeprefix("user clusterlink ").split()
+    return str(line).removeprefix("user clusterlink ").split()
 
 
 @pytest.fixture
@@ -116,10 +117,10 @@ def test_worker_may_take_tasks_and_reply_to_remote_control(
     try:
         with Celery("own", set_as_current=False) as app:
             app.config_from_object("console.queue.settings")
-            app.conf.broker_url = address
+            app.conf.update(broker_url=address)
             monkeypatch.setattr(dispatch, "app", app)
             worker.wait_until(lambda: bool(app.control.ping(timeout=2)), timeout_s=90)
-            with pytest.raises(dispatch.LinkEngineError):  # the table does not exist, but there is a reply
+            with pytest.raises(LinkEngineError):  # the table does not exist, but there is a reply
                 dispatch.call("query_cluster", timeout_s=60, cluster_pk=1, query="topics", arguments={})
     finally:
         worker.stop()

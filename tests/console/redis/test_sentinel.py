@@ -118,7 +118,7 @@ def test_connecting_without_any_sentinel_fails_quickly() -> None:
 
 def test_tls_reaches_sentinels_and_servers() -> None:
     client = connect("rediss+sentinel://:p@127.0.0.1:1/main?ssl_ca_certs=/ca.pem&sentinel_password=s")
-    pool = client.connection_pool
+    pool: Any = client.connection_pool
     _, tls, options = broker_settings("rediss+sentinel://:p@127.0.0.1:1/main?ssl_ca_certs=/ca.pem&sentinel_password=s")
 
     assert "SSL" in pool.connection_class.__name__
@@ -133,7 +133,7 @@ def test_tls_reaches_sentinels_and_servers() -> None:
 
 def _wait_for_replica(servers: SentinelRedis) -> None:
     primary = redis.Redis(host=LOOPBACK, port=servers.primary(), password=PASSWORD)
-    assert primary.execute_command("WAIT", 1, 10_000) == 1
+    assert primary.wait(1, 10_000) == 1
 
 
 def _assert_role(client: redis.Redis, role: str) -> None:

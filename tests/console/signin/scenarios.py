@@ -153,10 +153,11 @@ def provider_scenarios(provider: Provider) -> None:
     facts["wrong_code"] = sign_in(provider, erika, code="forged")
     facts["connect"] = sign_in(provider, {"sub": "6", "preferred_username": "mallory"}, query="?process=connect")
     facts["token_requests_refused"] = len(provider.refused)
-    other = {"client_id": "other", "secret": "other", "settings": {"server_url": provider.address}}
+    other: dict[str, Any] = {"client_id": "other", "secret": "other", "settings": {"server_url": provider.address}}
     SocialApp.objects.create(provider="openid_connect", provider_id="other", name="Other", **other)
     facts["other_provider"] = Client().get("/sign-in/other/login/").status_code
-    app = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]["settings"]
+    providers: Any = settings.SOCIALACCOUNT_PROVIDERS
+    app = providers["openid_connect"]["APPS"][0]["settings"]
     app["server_url"] = "http://127.0.0.1:1"
     facts["unavailable"] = start_sign_in()
     app["server_url"] = provider.address
@@ -291,9 +292,8 @@ def second_factor_scenarios() -> None:
     facts["wrong_first_code"] = client.post(page, {"password": PASSWORD, "code": "abc"}).status_code
     facts["rows_before"] = Authenticator.objects.count()
     turned_on = client.post(page, {"password": PASSWORD, "code": code_at(secret, -1)})
-    recovery = re.findall(
-        r"^\d{8}$", re.search(r"<pre[^>]*>(.*?)</pre>", turned_on.content.decode(), re.DOTALL)[1], re.MULTILINE
-    )  # type: ignore[index]
+    codes, *_ = re.findall(r"<pre[^>]*>(.*?)</pre>", turned_on.content.decode(), re.DOTALL)
+    recovery = re.findall(r"^\d{8}$", codes, re.MULTILINE)
     facts["turned_on"], facts["recovery_codes"] = turned_on.status_code, len(recovery)
     facts["secret_in_clear"] = secret in str(list(Authenticator.objects.values_list("data", flat=True)))
     facts["secret_shown_again"] = secret in client.get(page).content.decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from console.web import numbers
 from linkengine.domain.failover import DrillRow, GroupRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-GOOD = {"records_compared": 9, "differences": 0, "writable": True, "rto_ms": 5}
+GOOD: dict[str, Any] = {"records_compared": 9, "differences": 0, "writable": True, "rto_ms": 5}
 
 
 def make_drill(**values: object) -> Drill:
@@ -36,7 +37,7 @@ def test_drill_lists_topics_with_problems_first_and_counts_the_rest() -> None:
 
 def test_drill_groups_show_clamped_and_unknown_offsets() -> None:
     offsets = [{"partition": n, "source_offset": 1_300, "offset_after": 1_000} for n in range(5)]
-    common = {"mirror_topic_name": "orders", "partitions": 6}
+    common: dict[str, Any] = {"mirror_topic_name": "orders", "partitions": 6}
     back = GroupRow(group="b", clamped=5, offsets_set_back=1_500, unknown=1, clamped_offsets=offsets, **common)
     kept = GroupRow(group="a", clamped=0, offsets_set_back=0, unknown=0, clamped_offsets=[], **common)
 
@@ -53,7 +54,13 @@ def test_drill_groups_show_clamped_and_unknown_offsets() -> None:
 )
 def test_drill_is_unsure_if_groups_could_not_be_checked(rto_ms: int | None, unknown: int, *, unsure: bool) -> None:
     row = DrillRow(mirror_topic_name="orders", scratch_topic_name="x", **(GOOD | {"rto_ms": rto_ms}))
-    seen = {"mirror_topic_name": "bills", "partitions": 6, "clamped": 0, "offsets_set_back": 0, "clamped_offsets": []}
+    seen: dict[str, Any] = {
+        "mirror_topic_name": "bills",
+        "partitions": 6,
+        "clamped": 0,
+        "offsets_set_back": 0,
+        "clamped_offsets": [],
+    }
     group = GroupRow(group="a", unknown=unknown, **seen)
 
     assert drill_row(make_drill(report=[asdict(row)], groups=[asdict(group)]), now=NOW).unsure is unsure

@@ -133,7 +133,7 @@ def rehearsed(drill: Drill) -> list[str]:
 def finish_batch(drill: Drill, names: list[str]) -> None:
     """Delete the copies and add passed report rows, as the tasks do after a successful batch."""
     MirrorTopic.objects.filter(drill=drill).delete()
-    good = {"scratch_topic_name": "x", "records_compared": 1, "differences": 0, "writable": True}
+    good: dict[str, Any] = {"scratch_topic_name": "x", "records_compared": 1, "differences": 0, "writable": True}
     drill.refresh_from_db()
     drill.status = Drill.Status.CLEANING
     drill.report += report_of([DrillRow(mirror_topic_name=name, **good) for name in names])

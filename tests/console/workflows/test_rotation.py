@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,

@@ -49,9 +49,10 @@ def test_losses_are_removed_with_their_mirror_and_their_link(redis_url: str, lin
 def test_without_redis_every_call_on_losses_raises(own_redis: RedisServer, link_id: str) -> None:
     own_redis.kill()
 
-    for call in (note_loss, forget_losses):
-        with pytest.raises(CoordinationUnavailableError):
-            call(own_redis.url, link_id, SIGNER, FIRST if call is note_loss else [FIRST])  # type: ignore[operator]
+    with pytest.raises(CoordinationUnavailableError):
+        note_loss(own_redis.url, link_id, SIGNER, FIRST)
+    with pytest.raises(CoordinationUnavailableError):
+        forget_losses(own_redis.url, link_id, SIGNER, [FIRST])
     with pytest.raises(CoordinationUnavailableError):
         read_losses(own_redis.url, link_id, SIGNER)
 

@@ -43,7 +43,7 @@ def plan(*partitions: int, link_id: str = "link", **changes: object) -> CopyPlan
         for number in partitions
     )
     made = CopyPlan(link_id=link_id, revision=1, source=address, destination=address, assignments=assignments)
-    return cast(CopyPlan, replace(made, **changes))  # type: ignore[arg-type]
+    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def write(setup: WorkerSetup, plan_: CopyPlan, **more: object) -> set[str]:

@@ -48,7 +48,7 @@ def create_topic(cluster: KafkaCluster, name: str, *, partitions: int = 1, repli
     admin = AdminClient(cluster.client("admin"))
     topic = NewTopic(name, partitions, replicas, config={key.replace("_", "."): value for key, value in configs.items()})
     admin.create_topics([topic])[name].result(DEADLINE_S)
-    ends = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}
+    ends = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}  # type: ignore[no-untyped-call]
     wait_for(lambda: all(found.exception(DEADLINE_S) is None for found in admin.list_offsets(ends).values()))
 
 
@@ -177,7 +177,7 @@ def plan_of(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -
     """Return a plan that copies a topic to a mirror of the same name."""
     source, destination = clusters
     assignments = assignments_for(source, topic, topic, partitions=partitions)
-    return plan_for(address(source), address(destination), assignments, **tuning)
+    return plan_for(address(source), address(destination), assignments, link_id="link-1", **tuning)
 
 
 def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -> list[PartitionProgress]:
@@ -190,7 +190,7 @@ def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) 
 def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: str) -> None:
     """Create a topic on both clusters."""
     for cluster in clusters:
-        create_topic(cluster, topic, partitions=partitions, **configs)
+        create_topic(cluster, topic, partitions=partitions, replicas=1, **configs)
 
 
 def wait_for(look: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
@@ -239,19 +239,15 @@ def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **clie
     while len(at_end) < partitions:
         assert time.monotonic() < deadline, "reading takes too long"
         for message in consumer.consume(5000, 1.0):
+            partition, offset, headers = message.partition(), message.offset(), message.headers()
+            if partition is None:  # an error of the client, which connects again
+                continue
             if message.error():
-                at_end.add(message.partition())
+                at_end.add(partition)
             else:
-                records.append(
-                    (
-                        message.partition(),
-                        message.offset(),
-                        message.key(),
-                        message.value(),
-                        message.timestamp(),
-                        message.headers(),
-                    )
-                )
+                assert offset is not None
+                fields = message.key(), message.value(), message.timestamp()
+                records.append((partition, offset, *fields, headers))  # type: ignore[arg-type]  # their values are bytes
     consumer.close()
     return sorted(records, key=lambda record: record[:2])
 

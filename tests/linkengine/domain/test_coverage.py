@@ -78,7 +78,7 @@ def test_successive_pieces_cover_every_offset_once(wanted: OffsetRange, covered:
     seen = [offset for span in covered for offset in range(span.start, span.end)]
     rest = [offset for offset in range(wanted.start, wanted.end) if offset not in seen]
 
-    found = []
+    found: list[int] = []
     while pieces := next_pieces(wanted={0: wanted}, covered={0: covered}, most=7):
         assert 0 < len(pieces[0]) <= 7
         found += range(pieces[0].start, pieces[0].end)

@@ -180,8 +180,16 @@ some_links = st.builds(
 def is_copied_and_known(mirror: MirrorInputs) -> bool:
     """Return whether everything is known and all is well, written without the rule."""
     seen = mirror.reports
-    problems = (seen.silent, seen.blocked, seen.waiting, seen.stalled, seen.unknown_lags)
-    problems = (*problems[1:], mirror.alarms, mirror.errors, mirror.task_errors, mirror.deleting)
+    problems = (
+        seen.blocked,
+        seen.waiting,
+        seen.stalled,
+        seen.unknown_lags,
+        mirror.alarms,
+        mirror.errors,
+        mirror.task_errors,
+        mirror.deleting,
+    )
     known = seen.partitions > 0 and seen.silence_ms < (5_000 if mirror.engine_error else 15_000) and seen.lag_ms is not None
     states = (mirror.state, mirror.link_state) == (MirrorState.ACTIVE, LinkState.ACTIVE) and mirror.expected
     return known and states and not any(problems)

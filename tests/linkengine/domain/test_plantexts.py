@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import fields, make_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +23,8 @@ from linkengine.domain.plans import (
     write_plan,
 )
 
+T = TypeVar("T")
+
 
 def value_for(name: str, kind: str) -> Any:
     """Return a value that is not the field's default."""
@@ -37,9 +39,9 @@ def value_for(name: str, kind: str) -> Any:
     return (("team", "one"),) if name == "oauth_extensions" else of_kind[kind]
 
 
-def filled(kind: type[Any], **values: Any) -> Any:
+def filled(kind: type[T], **values: Any) -> T:
     """Return a value with every field set, so that a test fails if a field that is added later does not arrive."""
-    return kind(**{item.name: values.get(item.name) or value_for(item.name, str(item.type)) for item in fields(kind)})
+    return kind(**{item.name: values.get(item.name) or value_for(item.name, str(item.type)) for item in fields(kind)})  # type: ignore[arg-type]  # a dataclass
 
 
 def plan() -> CopyPlan:

@@ -34,9 +34,9 @@ def test_a_promotion_is_measured_after_its_fence(source_end: int | None, lost: i
     assert cost == StopCost(records_not_copied=lost, rpo_ms=rpo_ms, rto_ms=60_000)
 
 
-@pytest.mark.parametrize("hidden", [{"source_end": None}, {"mirrored_end": None}])
-def test_a_partition_with_an_unknown_end_makes_the_count_unknown(hidden: dict[str, None]) -> None:
-    assert failover(SEEN, replace(SEEN, partition=1, **hidden)).records_not_copied is None
+@pytest.mark.parametrize("unknown", [replace(SEEN, source_end=None), replace(SEEN, mirrored_end=None)])
+def test_a_partition_with_an_unknown_end_makes_the_count_unknown(unknown: PartitionAtStop) -> None:
+    assert failover(SEEN, replace(unknown, partition=1)).records_not_copied is None
 
 
 def test_the_rpo_of_a_mirror_that_never_caught_up_is_unknown() -> None:

@@ -52,7 +52,7 @@ def pair_of(cluster: KafkaCluster, admin: ClusterAddress, batches: list[bytes]) 
     """Return a plan for two equal topics of a cluster."""
     topics = [f"topic-{secrets.token_hex(6)}" for _ in range(2)]
     for topic in topics:
-        create(cluster, topic, **{"max.message.bytes": "110000000"})
+        create(cluster, topic, configs={"max.message.bytes": "110000000"})
         assert {result.error for result in send_batches(cluster, topic, batches)} == {0}
     return VerifyPlan(source=admin, destination=admin, source_topic=topics[0], mirror_topic=topics[1])
 
@@ -138,7 +138,7 @@ def read_measured(admin: ClusterAddress, topic: str, end: int, directory: Path) 
 def test_topics_with_far_timestamps_are_read_in_little_memory(
     source_cluster: KafkaCluster, admin: ClusterAddress, topic_name: str, tmp_path: Path, per_batch: int
 ) -> None:
-    create(source_cluster, topic_name, **{"max.message.bytes": "110000000"})
+    create(source_cluster, topic_name, configs={"max.message.bytes": "110000000"})
     send_batches(source_cluster, topic_name, [bomb(*[15 * MEGABYTE] * per_batch)] * (60 // per_batch))
 
     memory, largest, rows = read_measured(admin, topic_name, 60, tmp_path)

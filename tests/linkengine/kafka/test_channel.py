@@ -33,7 +33,7 @@ def frame(correlation: int, body: bytes) -> bytes:
 
 def test_bytes_that_the_socket_does_not_accept_are_queued_and_counted(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
-    parts = [b"head", memoryview(bytearray(3_000_000)), b"tail"]
+    parts: list[bytes | memoryview] = [b"head", memoryview(bytearray(3_000_000)), b"tail"]
 
     mark = channel.send(parts)
 

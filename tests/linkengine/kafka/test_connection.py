@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
@@ -31,7 +32,7 @@ def test_each_mechanism_logs_in(source_cluster: KafkaCluster, mechanism: str) ->
 
     connection = connect(*place(address), address=address)
     request = MetadataRequest(version=connection.version_for(3, highest=12), topics=[], allow_auto_topic_creation=False)
-    answer = connection.request(request, response=MetadataResponse)
+    answer: Any = connection.request(request, response=MetadataResponse)
     connection.close()
 
     assert answer.cluster_id == source_cluster.cluster_id

@@ -12,9 +12,10 @@ import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import Committed
 from linkengine.kafka import (
     admin_acls,
     admin_groups,
@@ -174,15 +176,16 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         transactions = EmptyTransactions(cluster, "malformed")
         transactions.mark(transactions.fence(), topic=TOPIC, partition=1, commit=True)
         producers.transactional_writers(admin, [TOPIC])
-        admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
+        admin_groups.commit(cluster, {"group": {place: Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
         _describe_members(source, cluster)
         view_groups.described(cluster, ["group", "no group"])
         kafka_transactions.choose_gap_filler(admin)
         brokers.reassignments(admin, TOPIC)
+        anything: Any = None  # which the client's type hints leave out
         everything = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+            ResourceType.ANY, anything, ResourcePatternType.ANY, anything, anything, AclOperation.ANY, AclPermissionType.ANY
         )
         admin_acls.is_empty(admin, everything, what="Failed to list")
         doomed = _await_topic(cluster, "doomed")
@@ -256,7 +259,7 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
     batch, number = dense(0, [Rec()] * 2).encode(), 1
     fetches = {topic_id: [FetchPosition(0, leader.epoch, 1, 1 << 20)]}  # offset 0, of 1970, is in a segment of its own
     fill = MarkerFill(topic=TOPIC, partition=0, producer_id=1 << 61, producer_epoch=0, coordinator_epoch=1, count=2)
-    requests = (
+    requests: tuple[tuple[str, Callable[[memoryview], Any], Sequence[bytes | bytearray | memoryview]], ...] = (
         ("decode_produce", lambda body: decode_produce(body, version=13),
          encode_produce({topic_id: [(0, batch), (1, batch)]}, version=13, correlation_id=number, timeout_ms=9000)),
         ("decode_markers", decode_markers, encode_markers([fill], correlation_id=number)),
@@ -269,9 +272,13 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
         frame = data._exchange(b"".join(bytes(part) for part in request), deadline=time.monotonic() + 20, most_bytes=1 << 20)
         if name == "decode_fetch":
             assert len(decode(memoryview(frame)[INT32.size :]).partitions[0].aborted) == 2
-        yield Recorded(name, frame, lambda whole, decode=decode: decode(memoryview(whole)[INT32.size :]))
+        yield Recorded(name, frame, partial(_decode_frame, decode))
     data.close()
     cluster.close()
+
+
+def _decode_frame(decode: Callable[[memoryview], object], frame: bytes) -> object:
+    return decode(memoryview(frame)[INT32.size :])
 
 
 def decoded_responses() -> set[str]:

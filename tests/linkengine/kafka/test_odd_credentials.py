@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -53,7 +54,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         write(cluster, TOPIC, [Rec(value=b"seen")])
         admin = AdminClient(cluster.client("admin"))
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = [UserScramCredentialUpsertion(name, info, password.encode()) for name, password in LOGINS.items()]
+        wanted: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(name, info, password.encode()) for name, password in LOGINS.items()
+        ]
         for result in admin.alter_user_scram_credentials(wanted).values():
             result.result(30)
         topic, literal, allow = ResourceType.TOPIC, ResourcePatternType.LITERAL, AclPermissionType.ALLOW

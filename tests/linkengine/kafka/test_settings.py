@@ -16,10 +16,10 @@ def test_a_plain_address_has_only_servers_and_protocol() -> None:
 
 
 def test_credentials_are_passed_only_with_sasl() -> None:
-    login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": "p"}
+    address = ClusterAddress(bootstrap_servers="b:1", sasl_mechanism="SCRAM-SHA-512", sasl_username="u", sasl_password="p")
 
-    plain = librdkafka_settings(ClusterAddress(bootstrap_servers="b:1", **login))
-    sasl = librdkafka_settings(ClusterAddress(bootstrap_servers="b:1", security_protocol="SASL_PLAINTEXT", **login))
+    plain = librdkafka_settings(address)
+    sasl = librdkafka_settings(replace(address, security_protocol="SASL_PLAINTEXT"))
 
     assert not {"sasl.username", "sasl.password"} & set(plain)
     assert (sasl["sasl.mechanism"], sasl["sasl.username"], sasl["sasl.password"]) == ("SCRAM-SHA-512", "u", "p")

@@ -7,7 +7,6 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka import single_reads
 from linkengine.kafka.protocol import RedirectedError
 from linkengine.kafka.single_reads import QUOTA_S, read_batches, read_committed
 
@@ -38,8 +37,8 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self.now, self.requests = 0.0, 0
         self._answers = list(answers)
-        monkeypatch.setattr(single_reads.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(single_reads.time, "sleep", self._sleep)
+        monkeypatch.setattr("linkengine.kafka.single_reads.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("linkengine.kafka.single_reads.time.sleep", self._sleep)
 
     def version_for(self, *_: Any, **__: Any) -> int:
         return VERSION

@@ -34,7 +34,7 @@ def tls(make_cluster: Callable[..., KafkaCluster], tmp_path: Path, topic_name: s
     """Start a broker with an additional SASL_SSL listener that requires client certificates."""
     write_certificates(tmp_path)
     certificates = certificates_in(tmp_path)
-    port, settings = free_port(), {}
+    port, settings = free_port(), dict[str, object]()
     cluster = make_cluster(extra=settings)
     # The listeners contain ports that are known only now: the broker gets them with a restart.
     (plan,) = cluster._plans

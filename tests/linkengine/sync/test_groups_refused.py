@@ -104,9 +104,9 @@ def test_an_offset_with_too_large_metadata_is_synced_without_it(
     link.here = ClusterAdmin(address_from_properties(small.client_properties("link")))
     link.here.create_topic(twin_topic, partitions=2)
     fill(small, twin_topic, partition=0, count=60)
-    ids = {"mirror_topic_id": link.here.describe(twin_topic).topic_id}
+    mirror_topic_id = link.here.describe(twin_topic).topic_id
     commit(link.here, "first", twin_topic, {0: 0})  # creates the coordinator
-    link.sync = replace(link.sync, topics=tuple(replace(topic, **ids) for topic in link.sync.topics))
+    link.sync = replace(link.sync, topics=tuple(replace(topic, mirror_topic_id=mirror_topic_id) for topic in link.sync.topics))
     commit(link.there, group, twin_topic, {0: 40}, metadata="m" * 4000)
     commit(link.there, group, twin_topic, {1: 0}, metadata="short")
 

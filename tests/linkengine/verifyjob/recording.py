@@ -40,9 +40,9 @@ class Rec:
 HOLE = Rec(value=b"never seen", transaction="abort")
 
 
-def create(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **configs: str) -> None:
+def create(cluster: KafkaCluster, topic: str, *, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
     admin = AdminClient(cluster.client("admin"))
-    admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(30)
 
 
 def write(cluster: KafkaCluster, topic: str, records: Sequence[Rec], *, partition: int = 0) -> None:
@@ -92,9 +92,9 @@ def _transact(producer: Producer, topic: str, record: Rec, *, partition: int) ->
 
 
 def _produce(producer: Producer, topic: str, record: Rec, *, partition: int) -> None:
-    headers = list(record.headers) or None
+    headers: list[tuple[str, str | bytes | None]] = [*record.headers]
     producer.produce(
-        topic, record.value, key=record.key, partition=partition, headers=headers, timestamp=BASE_MS + record.after_ms
+        topic, record.value, key=record.key, partition=partition, headers=headers or None, timestamp=BASE_MS + record.after_ms
     )
 
 

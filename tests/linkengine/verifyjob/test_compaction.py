@@ -78,8 +78,9 @@ def admin(source_cluster: KafkaCluster) -> ClusterAddress:
 
 
 def plan_of(admin: ClusterAddress, topic: str) -> VerifyPlan:
-    names = {"source_topic": f"{topic}-source", "mirror_topic": f"{topic}-mirror"}
-    return VerifyPlan(source=admin, destination=admin, compacted=True, **names)
+    return VerifyPlan(
+        source=admin, destination=admin, source_topic=f"{topic}-source", mirror_topic=f"{topic}-mirror", compacted=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,8 @@ def cases(source_cluster: KafkaCluster, admin: ClusterAddress) -> VerifyPlan:
         create(source_cluster, topic, partitions=len(CASES))
         for partition, (places, *_) in enumerate(CASES):
             write(source_cluster, topic, [place[side] for place in places], partition=partition)
-    starts, ends = (tuple((number, 2 * case[bound]) for number, case in enumerate(CASES)) for bound in (1, 2))
+    starts = tuple((number, 2 * start) for number, (_, start, _) in enumerate(CASES))
+    ends = tuple((number, 2 * end) for number, (_, _, end) in enumerate(CASES))
     return replace(plan, starts=starts, ends=ends)
 
 
@@ -139,7 +141,7 @@ def test_a_topic_that_the_log_cleaner_has_compacted_is_read_without_loss(
     pair = plan_of(admin, topic_name)
     compacting = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
     records = [Rec(key=str(number % 10).encode(), value=str(number).encode()) for number in range(500)]
-    create(source_cluster, pair.source_topic, **compacting, **{"max.compaction.lag.ms": "100"})
+    create(source_cluster, pair.source_topic, configs={**compacting, "max.compaction.lag.ms": "100"})
     create(source_cluster, pair.mirror_topic)
     write(source_cluster, pair.source_topic, records)
     write(source_cluster, pair.mirror_topic, records)

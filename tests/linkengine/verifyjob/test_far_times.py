@@ -26,7 +26,7 @@ def pair(source_cluster: KafkaCluster, topic_name: str) -> VerifyPlan:
     admin = address_from_properties(source_cluster.client_properties("admin"))
     plan = VerifyPlan(source=admin, destination=admin, source_topic=f"{topic_name}-source", mirror_topic=f"{topic_name}-mirror")
     for topic in (plan.source_topic, plan.mirror_topic):
-        create(source_cluster, topic, partitions=2, **ANY_TIME)
+        create(source_cluster, topic, partitions=2, configs=ANY_TIME)
     return replace(plan, ends=((0, 4), (1, 1)))
 
 
@@ -55,10 +55,11 @@ def test_offsets_before_the_log_start_or_behind_the_log_end_are_not_read(
     """Retention may delete records, or the log may be truncated, while both topics are read."""
     write(source_cluster, pair.source_topic, [Rec(after_ms=number) for number in range(4)])
     ClusterAdmin(pair.source).trim(pair.source_topic, {0: 2})
-    spark, sides = session(spark_connect_url), {"address": pair.source, "topic": pair.source_topic, "gentle": False}
+    spark = session(spark_connect_url)
+    whole = TopicPart(address=pair.source, topic=pair.source_topic, starts={}, ends={}, gentle=False)
 
     def read(start: int, end: int) -> list[int]:
-        rows = read_far(spark, TopicPart(starts={0: start, 1: 0}, ends={0: end, 1: 0}, **sides)).collect()
+        rows = read_far(spark, replace(whole, starts={0: start, 1: 0}, ends={0: end, 1: 0})).collect()
         return [row["offset"] for row in rows]
 
     assert [read(0, 4), read(3, 4), read(-2, -1), read(9, 12)] == [[2, 3], [3], [2, 3], []]

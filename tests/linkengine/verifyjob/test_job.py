@@ -293,7 +293,7 @@ def test_a_difference_that_disappears_after_it_was_counted_is_not_shown(
 
 
 def test_log_append_time_is_kept_as_create_time(spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan) -> None:
-    create(source_cluster, pair.source_topic, **{"message.timestamp.type": "LogAppendTime"})
+    create(source_cluster, pair.source_topic, configs={"message.timestamp.type": "LogAppendTime"})
     create(source_cluster, pair.mirror_topic)
     write(source_cluster, pair.source_topic, [Rec()])
     write(source_cluster, pair.mirror_topic, [Rec(after_ms=append_time_of(source_cluster, pair.source_topic) - BASE_MS)])
@@ -307,7 +307,7 @@ def test_after_a_reversal_timestamps_of_a_mirror_with_log_append_time_are_compar
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     """Partition 0 has the same time on both sides, partition 1 has not."""
-    create(source_cluster, pair.mirror_topic, partitions=2, **{"message.timestamp.type": "LogAppendTime"})
+    create(source_cluster, pair.mirror_topic, partitions=2, configs={"message.timestamp.type": "LogAppendTime"})
     create(source_cluster, pair.source_topic, partitions=2)
     for partition, later_ms in ((0, 0), (1, 1)):
         write(source_cluster, pair.mirror_topic, [Rec()], partition=partition)
