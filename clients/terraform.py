@@ -1,7 +1,7 @@
 """The scenario of ``clients/terraform``: Confluent's Terraform provider creates, changes, operates and destroys resources.
 
 The provider comes from its registry, or from the folder in CLIENTS_TERRAFORM_PROVIDER with a binary
-``terraform-provider-confluent``. The program is ``terraform``, or the one in CLIENTS_TERRAFORM (such as ``tofu``).
+``terraform-provider-confluent``. The program is ``terraform``, or the program in CLIENTS_TERRAFORM (such as ``tofu``).
 TF_ACC=1, set by default, is the provider's own switch for shorter pauses between its requests.
 """
 
@@ -32,7 +32,7 @@ class Terraform:
         self._environment = {**os.environ, **_environment(self._folder), **_variables(stage)}
 
     def init(self) -> None:
-        """Fetch the provider, unless it is a local one."""
+        """Fetch the provider, unless it is local."""
         if "CLIENTS_TERRAFORM_PROVIDER" not in os.environ:
             self._run("init")
 

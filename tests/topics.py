@@ -1,4 +1,4 @@
-"""Topics as tests make them."""
+"""Creation of topics in tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT_S = 60.0
 
 
 def create_topics(admin: AdminClient, *topics: NewTopic) -> None:
-    """Create topics, and wait until the broker that is asked shows them: it follows the controller that confirmed them."""
+    """Create topics, and wait until the queried broker shows them: it follows the controller that confirmed them."""
     for made in admin.create_topics(list(topics)).values():
         made.result(TIMEOUT_S)
     deadline = time.monotonic() + TIMEOUT_S

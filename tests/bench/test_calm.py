@@ -1,4 +1,4 @@
-"""Which takes of the benchmark count: by what the host stole meanwhile, never by what was measured."""
+"""Which takes of the benchmark count: by the steal time during a take, never by its result."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Send = Callable[..., None]
 
 
 def wait_until_copied(redis_url: str, link_id: str, ends: dict[str, int]) -> list[PartitionProgress]:
-    """Answer the reports once every partition has reached its end."""
+    """Return the reports once every partition has reached its end."""
     deadline = time.monotonic() + COPIED_WITHIN_S
     while True:
         reports = jobs.read_progress(redis_url, link_id, SIGNER)
