@@ -60,7 +60,7 @@ class Rooms:
     def open(self) -> None:
         """Connect the far broker to the controller again, and wait until it leads its partition again."""
         self._door.heal()
-        wait_for(lambda: all(leader_as_seen_by(self.cluster, one, self._topic) == FAR for one in (FAR, NEAR)))
+        wait_for(lambda: all(leader_as_seen_by(self.cluster, broker, self._topic) == FAR for broker in (FAR, NEAR)))
 
 
 def _controller(plan: BrokerPlan, way: int) -> BrokerPlan:
