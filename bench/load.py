@@ -55,7 +55,7 @@ def create_topics(cluster: KafkaCluster, names: Sequence[str], *, partitions: in
 
 
 def discard_topics(cluster: KafkaCluster, names: Sequence[str]) -> None:
-    """Delete topics as far as possible, also after a failed measurement: the next one needs the disk and the names."""
+    """Delete topics as far as possible, also after a failed measurement: the next measurement needs the disk and the names."""
     admin = admin_client(cluster)
     for future in admin.delete_topics(list(names)).values() if names else ():
         with suppress(KafkaException):

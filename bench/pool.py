@@ -135,7 +135,7 @@ class Watch:
                 self._peaks[number] = max(self._peaks[number], process.memory_info().rss / 1e6)
 
     def costs(self) -> list[WorkerCost]:
-        """Return the costs of each process; raise psutil.NoSuchProcess if one has ended."""
+        """Return the costs of each process; raise psutil.NoSuchProcess if a process has ended."""
         self.look()
         seconds = time.monotonic() - self._began
         return [

@@ -35,7 +35,7 @@ class Results:
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[None]:
-        """Note an exception of the measurement beside the other results; the caller continues with the next one."""
+        """Note an exception of the measurement beside the other results; the caller continues with the next measurement."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever failed, hours of other measurements are not to be lost

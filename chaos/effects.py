@@ -76,7 +76,7 @@ class Owners:
         return {name: lease.token for name, lease in self.seen().items()}
 
     def awaited(self) -> dict[str, str]:
-        """Return the owner of each lease, after waiting for the first one; empty after OWNERS_TIMEOUT_S without any."""
+        """Return the owner of each lease, after waiting for the first owner; empty after OWNERS_TIMEOUT_S without any."""
         until(lambda: bool(self.seen()), OWNERS_TIMEOUT_S)
         return self.tokens()
 
@@ -153,7 +153,7 @@ def worker_of(token: str) -> str:
 
 
 def came_back(trails: Trails) -> bool:
-    """Return whether a lease had an owner, then another one, and then the first one again."""
+    """Return whether a lease had an owner, then another owner, and then the first owner again."""
     return any(len(trail) > len(set(trail)) for trail in list(trails.values()))
 
 

@@ -145,7 +145,7 @@ def check_newest(topic: str, records: Sequence[Record], history: Mapping[Entry, 
 
 
 def check_unchanged(committed: Sequence[Record], uncommitted: Sequence[Record], *, topic: str) -> Iterator[Finding]:
-    """Check that committed and uncommitted readers see the same records of a mirror: it has no aborted ones."""
+    """Check that committed and uncommitted readers see the same records of a mirror: it has no aborted records."""
     hidden = {record[:2] for record in uncommitted} ^ {record[:2] for record in committed}
     for partition, offset in sorted(hidden):
         yield Finding(

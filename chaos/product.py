@@ -114,7 +114,7 @@ class Product:
         return own[strike.fault]() if strike.fault in own else ground.strike(strike)
 
     def _assign_twice(self, strike: Strike) -> Blow | None:
-        """Run two more reconcilers; effective if the one with the older view was the last to publish, and partitions moved."""
+        """Run two more reconcilers; effective if the older view was published last, and partitions moved."""
         overwritten: list[int] = []
         call = partial(self._inside, f"assign_twice({strike.lasts_s:.1f})")
         blow = self._ground.contested(lambda: overwritten.append(int(call())))

@@ -40,7 +40,7 @@ class Proxy:
         self._servers = [self._run(self._listen(*route)) for route in routes]
 
     def cut(self) -> None:
-        """End all connections and refuse new ones until ``mend``."""
+        """End all connections and refuse new connections until ``mend``."""
         self._call(self._cut_now)
 
     def slow(self, delay_s: float) -> None:
@@ -61,11 +61,11 @@ class Proxy:
         self._cut = False
 
     def hasten(self) -> None:
-        """Delay nothing any more; what is cut or held stays so."""
+        """End the delays; connections that are cut or held stay so."""
         self._delay_s = 0.0
 
     def hold(self) -> None:
-        """Deliver nothing over the connections of this moment until ``release``; new ones are free."""
+        """Deliver nothing over the connections of this moment until ``release``; new connections are not affected."""
         self._call(lambda: self._each(asyncio.Event.clear))
 
     def release(self) -> None:
@@ -80,7 +80,7 @@ class Proxy:
     def silence(self, client_ports: Callable[[], Collection[int]]) -> None:
         """Deliver nothing over connections from these client ports, until ``end_silence``.
 
-        Holds for connections of this moment and for new ones, which are accepted: as if a network dropped all packets between
+        Affects present and new connections, which are accepted: as if a network dropped all packets between
         a client and the server. ``client_ports`` is called now and once per new connection, never in the proxy's thread: that
         would delay all other connections.
         """
@@ -89,7 +89,7 @@ class Proxy:
         self._call(lambda: self._silence_now(ports))
 
     def end_silence(self) -> None:
-        """End the silenced connections, without what was sent over them; new ones are free."""
+        """End the silenced connections, without what was sent over them; new connections are not affected."""
         self._call(self._end_silence_now)
 
     def heal(self) -> None:
@@ -122,7 +122,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        if self._cut:  # meanwhile
+        if self._cut:  # while the connection was being accepted
             self._end(writer, here)
             return
         link = _Link(writer, here)

@@ -77,7 +77,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.CUT_REDIS: (5.0, 8.0),  # until the lease has expired and another copy worker has taken over
     Fault.KILL_MASTER: (2.0, 8.0),
 }
-# the rest mends itself
+# the effects of the other faults end without a repair
 MENDED = frozenset(_LASTS_S) - {
     Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS, Fault.CUT_REDIS
 }  # fmt: skip

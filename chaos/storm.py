@@ -113,7 +113,7 @@ class Storm:
 
         Faults without effect are injected again, in turn, up to ``repeats`` times. Then the writers continue until
         ``kept`` records of the compacted topic were copied before they could be compacted: during faults a slow machine may
-        be later than that with all of them. What goes wrong on the way becomes a finding and does not end the storm.
+        be later than that with all of them. An error on the way becomes a finding and does not end the storm.
         """
         with ExitStack() as stack:
             stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
@@ -246,7 +246,7 @@ class Storm:
             self._attempt("unsettled", lambda: self._engine.promote(mirrored, timeout_s=SETTLE_TIMEOUT_S))
 
     def _attempt(self, kind: str, work: Callable[[], object]) -> bool:
-        """Do what may fail without ending the storm; tell whether it did not."""
+        """Call ``work``, whose failure does not end the storm; return whether it succeeded."""
         try:
             work()
         except Exception as error:  # noqa: BLE001 - whatever it is, the rest is still to be judged

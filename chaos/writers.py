@@ -28,7 +28,7 @@ KEYS = 40  # of a compacted topic
 ARCHIVED_MS = 1_500_000_000_000  # 2017: brokers expire a producer's state by the timestamps of its records
 NOW = 0  # librdkafka then uses the current time
 _COMMON = {"linger.ms": 2, "acks": "all", "enable.idempotence": True}
-# librdkafka raises its epoch when a message times out, or when a request behind another one is refused, and may then write
+# librdkafka raises its epoch when a message times out, or when a request behind another request is refused, and may then write
 # records again that the log already has (ADR 0012). A history with known outcomes needs a writer that does neither.
 _ONCE = {"message.timeout.ms": 0, "max.in.flight.requests.per.connection": 1}
 

@@ -3,7 +3,7 @@
 It also applies the configurations that the console prints for new links, and compares each link with that of the form.
 
 The provider comes from its registry, or from the folder in CLIENTS_TERRAFORM_PROVIDER with a binary
-``terraform-provider-confluent``. The program is ``terraform``, or the one in CLIENTS_TERRAFORM (such as ``tofu``).
+``terraform-provider-confluent``. The program is ``terraform``, or the program in CLIENTS_TERRAFORM (such as ``tofu``).
 TF_ACC=1, set by default, is the provider's own switch for shorter pauses between its requests.
 """
 
@@ -37,7 +37,7 @@ class Terraform:
         self._environment = {**os.environ, **_environment(self._folder), **_as_variables(variables)}
 
     def init(self) -> None:
-        """Fetch the provider, unless it is a local one."""
+        """Fetch the provider, unless it is local."""
         if "CLIENTS_TERRAFORM_PROVIDER" not in os.environ:
             self._run("init")
 

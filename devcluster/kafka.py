@@ -25,7 +25,7 @@ from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 from devcluster.tls import certificates_in, write_certificates
 
-# The installed brokers; `make test KAFKA=4.4.0` runs the suite against a version other than the usual newest one.
+# The installed brokers; `make test KAFKA=4.4.0` runs the suite against a version other than the newest.
 NEWEST, OLDEST = os.environ.get("KAFKA_VERSION") or "4.3.1", "3.9.1"
 START_TIMEOUT_S = 240.0  # about 5 s on two idle cores; a loaded machine needs much longer
 FORMAT_TIMEOUT_S = 180.0

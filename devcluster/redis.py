@@ -25,7 +25,7 @@ class RedisServer:
     def __init__(
         self, *, directory: Path | None = None, append_only: bool = False, port: int | None = None, password: str | None = None
     ) -> None:
-        """Plan a server. Without `directory` it uses a temporary one, deleted on stop; without `password` it creates one."""
+        """Plan a server. Default: a temporary directory, deleted on stop, and a new password."""
         self.port = port or free_port()
         self._password = password or secrets.token_urlsafe(24)
         self._append_only = append_only

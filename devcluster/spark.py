@@ -29,7 +29,7 @@ from devcluster.processes import STOP_TIMEOUT_S, Process
 FIRST_QUERY_TIMEOUT_S = 240.0  # a few seconds on two idle cores
 FIRST_QUERY_RETRIES = 3  # a server that has ended is not restarted automatically; the default retries for ten minutes
 THREAD_DUMP_S = 2.0
-START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy ones
+START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy cores
 MASTER = "local[16,8]"  # 16 concurrent tasks, each may fail 8 times
 PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
 PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark_job", "linkengine.copyjob.worker")
@@ -38,7 +38,7 @@ SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def write_secrets(path: Path, *, token: str, secret: str = "") -> None:
-    """Write the properties file with Spark's secrets: the clients' token and the secret of its processes (empty: a new one)."""
+    """Write the properties file with Spark's secrets: the token of clients and the secret of its processes (empty: new)."""
     path.touch(mode=0o600)
     values = {"spark.connect.authenticate.token": token, "spark.authenticate.secret": secret or secrets.token_hex(32)}
     path.write_text("".join(f"{name} {value}\n" for name, value in values.items()))
@@ -59,7 +59,7 @@ class SparkConnectServer:
         preload: Sequence[str] = PRELOAD,
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        """Plan a server. Without `directory` it uses a temporary one, deleted on stop.
+        """Plan a server. Without `directory` it uses a temporary directory, deleted on stop.
 
         `preload` are modules that Python workers have imported when they start. Without `token` it creates one, and likewise
         `secret`, which a server needs whose executors are in a cluster of their own: the cluster's.

@@ -25,7 +25,7 @@ from linkctl.inspection import LINK, TOPIC
 @as_json
 @click.pass_context
 def offsets_for_time(context: click.Context, /, **given: Any) -> None:
-    """Look up the first record of each partition of the mirror topic TOPIC that is not older than a time.
+    """Find the first record of each partition of the mirror topic TOPIC that is not older than a time.
 
     Unlike Kafka's lookup (ListOffsets) this ignores the fillers of a mirror topic.
     """

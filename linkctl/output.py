@@ -43,7 +43,7 @@ def write_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def write_warnings(warnings: Iterable[tuple[str, str]]) -> None:
-    """Write (topic, warning) pairs as a table below another one; nothing if there are none."""
+    """Write (topic, warning) pairs as a table below another table; nothing if there are none."""
     rows = list(warnings)
     if rows:
         write_line("")

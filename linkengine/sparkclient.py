@@ -149,7 +149,7 @@ def spark_answers(what: str) -> Iterator[None]:
 
 @contextmanager
 def _turn(url: str) -> Iterator[None]:
-    """Allow one thread at a time to check or open the session; the first one detects a hanging server, the others time out."""
+    """Allow one thread at a time to check or open the session; the first detects a hanging server, the others time out."""
     if not _lock.acquire(timeout=TURN_TIMEOUT_S):
         raise SparkSilentError(f"Spark at {urlsplit(url).netloc} has not responded to another call for {TURN_TIMEOUT_S:.0f} s.")
     try:

@@ -34,7 +34,7 @@ class Deadlines(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientIntercep
         return continuation(_within(client_call_details, self._call_s), request)
 
     def intercept_unary_stream(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """Set the deadline of a call that starts a job or attaches to a running one."""
+        """Set the deadline of a call that starts a job or attaches to a running job."""
         return continuation(_within(client_call_details, self._stream_s()), request)
 
 

@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Collect tests without garbage collections, and exempt what exists afterwards from later ones.
+    """Collect tests without garbage collections, and exempt what exists afterwards from later collections.
 
     All modules and more than 8,000 tests are almost a million permanent objects. A full collection scans them for a second;
     those during the collection of tests were a quarter of its time.

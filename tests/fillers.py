@@ -42,7 +42,7 @@ def make_markers(clusters: Pair, topic: str) -> list[PartitionProgress]:
 
 
 def make_aborted(clusters: Pair, topic: str) -> list[PartitionProgress]:
-    """Mirror records between aborted ones."""
+    """Mirror records between aborted records."""
     create_pair(clusters, topic)
     producer = _transactional(clusters[0], topic)
     for number in range(9):

@@ -88,5 +88,5 @@ class Policy:
         self._rules.write_text("".join(f"{name.replace('_', '.')}={limit}\n" for name, limit in limits.items()))
 
     def forget(self) -> None:
-        """Refuse nothing any more."""
+        """Remove all rules."""
         self._rules.write_text("")

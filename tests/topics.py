@@ -1,4 +1,4 @@
-"""Topics as tests make them."""
+"""Creation of topics in tests."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ TIMEOUT_S = 60.0
 
 
 def create_topics(admin: AdminClient, *topics: NewTopic) -> None:
-    """Create topics, and wait until the broker that is asked shows them: it follows the controller that confirmed them."""
+    """Create topics, and wait until the queried broker shows them: it follows the controller that confirmed them."""
     for made in admin.create_topics(list(topics)).values():
         made.result(TIMEOUT_S)
     deadline = time.monotonic() + TIMEOUT_S
-    while missing := {one.topic for one in topics} - _shown(admin):
+    while missing := {topic.topic for topic in topics} - _shown(admin):
         assert time.monotonic() < deadline, f"not shown within {TIMEOUT_S:.0f} s: {missing}"
         time.sleep(0.02)
 
 
 def _shown(admin: AdminClient) -> set[str]:
     found = admin.list_topics(timeout=TIMEOUT_S).topics
-    return {name for name, one in found.items() if one.error is None and _led(one)}
+    return {name for name, topic in found.items() if topic.error is None and _led(topic)}
 
 
 def _led(topic: TopicMetadata) -> bool:
-    return all(one.leader >= 0 for one in topic.partitions.values())
+    return all(partition.leader >= 0 for partition in topic.partitions.values())

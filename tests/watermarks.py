@@ -1,4 +1,4 @@
-"""Where a partition begins and ends, as a client sees it."""
+"""Log start and log end of a partition, as a client reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_LEADER_YET = frozenset(
 
 
 def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """Answer log start and end; ask again while the broker has not heard that it leads a partition made just now."""
+    """Return log start and end; retry while the broker does not know yet that it leads a new partition."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:

@@ -91,7 +91,7 @@ def _read_with(cluster: KafkaCluster, command: list[str]) -> subprocess.Complete
 
 
 def _compare(client: str, done: subprocess.CompletedProcess[str], *, expected: Rows) -> tuple[str, bool]:
-    """Return how the records that a client read differ from the expected ones, and whether that is known of the client."""
+    """Return how the records that a client read differ from the expected records, and whether that is known of the client."""
     if done.returncode:
         lines = done.stdout.strip().splitlines()
         return f"ends with an error: {lines[0][:120] if lines else ''}", False

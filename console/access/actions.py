@@ -172,8 +172,8 @@ def _facts(binding: RoleBinding) -> dict[str, str | bool]:
 
 # --- groups of users --------------------------------------------------------------------------------------------------
 #
-# A member has all roles of the group, so adding one is allowed only to an actor who could grant all of them for as long as they
-# are in force. Removing a member, or deleting a group, needs MANAGE_USERS in the organization.
+# A member has all roles of the group, so only an actor who could grant all of them for as long as they are in
+# force may add a member. Removing a member, or deleting a group, needs MANAGE_USERS in the organization.
 
 
 Origin = GroupMember.Origin

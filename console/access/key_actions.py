@@ -70,7 +70,7 @@ def create_api_key(
 
 
 def rotate_api_key(*, api_key: ApiKey, overlap: timedelta, by: Actor, now: datetime) -> tuple[ApiKey, str]:
-    """Replace a key by a new one of the same owner, description, limit and lifetime; return the new row and its secret.
+    """Replace a key by a new key of the same owner, description, limit and lifetime; return the new row and its secret.
 
     The old key is accepted for ``overlap`` longer, and never longer than before. Raises ConflictError for a key that was
     rotated already or has expired.

@@ -44,7 +44,7 @@ class GrantPlace:
 
 
 class NodeKeyword(TypedDict, total=False):
-    """A scope as keyword arguments of the action. Exactly one is set."""
+    """A scope as keyword arguments of the action. Exactly one level is set."""
 
     organization: Organization
     environment: Environment

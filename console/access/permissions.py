@@ -278,7 +278,7 @@ def _place(
 # --- whether an actor may grant a role --------------------------------------------------------------------------------
 #
 # An actor needs MANAGE_ACCESS at the place of the binding and every permission of the role, for at least as long as the
-# binding is in force. Otherwise a role that expires could be turned into a permanent one. Credentials of an account (an API
+# binding is in force. Otherwise a role that expires could be made permanent. Credentials of an account (an API
 # key of a service account) let the actor use all roles of the account, and membership lets a user use all roles of the group,
 # so both need the same for each of these roles.
 

@@ -83,7 +83,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 
 class PasswordForm(ConsoleForm):
-    """The current password and, twice, the new one. None of them is ever rendered."""
+    """The current password and, twice, the new password. Neither is ever rendered."""
 
     password = forms.CharField(
         label="Current password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})

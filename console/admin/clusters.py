@@ -65,7 +65,7 @@ class EnvironmentAdmin(_GroupAdmin):
 
 
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A form that takes Kafka client properties as lines of text and never shows the stored ones."""
+    """A form that takes Kafka client properties as lines of text and never shows the stored properties."""
 
     properties_text = forms.CharField(
         label="Client properties",

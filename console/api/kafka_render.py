@@ -132,7 +132,7 @@ def mirror(
 
 
 def _topic_error(row: MirrorTopic) -> str:
-    """Return the error code of a mirror; for one that is being set up, whose status is ACTIVE, the code of the last attempt."""
+    """Return the error code of a mirror; for a mirror in set-up, whose status is ACTIVE, the code of the last attempt."""
     trouble = row.setup_trouble
     return row.error_code or (trouble.code if trouble else NO_ERROR)
 

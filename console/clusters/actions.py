@@ -50,7 +50,7 @@ def register_cluster(
 
 
 def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Actor, now: datetime) -> Cluster:
-    """Replace a cluster's client properties after connecting with the new ones; raise BadRequestError if the id differs.
+    """Replace a cluster's client properties after connecting with the new properties; raise BadRequestError if the id differs.
 
     Raises InvalidInputError (SECRET_NEEDED), without a connection, if stored secrets of links would be sent elsewhere.
     """

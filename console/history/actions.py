@@ -1,4 +1,4 @@
-"""Stores samples of links and mirrors for charts, summarizes them, and deletes old ones."""
+"""Stores samples of links and mirrors for charts, summarizes them, and deletes old samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Events of a link or a mirror in a time span: states, operations, errors, edits and verification runs.
 
-States at a past time are computed backwards from the present ones and the state transitions, which are never deleted while the
-mirror exists. A deleted mirror is therefore missing in the past, too.
+States at a past time are computed backwards from the present states and the state transitions, which are never deleted while
+the mirror exists. A deleted mirror is therefore missing in the past, too.
 """
 
 from __future__ import annotations

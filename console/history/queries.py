@@ -9,7 +9,7 @@ chart, and from the samples that are not summarized yet.
 | summaries of 5 minutes  | 25 h      | 25 h        |
 | summaries of an hour    | 31 days   | 31 days     |
 
-Samples are 30 to 90 s apart (``history.actions.every_ms``). A sample counts until the next one, for ``VALID`` at
+Samples are 30 to 90 s apart (``history.actions.every_ms``). A sample counts until the next sample, for ``VALID`` at
 most. The time after that is unknown.
 
 Down-sampling keeps the largest known lag and whether a lag was unknown. An interval that is partly unknown has a lower bound
@@ -58,7 +58,7 @@ TOP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A sample, or a summary of ``seconds`` from ``at`` on. Lags of a summary are the largest known ones, rates means."""
+    """A sample, or a summary of ``seconds`` from ``at`` on. Lags of a summary are the largest known lags, rates means."""
 
     at: datetime
     seconds: int = 0  # 0: a sample

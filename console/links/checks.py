@@ -164,7 +164,7 @@ def unsaved_link(
     by: Actor,
     now: datetime,
 ) -> UnsavedLink:
-    """Return an unsaved link with the configs; raise InvalidInputError, with the config's name, if one is invalid.
+    """Return an unsaved link with the configs; raise InvalidInputError, with the config's name, if a config is invalid.
 
     Also checks the actor's permissions for credentials and ACL sync. No cluster is contacted.
     """

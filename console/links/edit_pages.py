@@ -59,7 +59,7 @@ class ShownChange:
 
 
 class EditLinkForm(ConnectionForm):
-    """The connection of a link. An empty password keeps the stored one."""
+    """The connection of a link. An empty password keeps the stored password."""
 
     paused = forms.BooleanField(
         label="Pause link",
@@ -87,7 +87,7 @@ class EditLinkForm(ConnectionForm):
         return name == "password" and bool(self.stored_password)
 
     def clean(self) -> dict[str, Any] | None:
-        """Require the password if the stored one would be sent to another address, or a registered one copied to the link."""
+        """Require the password if the stored password would be sent elsewhere, or a registered password copied to the link."""
         values = super().clean() or {}
         if self.errors or values["password"]:
             return values
@@ -113,7 +113,7 @@ class EditLinkForm(ConnectionForm):
         entered = bool(self.cleaned_data["password"]) and JAAS in wanted
         if self._uses_registered and (entered or JAAS in changes):
             return _differences(wanted, {})  # the link gets its own credentials, and stores the other connection configs, too
-        if entered:  # even if equal to the stored one: it permits the other changes
+        if entered:  # even if equal to the stored password: it permits the other changes
             changes[JAAS] = _change(JAAS, wanted[JAAS])
         return list(changes.values())
 

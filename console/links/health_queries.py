@@ -129,7 +129,7 @@ def links_health(
 
     ``mirrors`` are those that count, ``failing`` the tasks whose last run had errors. Only the links ``shown`` are degraded by
     them: a user who may see some mirrors of a link does not see its tasks. A mirror that an error names is degraded anyway.
-    ``current``: the current progress of ``mirrors``, of which that of stopped ones is not needed.
+    ``current``: the current progress of ``mirrors``, of which that of stopped mirrors is not needed.
     """
     by_link: dict[int, dict[int, MirrorHealth]] = defaultdict(dict)
     named = {link.pk: _named_by(failing.get(link.pk, ())) for link in links}
@@ -445,7 +445,7 @@ def _groups(link: ClusterLink) -> dict[str, Any]:
 
 
 def _retention_ms(found: dict[str, Any], mirrors: int) -> int | None:
-    """Return the shortest retention of the source topics; -1 if all are unlimited, None if one is unknown."""
+    """Return the shortest retention of the source topics; -1 if all are unlimited, None if any is unknown."""
     if found["with_retention"] < mirrors:
         return None
     shortest: int | None = found["shortest_retention"]

@@ -67,8 +67,8 @@ def properties_of_source(link: ClusterLink) -> dict[str, str]:
 
     Raises LinkEngineError if the link would send the registered cluster's credentials to an address that is not registered,
     and REMOTE_LINK_NOT_FOUND_ERROR for a stored INBOUND link without its source side. The owner of the source side decides
-    which credentials are used, and by deleting it that none are; the registered ones must not take their place. Only a link
-    that is being created is checked with them, by a user who may use them (``console.links.checks``).
+    which credentials are used, and by deleting it that none are; the registered credentials must not take their place. Only a
+    link that is being created is checked with them, by a user who may use them (``console.links.checks``).
     """
     registered = link.source.properties if link.source else {}
     if is_inbound(link):

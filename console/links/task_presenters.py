@@ -264,7 +264,7 @@ def is_mirrorable(verdict: Verdict) -> bool:
 
 
 def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
-    """Return the checks, failed ones first."""
+    """Return the checks, failed checks first."""
     checks = sorted(verdict.checks, key=lambda check: check.passed)
     return [
         CheckRow(

@@ -84,7 +84,7 @@ class _Facts:
 def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = None) -> list[TaskView]:
     """Return all tasks of a link, copying first; five queries, six if no recurring task has run yet.
 
-    ``current``: the progress of all mirrors of the link, with those of drills and stopped ones, if it was read.
+    ``current``: the progress of all mirrors of the link, with those of drills and stopped mirrors, if it was read.
     """
     prefetch_related_objects([link], "configs")
     facts = _facts(link, current, now=timezone.now())

@@ -173,7 +173,7 @@ def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
     """Lock the destination cluster and the link until the commit, and repeat the checks on the current rows.
 
     The cluster lock prevents two links from creating mirrors of the same name, which would copy into one topic. The link lock
-    prevents a concurrent deletion of the link, which fails over the mirrors that exist then and would miss this one.
+    prevents a concurrent deletion of the link, which fails over the mirrors that exist then and would miss this mirror.
     """
     lock_clusters(mirror.link.destination.cluster_id)
     link = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=mirror.link_id).first()

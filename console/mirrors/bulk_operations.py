@@ -58,7 +58,7 @@ def start(
     """Store an operation on several topics of a link; a worker carries it out.
 
     ``topics`` maps names to the mirrors that the confirmation showed, None for mirrors that are to be created. Raises
-    DeniedError if the actor may operate on none of the topics; the others are refused one by one.
+    DeniedError if the actor may operate on none of the topics; the others are refused individually.
     """
     if not 1 <= len(topics) <= MOST:
         raise InvalidInputError(f"An operation takes 1 to {MOST:,} topics, not {len(topics):,}.", field="topics")
@@ -169,7 +169,7 @@ def actor_of(operation: BulkOperation) -> Actor:
 def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> bool:
     """Operate, within a transaction, on the topics that can be changed together; return whether there were any.
 
-    The others are operated on one by one: they may lock rows of the other side too, which must not wait while the rows of many
+    The others are changed individually: they may lock rows of the other side too, which must not wait while the rows of many
     mirrors are locked. An unexpected error leaves all of them to that.
     """
     try:

@@ -48,7 +48,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 
 # --- confirmation of an operation -------------------------------------------------------------------------------------
 #
-# The topics are the selected ones, or all that match the filter of the list.
+# The topics are the selected topics, or all that match the filter of the list.
 #
 # The confirmation shows the effects on each topic and applies to the topics that it showed: if the list has changed since,
 # nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_operations``).

@@ -37,7 +37,7 @@ class Figures:
     partitions: int = 0
     hidden: int = 0  # partitions whose lag is unknown
     lacking: int = 0  # partitions that lack records, or may
-    never: int = 0  # of these, the ones without a known time lag
+    never: int = 0  # of these, the mirrors without a known time lag
     held_unknown: int = 0  # partitions whose records behind open transactions are unknown
     unsized: int = 0  # partitions whose lag in bytes is unknown
     max_lag: int | None = None  # of partitions whose lag is known

@@ -24,7 +24,7 @@ from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorSta
 # --- effects of an operation ------------------------------------------------------------------------------------------
 #
 # Figures are those of the last reports. Unknown is None, never 0. The diverged records of a restore are read from the cluster
-# instead (``console.mirrors.reversals``), because the topic is an ordinary one without samples.
+# instead (``console.mirrors.reversals``), because the topic is an ordinary topic without samples.
 
 
 _E = MirrorEvent
@@ -299,7 +299,7 @@ def count_topics(operations: Iterable[BulkOperation]) -> dict[int, Counter[str]]
 
 
 def topics_of(operation: BulkOperation, *, status: str = "") -> QuerySet[BulkOperationTopic]:
-    """Return the topics of an operation, failed ones first, then by name."""
+    """Return the topics of an operation, failed topics first, then by name."""
     rank = Case(When(status=Status.FAILED, then=Value(0)), default=Value(1))
     rows = operation.topics.order_by(rank, "name")
     return rows.filter(status=status) if status else rows

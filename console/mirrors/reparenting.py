@@ -214,7 +214,7 @@ def _move(
 ) -> MirrorTopic:
     """Move the rows to the new link if they are as they were when the offsets were measured.
 
-    A resume or a restore since then would make the measured offsets wrong. Both links are locked and the new one is checked:
+    A resume or a restore since then would make the measured offsets wrong. Both links are locked and the new link is checked:
     the deletion of a link fails over or deletes its mirrors, and must neither miss this mirror nor act on it during the move.
     """
     old, changes = mirror.link, _changes(mirror, link, parent)

@@ -168,7 +168,7 @@ def fresh_life() -> dict[str, Any]:
 
 
 def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
-    """Reset the recorded ends and fences of the mirror's partitions, since its next stop writes new ones.
+    """Reset the recorded ends and fences of the mirror's partitions, since its next stop writes them again.
 
     ``whole_at`` is the time at which the topic last held all records of its future source; None if the topic is created anew.
     """

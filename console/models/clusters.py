@@ -124,7 +124,7 @@ class CopyWorker(models.Model):
     """A number in the pool of copy workers, and its newest Spark job."""
 
     number = models.PositiveIntegerField(unique=True)
-    worker_id = models.CharField(max_length=64, blank=True, default="")  # of the newest job; earlier ones are drained
+    worker_id = models.CharField(max_length=64, blank=True, default="")  # of the newest job; earlier jobs are drained
     submitted_at = models.DateTimeField(null=True)
     left_at = models.DateTimeField(null=True)  # since when no thread waits for that job, while its worker is alive
     ended_at = models.DateTimeField(null=True)  # when that job returned; null: it has not

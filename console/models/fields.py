@@ -39,7 +39,7 @@ else:
 
 
 class UnreadableProperties(Mapping[str, str]):
-    """Stored properties that no key decrypts. Every use raises LinkEngineError, so they are never taken for empty ones."""
+    """Stored properties that no key decrypts. Every use raises LinkEngineError, so they never count as empty."""
 
     def __init__(self, token: str) -> None:
         """Store the encrypted value, which a save writes back unchanged: the missing key may be added later."""

@@ -38,8 +38,8 @@ class ClusterLink(models.Model):
     """A connection from a source cluster to the destination cluster that owns the link.
 
     On a bidirectional link each side has a row of its own, and ``destination`` is the side the row belongs to. A row of mode
-    SOURCE belongs to the source: its ``destination`` is the cluster it lives on, its ``source`` the other one, and it has no
-    mirrors. ``console.links.pairs`` finds the rows that belong together.
+    SOURCE belongs to the source: its ``destination`` is the cluster it lives on, its ``source`` the other cluster, and it has
+    no mirrors. ``console.links.pairs`` finds the rows that belong together.
 
     ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster that is
     not registered. ``properties`` are the Kafka client properties for the connection to the source (configs bootstrap.servers,
@@ -255,7 +255,7 @@ class Namespace(models.Model):
     """All topics of a cluster whose names begin with ``prefix``. If reserved, only its link creates topics in it."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="namespaces")
-    prefix = models.CharField(max_length=200, blank=True)  # "" means all topics except internal ones
+    prefix = models.CharField(max_length=200, blank=True)  # "" means all topics except internal topics
     reserved = models.BooleanField(default=False)
     guarded = models.BooleanField(null=True)  # the cluster has the DENY CREATE ACL; null: no response from the cluster yet
     guard_problem = models.TextField(blank=True, default="")

@@ -58,7 +58,7 @@ class StopReport(models.Model):
         return f"{self.mirror_name} {self.reason} at {self.writable_at:%Y-%m-%d %H:%M:%S}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Store the report; a new one gets the names of its mirror."""
+        """Store the report; a new report gets the names of its mirror."""
         if self._state.adding or self.pk is None:
             self.keep_names()
         super().save(*args, **kwargs)
@@ -228,7 +228,7 @@ class MirrorSample(Sample):
 class SampleSummary(Sample):
     """The samples of an interval of ``seconds`` that begins at ``at``, a multiple of ``seconds``.
 
-    ``lag`` and ``lag_ms`` are the largest *known* values, rates the mean of the known ones; null if none is known.
+    ``lag`` and ``lag_ms`` are the largest *known* values, rates the mean of the known rates; null if none is known.
     ``unknown`` and ``unknown_ms`` count the samples without a lag and without a time lag.
     """
 

@@ -246,7 +246,7 @@ def _check_place(mirror: MirrorTopic, *, partition: int, offset: int | None, tim
         raise BadRequestError("Give either an offset or a time.", field="offset")
     if not 0 <= (offset or 0) <= MAX_OFFSET:
         raise BadRequestError(f"An offset is a whole number from 0 to {MAX_OFFSET}.", field="offset")
-    if not 0 <= (timestamp_ms or 0) <= MAX_OFFSET:  # negative ones have other meanings in Kafka's protocol
+    if not 0 <= (timestamp_ms or 0) <= MAX_OFFSET:  # negative times have other meanings in Kafka's protocol
         raise BadRequestError("The time must not be before 1970.", field="timestamp_ms")
 
 

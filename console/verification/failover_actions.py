@@ -48,7 +48,7 @@ OVER = (Status.PASSED, Status.FAILED, Status.CANCELED)
 
 
 def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str = LATEST, by: Actor, now: datetime) -> Drill:
-    """Create scratch copies of the named mirrors, or of all active ones, in batches of ``BATCH``, and store the drill.
+    """Create scratch copies of the named mirrors, or of all active mirrors, in batches of ``BATCH``, and store the drill.
 
     A copy that has caught up is failed over automatically (``console.workflows.drills``). ``start_spec`` is the offset at which
     the copies start: ``latest`` copies only new records, ``earliest`` all records, a timestamp the records from then on.

@@ -88,7 +88,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
 
 
 def _chosen(request: HttpRequest, link: ClusterLink, *, by: Actor) -> Sequence[MirrorSummary]:
-    """Return the selected topics, or all that match the filter; stopped ones cannot be failed over."""
+    """Return the selected topics, or all that match the filter; stopped mirrors cannot be failed over."""
     values = request.POST
     if values.get("all"):
         query = values.get("q", "").strip()

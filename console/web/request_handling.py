@@ -69,7 +69,7 @@ class Shell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crumb:
-    """A breadcrumb. The last one has no URL."""
+    """A breadcrumb. The last breadcrumb has no URL."""
 
     label: str
     url: str = ""

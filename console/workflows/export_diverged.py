@@ -163,7 +163,7 @@ def _keep_and_audit(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError
 
 
 def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
-    """Export all diverged records up to the topic's ends. Raises SIDES_DIVERGED if there are new ones; call it again then.
+    """Export all diverged records up to the topic's ends. Raises SIDES_DIVERGED if there are new records; call it again then.
 
     ``check_ours`` is called before each record and raises if a failover waits for the export to stop.
     """
@@ -317,9 +317,9 @@ def _other_side_of_doomed(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[L
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Return the log ranges of the diverged topic, or () once it is deleted.
 
-    It counts as deleted only if no broker has its id (``find_mirror`` raises if one has it, or is silent): metadata that is out
-    of date would end the export, and the topic would be deleted all the same. Raises SIDES_DIVERGED if another topic has its
-    name.
+    It counts as deleted only if no broker has its id (``find_mirror`` raises if a broker has it, or does not respond):
+    outdated metadata would end the export, and the topic would be deleted all the same. Raises SIDES_DIVERGED if another topic
+    has its name.
     """
     here = mirror.link.destination.address
     known = run.diverged_topic_id

@@ -80,7 +80,7 @@ def check_released(mirror: MirrorTopic, taken: Taken) -> None:
     """Raise unless the last owner released every partition. A lease that expired instead is left to expire again."""
     # the first generation: Redis has lost the leases, so the previous owner is unknown
     unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
-    for grant in unclean:  # not to be released: the next owner must see that the previous one did not release it
+    for grant in unclean:  # not to be released: the next owner must see that the previous owner did not release it
         taken.grants.remove(grant)
     if not taken.complete:
         raise LinkEngineError(

@@ -145,8 +145,8 @@ def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError,
 
     * Before ACLs are created, both clusters are read once more: an ACL that a single response shows is not created, and one
       that existed on the destination does not count as the link's own, which would delete it later.
-    * Before ACLs are deleted, every broker of the source has to show that they are gone: one that has just started, or was cut
-      off from the controllers, returns old metadata, and an application would have no access.
+    * Before ACLs are deleted, every broker of the source has to show that they are gone: a broker that has just started, or was
+      cut off from the controllers, returns old metadata, and an application would have no access.
     """
     plan = plan_acls(facts)
     if plan.create:

@@ -1,8 +1,8 @@
 """Compress and decompress the records of a batch, with limited memory.
 
 gzip: RFC 1952. snappy: blocks in the xerial framing of Java producers, bare blocks from librdkafka. lz4: frames with
-independent blocks (KIP-57). zstd: frames (RFC 8878, KIP-110). The levels are the codecs' usual ones, since a destination stores
-batches as they are sent.
+independent blocks (KIP-57). zstd: frames (RFC 8878, KIP-110). The levels are the codecs' default levels, since a destination
+stores batches as they are sent.
 
 A megabyte of zstd may decompress to 32 GB, of gzip to 1 GB, of lz4 to 255 MB and of snappy to 21 MB, and the sizes in a frame
 are claims of its writer. So every call has a limited output: ``inflate`` yields pieces as they are decompressed, and
@@ -118,7 +118,7 @@ def size_limit(codec: int, data: memoryview) -> int | None:
 
 
 def decompress_head(codec: int, data: memoryview) -> bytes:
-    """Return the first HEAD_BYTES bytes without decompressing the rest; 0xff for missing or damaged ones."""
+    """Return the first HEAD_BYTES bytes without decompressing the rest; 0xff for missing or damaged bytes."""
     head = bytearray(b"\xff" * HEAD_BYTES)
     if codec in _INTO:
         with suppress(cramjam.DecompressionError):  # the output is longer, the usual case, or all is damaged: 0xff then

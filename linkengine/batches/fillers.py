@@ -17,7 +17,7 @@ from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS
 
 FILLER_MAX = 1_000_000
 _ZONES = ((1, 0, 1 << 6), (2, 1 << 6, 1 << 13), (3, 1 << 13, FILLER_MAX))  # varint bytes of the offset delta, delta range
-_LEVEL = 5  # 0.71 MB for a million; lower levels compress worse, higher ones no better
+_LEVEL = 5  # 0.71 MB for a million; lower levels compress worse, higher levels no better
 
 
 def dense_filler(count: int, timestamp_ms: int) -> bytearray:

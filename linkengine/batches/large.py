@@ -278,8 +278,8 @@ def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str,
 #   average counts: a list of many records is then at most two such batches larger than the average predicts.
 # * librdkafka decompresses a batch as a whole, so its decompressed size counts (``decompressed_size``, ``decompressed_limit``).
 #
-# Frames limit the decompressed size of most batches, so ordinary ones are not decompressed. Larger ones are decompressed in
-# pieces: the length in front of each record is read, the rest is skipped.
+# Frames limit the decompressed size of most batches, so ordinary batches are not decompressed. Larger batches are decompressed
+# in pieces: the length in front of each record is read, the rest is skipped.
 
 
 SMALL = 32 << 10  # bytes; smaller records need no exact size

@@ -10,8 +10,8 @@ or opens a gap where they were, and every other check passes. The order of the l
 
 If nothing follows in the response, this cannot be decided, and the batch is read again (``UnconfirmedBatchError``).
 
-A batch that begins where the previous one ended needs no check, except for the first batch of a response: a fetch from within a
-batch returns the batch from its beginning, and a batch that was moved up may claim exactly the requested offset.
+A batch that begins where the previous batch ended needs no check, except for the first batch of a response: a fetch from within
+a batch returns the batch from its beginning, and a batch that was moved up may claim exactly the requested offset.
 
 ``intact_part`` finds the undamaged batches at the start of a response. It computes a checksum over every byte, so it is called
 only after damage was found.

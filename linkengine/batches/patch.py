@@ -162,7 +162,7 @@ def _apply(columns: _Columns, value: int) -> int:
 
 
 def restamp(view: BatchView, batch: memoryview) -> BatchView | None:
-    """Rewrite the header of a dense batch of magic 2; return the new one, or None if its records must be decoded."""
+    """Rewrite the header of a dense batch of magic 2; return the new header, or None if its records must be decoded."""
     if view.record_count != 1:
         return None
     records = batch[RECORDS_AT:]

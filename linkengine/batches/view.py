@@ -21,7 +21,7 @@ Record batch v2 (KIP-98), big endian; the checksum is CRC-32C over everything th
 
 A message of magic 0 or 1 shares offset, length and the place of the magic byte: offset int64, size int32, CRC-32 uint32,
 magic int8, attributes int8, timestamp int64 (magic 1 only), key and value with int32 lengths. Its offset is that of the
-last record inside when it wraps compressed ones.
+last record inside when it wraps compressed messages.
 """
 
 from __future__ import annotations

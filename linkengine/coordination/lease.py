@@ -40,7 +40,7 @@ per RedisLease object. Races and failures:
   lease is set again: between the deadline and now neither this owner nor another wrote.
 * *Redis lost its data* (flushed, restarted without a log, failover to a replica that lagged). An owner within its deadline
   restores lease and counter from its own generation. If another owner was quicker, the counter decides. At or below the own
-  generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
+  generation: the other owner started without the history while this owner rightfully holds the partition, so it takes the lease
   back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
   ``markers_announced`` as well; only if it dies before that, the owner after the next may get ``clean`` too early.
@@ -192,7 +192,7 @@ class RedisLease:
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._identity = uuid.uuid4().hex
-        self._unreleased: set[str] = set()  # grants handed out and not released, lost ones included
+        self._unreleased: set[str] = set()  # grants handed out and not released, lost grants included
         self._tokens: dict[str, str] = {}  # of grants held, as far as this process knows
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}

@@ -11,7 +11,7 @@ Messages are sealed with the worker's own key (Fernet: encrypted and authenticat
 derived from a secret of the installation (``key_for``). While secrets are rotated there are several, newest first: a worker
 starts with the newest secret's key and keeps it, and its heartbeat shows which key that is. An attacker with write access to
 Redis can suppress heartbeats and assignments, but can neither read credentials nor make a worker do anything: a seal is valid
-for one worker and one link, and an assignment older than the current one is refused, so that none can be replayed.
+for one worker and one link, and an assignment older than the current assignment is refused, so that none can be replayed.
 
 All of this may be lost at any time. A worker without new assignments continues with those it has; the leases, not the
 assignments, decide which worker writes.
@@ -222,7 +222,7 @@ def _seal_of(redis: Any, worker: str, secrets: tuple[str, ...]) -> Fernet:
 
 
 def _next_number(redis: Any, seal: Fernet, worker: str, name: str) -> int:
-    """Return a number above all used ones, even after a clock was set back: the time, or the last number plus one."""
+    """Return a number above all used numbers, even after a clock was set back: the time, or the last number plus one."""
     last = redis.hget(_assignment_of(worker), name)
     message = None if last is None else _opened(seal, last)
     return max(time.time_ns() // 1_000_000, 0 if message is None else int(message.get("number", 0)) + 1)

@@ -22,7 +22,7 @@ BUDGET = 40 << 20  # per worker; a larger response (messages up to 100 MB) gets 
 LOOSE_BUDGET = 32 << 20  # for merged batches, and for copies that free the buffers a slow destination holds
 BESIDE_AHEAD, LOOSE_BESIDE_AHEAD = 12 << 20, 8 << 20  # the same while ahead memory is in use
 LEAST_BUDGET = 3 << 20  # per link, whatever their number: a response is written while another is read
-AHEAD_BUDGET = 56 << 20  # per worker, for responses that were read ahead and wait until the preceding ones are planned
+AHEAD_BUDGET = 56 << 20  # per worker, for responses that were read ahead and wait until the preceding responses are planned
 AHEAD_RESERVE = 8 << 20  # beyond it, for the responses that are planned next: without them nothing would become free
 AHEAD_UNIT = 880 << 10
 MOST_SHARES = 16  # of the ahead memory; each is large enough for some responses
@@ -85,7 +85,7 @@ class BufferPool:
         """
         if size < self._expected:
             return None
-        if size <= self._budget:  # the buffer of an oversized response is not kept for ordinary ones
+        if size <= self._budget:  # the buffer of an oversized response is not kept for ordinary responses
             self._buffers = [buffer for buffer in self._buffers if buffer.users or len(buffer.data) <= self._budget]
         fitting = [buffer for buffer in self._buffers if buffer.users == 0 and len(buffer.data) >= size]
         found = min(fitting, key=lambda buffer: len(buffer.data), default=None)

@@ -53,7 +53,7 @@ def replaced_times(partition: MirrorPartition, step: Append, answer: requests.Pr
 
 
 def silence() -> LinkEngineError:
-    """Return the error of a broker that does not answer a Produce request."""
+    """Return the error of a broker that does not respond to a Produce request."""
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
         "A destination broker does not answer a Produce request. It may be frozen, or its followers too slow. Waiting.",

@@ -301,7 +301,7 @@ class LinkCopy:
         self.expiring_leases[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
 
     def _report(self, partitions: Collection[MirrorPartition], *, routine: bool = False) -> None:
-        """Send the progress of partitions. ``routine``: a report that only repeats the last one may be left out."""
+        """Send the progress of partitions. ``routine``: a report that only repeats the last report may be left out."""
         observations = self._observations(partitions)
         if len(self._partitions) > MANY:
             if routine:
@@ -356,7 +356,7 @@ class LinkCopy:
             self._mirror.resume(partition)
         elif (
             partition is not None and partition.stage is not Stage.ENDED
-        ):  # of an ended one, ``CoordinationThread.unwant`` released it
+        ):  # of an ended plan, ``CoordinationThread.unwant`` released it
             self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
 
     def markers_announced(self, grant: Grant) -> None:

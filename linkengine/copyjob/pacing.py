@@ -129,7 +129,7 @@ class Pace:
         self._wanted = self._first
 
     def answered(self, now: float, *, took_s: float, size: int, came_s: float = 0.0) -> None:
-        """Note a response whose first bytes arrived after ``took_s`` and its last ones ``came_s`` later."""
+        """Note a response whose first bytes arrived after ``took_s`` and its last bytes ``came_s`` later."""
         self._bandwidth.spend(size, now)
         if size >= min(GATHER_BYTES, self._wanted):
             self._gather_until = 0.0

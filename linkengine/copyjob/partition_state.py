@@ -261,7 +261,7 @@ class MirrorPartition:
         return [] if self.fill is not None else self._drop_chunks()  # the fill's step is needed when its response arrives
 
     def end(self) -> list[Chunk]:
-        """Stop waiting for responses; later ones are ignored. Return the chunks whose buffers can be released."""
+        """Stop waiting for responses; later responses are ignored. Return the chunks whose buffers can be released."""
         self.stage, self.attempt = Stage.ENDED, self.attempt + 1
         return self._drop_chunks()
 

@@ -204,7 +204,7 @@ def protocol_of(properties: Mapping[str, str]) -> str:
 
 
 def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
-    """Return the security protocol; raise for two different ones.
+    """Return the security protocol; raise for two different protocols.
 
     Kafka's Java clients ignore the text before ``://`` (``Utils.HOST_PORT_PATTERN``). Here a contradiction is refused: with
     SASL_SSL:// before a server and security.protocol=SASL_PLAINTEXT, they send the password without encryption.

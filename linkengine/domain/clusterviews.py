@@ -148,7 +148,7 @@ class TimedOffset:
     """The first record of a partition that is not older than a given time.
 
     ``offset`` is None if there is none, or if the search is not complete: it then continues at ``searched_to``. Without a
-    timestamp it is not the record's, but where a batch begins that is too large to be searched: never a later one.
+    timestamp it is not the record's, but where a batch begins that is too large to be searched: never a later offset.
     """
 
     partition: int

@@ -24,7 +24,7 @@ OLDEST = "3.1"
 
 
 class ConnectStep(StrEnum):
-    """The steps of a connection to a broker, in this order. The first one includes the lookup of the name."""
+    """The steps of a connection to a broker, in this order. The first step includes the lookup of the name."""
 
     TCP = "TCP"
     TLS = "TLS"

@@ -61,7 +61,7 @@ class VerifiedData:
     differences: int | None
     problem: str = ""
     not_copied: int | None = 0  # offsets that the source held and the mirror did not when the run began; None: unknown
-    copied_since: int = 0  # offsets that the mirror now holds behind the compared ones
+    copied_since: int = 0  # offsets that the mirror now holds behind the compared offsets
     missing: str = ""  # text: what the source holds before the mirror's start; the comparison begins behind it
 
 

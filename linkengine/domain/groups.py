@@ -153,7 +153,7 @@ def agreed(first: Decided, second: Decided) -> Decided | None:
     """Return what two readings of a partition decide together, None if they contradict each other.
 
     ``first`` is to be committed. A single response may be damaged or out of date, so the more careful target counts: the lower
-    one of an advance, which skips no record, and the higher one of a rewind, which repeats the fewest.
+    offset of an advance, which skips no record, and the higher offset of a rewind, which repeats the fewest.
     """
     if not second[1].write:
         return second
@@ -166,8 +166,8 @@ def agreed(first: Decided, second: Decided) -> Decided | None:
 def settle(facts: OffsetFacts) -> OffsetDecision:
     """Decide about a partition whose mirror has just been fenced at ``mirror_end``; ``source`` is the last known offset.
 
-    The rules of ``decide`` apply. In addition no offset stays beyond the end, whoever committed it, since a consumer would
-    start there according to its ``auto.offset.reset``.
+    The rules of ``decide`` apply. In addition no offset stays beyond the end, regardless of who committed it, since a consumer
+    would start there according to its ``auto.offset.reset``.
     """
     if facts.destination is not None and facts.destination.offset > facts.mirror_end:
         return OffsetDecision(outcome=OffsetOutcome.REWOUND, target=facts.mirror_end, write=True)

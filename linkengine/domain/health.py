@@ -140,7 +140,7 @@ class Verdict:
 
     @property
     def needs_attention(self) -> bool:
-        """Return True if a user should look at it."""
+        """Return True if a user should act on it."""
         return self.health in NEEDS_ATTENTION
 
 
@@ -258,7 +258,7 @@ def cluster_health(*, reachable: bool | None, links: Iterable[Verdict]) -> Verdi
 
 
 def worst(verdicts: Iterable[Verdict], *, empty: Reason) -> Verdict:
-    """Return the worst verdict, the first of equal ones; EMPTY if there is none."""
+    """Return the worst verdict, the first of equal verdicts; EMPTY if there is none."""
     return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict(health=Health.EMPTY, reason=empty))
 
 

@@ -88,11 +88,11 @@ class RefusedStep:
 class MirrorSynced:
     """Result of a sync run."""
 
-    partitions: int  # of the mirror, after growth: new ones need assignments
+    partitions: int  # of the mirror, after growth: new partitions need assignments
     source_partitions: int  # more if the mirror did not grow
     ungrown: LinkEngineError | None = None  # why it did not grow
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
-    read: bool = True  # False: ``source_configs`` are the previous ones; the mirror was being changed to an ordinary topic
+    read: bool = True  # False: ``source_configs`` are the previous configs; the mirror was being changed to an ordinary topic
     refused: tuple[RefusedStep, ...] = ()  # configs that the destination refused
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
     reverted: tuple[LocalEdit, ...] = ()  # those that a user had changed on the mirror
@@ -150,7 +150,7 @@ class MirrorTurn:
     mirror_topic_id: str
     assignments: tuple[PartitionAssignment, ...]
     ends: tuple[tuple[int, int], ...]  # (partition, offset at which the other side was fenced)
-    begins: tuple[tuple[int, int], ...] = ()  # (partition, first offset the other side ever had) if it lacks older ones
+    begins: tuple[tuple[int, int], ...] = ()  # (partition, first offset the other side ever had) if it lacks older records
     generation: int
     sync_include: tuple[str, ...] | None = None
 

@@ -49,7 +49,7 @@ def allowed_networks() -> tuple[str, ...]:
 
 
 def denied_networks() -> tuple[str, ...]:
-    """Return the networks that must not be connected to; they count before the allowed ones."""
+    """Return the networks that must not be connected to; they count before the allowed networks."""
     return _connectable["denied"]
 
 

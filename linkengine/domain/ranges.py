@@ -81,7 +81,7 @@ def fewer_gaps(gaps: Iterable[Gap], *, most: int) -> tuple[Gap, ...]:
     """Return disjoint gaps with the same reason, ascending, as at most ``most`` (2 or more) gaps with the same number of
     offsets.
 
-    Adjacent gaps are joined first, which loses nothing. Then the older ones are joined in pairs, repeatedly: the newest
+    Adjacent gaps are joined first, which loses nothing. Then the older gaps are joined in pairs, repeatedly: the newest
     half of ``most`` stays as it is, older gaps get coarser. HEAD and LOST are only joined with adjacent gaps.
     """
     found = _neighbours_joined(sorted(gaps, key=lambda gap: gap.range))

@@ -72,7 +72,7 @@ class SeenRefusals:
         self._lock = Lock()
 
     def is_new(self, text: str) -> bool:
-        """Return True for a text that is not among the last 1,000 reported ones, and remember it."""
+        """Return True for a text that is not among the last 1,000 reported texts, and remember it."""
         digest = sha256(text.encode(errors="replace")).hexdigest()
         with self._lock:
             if digest in self._seen:

@@ -44,7 +44,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """The Spark executor that a copy worker runs in; without a name it is unknown, as in local mode, which has only one."""
+    """The Spark executor that a copy worker runs in; its name is empty if unknown, as in local mode with a single executor."""
 
     name: str = ""
     slots: int = 0  # its cores

@@ -33,7 +33,7 @@ from linkengine.kafka.admin_groups import GroupInUseError
 from linkengine.kafka.admin_session import AdminSession
 from linkengine.kafka.cluster import Cluster
 
-VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded ones need longer
+VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded brokers need longer
 _POLL_S = 0.05
 LOOKUP_S = 12.0  # budget of a lookup by time; the user's request times out after 30 s
 _GUARDED = frozenset({"READ", "WRITE"})

@@ -1,4 +1,4 @@
-"""Compare single records of a mirror with the source's: at an offset, and the newest one as a canary."""
+"""Compare single records of a mirror with the source's: at an offset, and the newest record as a canary."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
 
 
 def _lowest_starts(cluster: Cluster, topic: str, view: TopicView) -> dict[int, int]:
-    """Return the log starts; of two responses the lower one counts, for they only grow.
+    """Return the log starts; of two responses the lower start counts, for they only grow.
 
     Records below a damaged start would be exported nowhere before a restore deletes the topic.
     """

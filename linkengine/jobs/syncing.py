@@ -303,5 +303,5 @@ def read_acls_of_every_broker(address: ClusterAddress) -> set[Acl]:
 def change_acls(
     destination: ClusterAddress, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
 ) -> dict[Acl, LinkEngineError]:
-    """Create and delete ACLs, and return the refused ones; needs ALTER on the cluster. Safe to repeat."""
+    """Create and delete ACLs, and return the refused ACLs; needs ALTER on the cluster. Safe to repeat."""
     return apply_acls(ClusterAdmin(destination), create=create, delete=delete)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #
 # * Spark reads with Kafka's own consumer, which allocates an array per record. Spark's JVM, which all copy workers need, would
 #   fail with an OutOfMemoryError. So Spark's Python workers measure a topic's largest record first (``weigh``).
-# * librdkafka decompresses all batches of a response at once, aborted ones too, in a Python worker or a Celery worker. It
+# * librdkafka decompresses all batches of a response at once, also aborted batches, in a Python worker or a Celery worker. It
 #   limits zstd to ``receive.message.max.bytes`` and gzip not at all. So its responses are limited (``fetch_bytes``) or checked
 #   first (``check_responses``).
 
@@ -168,7 +168,7 @@ def heaviest_of(address: ClusterAddress, topic: str, bounds: _Bounds) -> list[di
 def fetch_bytes(address: ClusterAddress, topic: str, *, partition: int, start: int, end: int) -> int:
     """Return how many stored bytes librdkafka may fetch at once of a range: decompressed, they have at most RESPONSE bytes.
 
-    A batch is fetched and decompressed whole in any case. Raises RECORDS_TOO_LARGE if one has more than LARGEST_BATCH bytes.
+    A batch is fetched and decompressed whole in any case. Raises RECORDS_TOO_LARGE for a batch above LARGEST_BATCH bytes.
     """
     expansion = 1.0
     with closing(StoredBatches(address, topic)) as stored:

@@ -157,7 +157,7 @@ def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[A
 
 
 def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
-    """Create ACLs, including existing ones; return the refusals."""
+    """Create ACLs, including existing ACLs; return the refusals."""
     wire = {_binding(AclBinding, acl): acl for acl in acls}
     if not wire:
         return {}
@@ -168,7 +168,7 @@ def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
 
 
 def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
-    """Delete exactly these ACLs, including missing ones; return the refusals."""
+    """Delete exactly these ACLs, including missing ACLs; return the refusals."""
     wire = {_binding(AclBindingFilter, acl): acl for acl in acls}
     if not wire:
         return {}
@@ -287,7 +287,7 @@ def matching(session: AdminSession, wanted: AclRule) -> list[AclRule]:
 
 
 def create_rules(session: AdminSession, rules: Iterable[AclRule]) -> None:
-    """Create ACLs; existing ones stay."""
+    """Create ACLs; existing ACLs stay."""
     bindings = [_rule_binding(rule) for rule in rules]
     session.all(lambda client: client.create_acls(bindings, request_timeout=REQUEST_TIMEOUT_S), what="create ACLs")
 

@@ -54,7 +54,7 @@ def count_partitions(address: ClusterAddress, topic: str) -> int:
 
 
 def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
-    """Return the ids under which any broker has the topic; raise if one that is silent or refuses may have it."""
+    """Return the ids under which any broker has the topic; raise if a broker that does not respond, or refuses, may have it."""
     with closing(Cluster(address)) as cluster:
         survey = _survey(cluster, topic)
     survey.check_complete(f"topic {topic!r} exists")
@@ -99,7 +99,7 @@ def read_offsets(
 def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
 
-    0 if that is unknown: the leader has no such epoch, or only older ones. Partitions that the topic does not have are left
+    0 if that is unknown: the leader has no such epoch, or only older epochs. Partitions that the topic does not have are left
     out. Raises if a partition has no leader.
     """
     found: dict[int, int] = {}

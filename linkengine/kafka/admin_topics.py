@@ -27,8 +27,8 @@ from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, translated
 
 # --- in batches ----------------------------------------------------------------------------------------------------------
-# Configs are read in two ways: the *own* configs of a topic (set on the topic itself) and the *effective* ones (including the
-# cluster's defaults). A mirror takes over effective values, since its own cluster may have other defaults.
+# Configs are read in two ways: the *own* configs of a topic (set on the topic itself) and the *effective* configs (including
+# the cluster's defaults). A mirror takes over effective values, since its own cluster may have other defaults.
 
 
 BATCH = 500  # topics per request: a response of a few hundred KB

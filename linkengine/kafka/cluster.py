@@ -170,7 +170,7 @@ class Cluster:
         )
 
     def _query_unlisted_servers(self) -> bool:
-        """Learn brokers from bootstrap servers that no broker lists; return whether the silent ones may be the majority.
+        """Learn brokers from bootstrap servers that no broker lists; return whether unresponsive servers may be the majority.
 
         A broker that was cut off while all others were down keeps listing itself only. A broker that is down, and dropped from
         the metadata of most others, does not matter.

@@ -121,7 +121,7 @@ def offset_of(message: Message) -> int:
 def committed_consumer(address: ClusterAddress, **settings: object) -> Iterator[Consumer]:
     """Open a consumer that joins no group and commits nothing; ``settings`` with underscores instead of dots.
 
-    It requests the next records only when all received ones were read, unless ``settings`` change that.
+    It requests the next records only when all received records were read, unless ``settings`` change that.
     """
     consumer = make_client(
         Consumer,

@@ -70,7 +70,7 @@ def log_ends(
 def epoch_ends(
     cluster: Cluster, broker: int, asked: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int, int]]:
-    """Return, per partition, (error, epoch, end): the newest epoch up to the requested one with records, and its end offset.
+    """Return, per partition, (error, epoch, end): the newest epoch with records up to the requested epoch, and its end offset.
 
     ``asked`` holds (current leader epoch, requested epoch). Epoch and end are -1 if the leader has no such epoch (KIP-101).
     """

@@ -170,9 +170,9 @@ def _topic(name: str, topic_id: bytes, *, version: int, partition: Any) -> Any:
 # If the timestamp is before the start of the copy, the first filler of the log matches, and the search starts there. The search
 # is limited by ``budget_s`` and returns how far it got.
 #
-# A batch that is larger than the decompression limit is read in pieces, and a producer can make one that takes hours. If a
-# batch cannot be searched to its end, the result is the first offset that was not searched, without a timestamp: never a later
-# one than the record's.
+# A batch that is larger than the decompression limit is read in pieces, and a producer can create a batch that takes hours. If
+# a batch cannot be searched to its end, the result is the first offset that was not searched, without a timestamp: never a
+# later offset than the record's.
 
 
 BATCH_S = 1.0  # a batch is searched at least that long, also after the deadline

@@ -95,7 +95,7 @@ def newest(views: Sequence[TopicView]) -> TopicView:
 
     A stale broker may still show a deleted topic under the name of the topic that was created since, with higher leader epochs.
     So only the topic id that most brokers show counts. Without a majority the error is LEADER_NOT_AVAILABLE. A topic is unknown
-    only if all brokers say so: one that refuses to describe it may have it.
+    only if all brokers return that: a broker that refuses to describe it may have it.
     """
     shown = [view for view in views if not view.error]
     if not shown:

@@ -80,7 +80,7 @@ def plan_configs(
 
 
 def restore_configs(destination: ClusterAdmin, changes: Mapping[str, ConfigChange]) -> dict[str, tuple[RefusedStep, ...]]:
-    """Change configs of topics as far as the cluster accepts them; return the refused ones by topic.
+    """Change configs of topics as far as the cluster accepts them; return the refused configs by topic.
 
     Never raises. A change that is refused as a whole is repeated config by config. Waits until the accepted values are in
     force, but continues if the brokers do not show them in time: the controller has confirmed them.

@@ -140,7 +140,7 @@ class Block:
 
 
 def block_offsets(pieces: Pieces) -> int:
-    """Return the number of offsets per block: a power of two, so that long topics have few and short ones small blocks."""
+    """Return the number of offsets per block: a power of two, so that long topics have few and short topics small blocks."""
     size, total = LEAST_OFFSETS, sum(len(piece) for piece in pieces.values())
     while total // size > MOST_BLOCKS:
         size *= 2

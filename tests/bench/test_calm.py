@@ -1,4 +1,4 @@
-"""Which takes of the benchmark count: by what the host stole meanwhile, never by what was measured."""
+"""Which takes of the benchmark count: by the steal time during a take, never by its result."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def _taken(takes: list[Take], *, wanted: Takes = TAKES) -> tuple[list[Take], int
 
 
 def test_no_more_than_needed_are_taken() -> None:
-    found, looked = _taken([Take(0.0), Take(0.01), Take(0.02), Take(0.0)])
-    assert looked == TAKES.wanted
+    found, taken = _taken([Take(0.0), Take(0.01), Take(0.02), Take(0.0)])
+    assert taken == TAKES.wanted
     assert found == [Take(0.0), Take(0.01), Take(0.02)]
 
 
 def test_a_disturbed_take_is_made_up_for_however_good_its_figures_are() -> None:
-    found, looked = _taken([Take(0.3, p99_ms=1.0), Take(0.0, p99_ms=90.0), Take(0.0, p99_ms=80.0), Take(0.0, p99_ms=70.0)])
-    assert looked == TAKES.wanted + 1
-    assert {one.p99_ms for one in found} == {90.0, 80.0, 70.0}
+    found, taken = _taken([Take(0.3, p99_ms=1.0), Take(0.0, p99_ms=90.0), Take(0.0, p99_ms=80.0), Take(0.0, p99_ms=70.0)])
+    assert taken == TAKES.wanted + 1
+    assert {take.p99_ms for take in found} == {90.0, 80.0, 70.0}
 
 
 def test_a_measurement_that_needs_more_peace_says_so() -> None:
-    found, looked = _taken([Take(0.01), Take(0.001), Take(0.0)], wanted=Takes(wanted=1, most=3, calm=0.002))
-    assert looked == 2
+    found, taken = _taken([Take(0.01), Take(0.001), Take(0.0)], wanted=Takes(wanted=1, most=3, calm=0.002))
+    assert taken == 2
     assert found == [Take(0.001)]
 
 
 def test_where_none_is_calm_the_calmest_count() -> None:
-    found, looked = _taken([Take(share / 100) for share in (90, 50, 40, 30, 60, 70, 80, 20, 10, 5)])
-    assert looked == TAKES.most
-    assert [one.stolen for one in found] == [0.1, 0.2, 0.3]
+    found, taken = _taken([Take(share / 100) for share in (90, 50, 40, 30, 60, 70, 80, 20, 10, 5)])
+    assert taken == TAKES.most
+    assert [take.stolen for take in found] == [0.1, 0.2, 0.3]
 
 
 def test_what_a_host_steals_is_a_share() -> None:

@@ -17,7 +17,7 @@ from tests.browser.page_data import Scene
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 UNKNOWN_SHARE = 0.55  # of the width of the chart: within the samples 61 to 71 of 120, which are unknown
-# The number of different pixels in a column of the plot. A hatched column has lines of another colour than a plain one.
+# The number of different pixels in a column of the plot. A hatched column has lines of another colour than a plain column.
 PIXELS = """([figure, share]) => {
   const canvas = figure.querySelector("canvas"), over = figure.querySelector(".u-over").getBoundingClientRect();
   const place = canvas.getBoundingClientRect(), scale = canvas.width / place.width;

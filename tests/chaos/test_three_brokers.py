@@ -67,7 +67,7 @@ def test_replicas_move_a_broker_of_each_side_is_gone_for_good_and_too_few_replic
             side.cluster.kill(leader)
         try:
             before = until(ends.all)
-            until(lambda: all(end > before[place] for place, end in until(ends.all).items()))  # the writer goes on
+            until(lambda: all(end > before[place] for place, end in until(ends.all).items()))  # the writer continues
             engine.settle([topic_name], timeout_s=TIMEOUT_S)
             set_config(ground.destination, topic_name, "min.insync.replicas", "3")
             until(lambda: engine.phases().get(key) == TOO_FEW_REPLICAS)

@@ -1,4 +1,4 @@
-"""A source whose leader can be cut off from its controller: it answers its clients on, and hears of nothing."""
+"""A source whose leader can be cut off from its controller: it still responds to clients, with outdated metadata."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from linkengine.kafka.admin_groups import _coordinators
 from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.copying import address, producer_for, wait_for
 
-FAR, NEAR = 0, 1  # broker 1 is in the controller's room; many a client asks the first one first
+FAR, NEAR = 0, 1  # broker 1 is on the controller's side; many clients contact the first broker first
 
 
 class Rooms:
-    """Two brokers in two rooms, and the door between them; a context manager."""
+    """Two brokers on two sides of a proxy, which can separate them; a context manager."""
 
     def __init__(self, directory: Path) -> None:
         self.cluster, way = KafkaCluster("rooms", directory=directory, brokers=2), free_port()
@@ -45,33 +45,33 @@ class Rooms:
         self._door.close()
 
     def create_far_topic(self, topic: str) -> None:
-        """One partition on both brokers, led by the far one, which has heard of it."""
+        """Create a topic with one partition on both brokers, and wait until the far broker leads it."""
         wanted = NewTopic(topic, replica_assignment=[[FAR, NEAR]], num_partitions=1)
-        admin = AdminClient(self.cluster.client("admin"))  # its answers need it alive
+        admin = AdminClient(self.cluster.client("admin"))  # must stay referenced while its futures are pending
         admin.create_topics([wanted])[topic].result(60)
         self._topic = topic
         wait_for(lambda: leader_as_seen_by(self.cluster, FAR, topic) == FAR)
 
     def shut(self) -> None:
-        """Cut the far broker off from the controller, and wait until the near one leads."""
+        """Cut the far broker off from the controller, and wait until the near broker leads."""
         self._door.cut()
         wait_for(lambda: leader_as_seen_by(self.cluster, NEAR, self._topic) == NEAR)
 
     def open(self) -> None:
-        """Let the far broker hear of everything again, and wait until it leads what it led."""
+        """Connect the far broker to the controller again, and wait until it leads its partition again."""
         self._door.heal()
-        wait_for(lambda: all(leader_as_seen_by(self.cluster, one, self._topic) == FAR for one in (FAR, NEAR)))
+        wait_for(lambda: all(leader_as_seen_by(self.cluster, broker, self._topic) == FAR for broker in (FAR, NEAR)))
 
 
 def _controller(plan: BrokerPlan, way: int) -> BrokerPlan:
-    """The one controller, which is a broker as well; others are told to come by the port ``way``."""
+    """Return the only controller, which is a broker as well; it advertises the port ``way`` to other brokers."""
     told: dict[str, object] = {"advertised.listeners": f"{_listeners(plan)},CONTROLLER://{LOOPBACK}:{way}"}
-    soon = {"leader.imbalance.check.interval.seconds": 1}  # who is back leads again; after five minutes otherwise
+    soon = {"leader.imbalance.check.interval.seconds": 1}  # a returned leader leads again; by default after five minutes
     return replace(plan, voters=f"{NEAR}@{LOOPBACK}:{plan.controller_port}", extra=told | soon)
 
 
 def _far_broker(plan: BrokerPlan, way: int) -> BrokerPlan:
-    """A broker that reaches the controller by the port ``way`` and nowhere else."""
+    """Return a broker that reaches the controller by the port ``way`` only."""
     only_broker = {"process.roles": "broker", "listeners": _listeners(plan), "advertised.listeners": _listeners(plan)}
     return replace(plan, voters=f"{NEAR}@{LOOPBACK}:{way}", extra=only_broker)
 
@@ -81,14 +81,14 @@ def _listeners(plan: BrokerPlan) -> str:
 
 
 def leader_as_seen_by(cluster: KafkaCluster, broker: int, topic: str) -> int:
-    """Answer whom this broker, and no other one, takes for the leader of partition 0; -1 while it has not heard of it."""
+    """Return the leader of partition 0 in the metadata of this broker only; -1 if it does not have the topic."""
     with closing(_session(cluster, broker)) as session:
         leader = session.topics([topic])[topic].partitions.get(0)
         return -1 if leader is None else leader.broker
 
 
 def write(cluster: KafkaCluster, topic: str, count: int, *, broker: int) -> None:
-    """Write as a client that is in the room of that broker."""
+    """Write as a client that reaches only that broker."""
     producer = producer_for(cluster, bootstrap_servers=server(cluster, broker), acks="all")
     for number in range(count):
         producer.produce(topic, value=f"{number}")
@@ -96,7 +96,7 @@ def write(cluster: KafkaCluster, topic: str, count: int, *, broker: int) -> None
 
 
 def commit(cluster: KafkaCluster, group: str, topic: str, offset: int, *, broker: int) -> None:
-    """Commit an offset of partition 0 as a consumer that is in the room of that broker; again while a coordinator begins."""
+    """Commit an offset of partition 0 as a consumer that reaches only that broker; retry while the coordinator starts."""
     consumer = Consumer({**cluster.client("admin"), "bootstrap.servers": server(cluster, broker), "group.id": group})
 
     def is_done() -> bool:
@@ -109,7 +109,7 @@ def commit(cluster: KafkaCluster, group: str, topic: str, offset: int, *, broker
 
 
 def far_group(cluster: KafkaCluster, groups: Sequence[str]) -> str:
-    """Answer one of these groups that the far broker coordinates; the first question has the topic of offsets made."""
+    """Return a group of these that the far broker coordinates; the first request creates the topic of offsets."""
 
     def look() -> list[str]:
         with closing(_session(cluster, FAR)) as session:
@@ -119,7 +119,7 @@ def far_group(cluster: KafkaCluster, groups: Sequence[str]) -> str:
 
 
 def server(cluster: KafkaCluster, broker: int) -> str:
-    """The address of one broker alone."""
+    """Return the address of a single broker."""
     return cluster.bootstrap.split(",")[broker]
 
 

@@ -133,7 +133,7 @@ def read_aiokafka(cluster: KafkaCluster, topic: str, level: str) -> Rows:
         finally:
             await consumer.stop()
 
-    with ThreadPoolExecutor(1) as pool:  # a browser test of the same process leaves a loop running in ours
+    with ThreadPoolExecutor(1) as pool:  # a browser test of the same process leaves a loop running in this thread
         return pool.submit(asyncio.run, read()).result(120)
 
 

@@ -112,7 +112,7 @@ def write_until(cluster: KafkaCluster, topic: str, over: threading.Event) -> Non
 
 @pytest.mark.parametrize("pause_s", [0.5, TOKEN_LIFE_S * 1.5])
 def test_an_admin_client_works_across_the_ends_of_sessions(limited: Limited, topic_name: str, pause_s: float) -> None:
-    """One that is used all the time, and one that is idle for longer than a token lives; both ways in at once."""
+    """A busy connection, and a connection that is idle for longer than a token is valid; both ways to sign in at once."""
     given = limited.tokens.given
 
     def use(address: ClusterAddress) -> bool:
@@ -152,7 +152,7 @@ def error_of(admin: ClusterAdmin) -> ErrorCode | None:
 
 
 def test_a_kept_connection_is_replaced_before_its_session_ends(limited: Limited) -> None:
-    """An idle one that the broker is about to close would lose a request that must not be sent twice."""
+    """An idle connection that the broker is about to close would lose a request that must not be sent twice."""
     clusters = {way: Cluster(address) for way, address in limited.ways_in.items()}
     kept = {way: idle_connection(cluster) for way, cluster in clusters.items()}
     time.sleep(TOKEN_LIFE_S)

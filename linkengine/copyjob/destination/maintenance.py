@@ -1,4 +1,4 @@
-"""Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle ones for writes.
+"""Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle mirrors for writes.
 
 * Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords). That cannot
   be undone, and Kafka's protocol has no checksum over the log start in a Fetch response. So it is read again from the

@@ -395,7 +395,7 @@ def _agreeing(
 
 
 def _moving(readings: Sequence[ReadingOrError]) -> ReadingOrError:
-    """Return the last reading, with the first range of appended offsets: later ones may not be replicated, hence unreadable."""
+    """Return the last reading, with the first range of appended offsets: later ranges may not be replicated yet."""
     seen = [reading for reading in readings if isinstance(reading, EndReading)]
     if not seen:
         return readings[-1]

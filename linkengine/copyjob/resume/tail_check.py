@@ -256,7 +256,7 @@ def _hidden_by(record: _Hashed, tail: LogTail, compacted: Callable[[], bool]) ->
     """Return how the mirror hides a record of the source (marker, aborted record), None if it does not or that is allowed.
 
     A marker is allowed for a record with a key of a compacted topic: the gap was filled when one replica's cleaner had removed
-    the record. The fill has another producer id if a transaction coordinator has assigned a new one since. Aborted records are
+    the record. The fill has another producer id if a transaction coordinator has assigned a new id since. Aborted records are
     never allowed: the copy does not write any.
     """
     if record.offset in tail.aborted:

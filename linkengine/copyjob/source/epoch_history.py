@@ -1,6 +1,6 @@
 """Checks that a new leader of a source partition still has what was read from its predecessors (KIP-101, KIP-320). Blocking.
 
-An unclean election may drop acknowledged records; new ones take their offsets, and soon the log is as long as before. Each
+An unclean election may drop acknowledged records; new records take their offsets, and soon the log is as long as before. Each
 leader returns where the records of an epoch end (``OffsetForLeaderEpoch``):
 
 | leader | returns for the epoch last read | conclusion |

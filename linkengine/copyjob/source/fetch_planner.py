@@ -47,7 +47,7 @@ class FetchPlanner:
     ) -> None:
         """Plan a response, or report why it cannot be planned.
 
-        ``responded_ms`` is the Unix time of the response; ``alone``: the partition was the only one in the request.
+        ``responded_ms`` is the Unix time of the response; ``alone``: the request had no other partition.
         """
         if answer.error:
             self._events.refused(partition, BrokerError(answer.error, f"Source {_name(partition)} cannot be read"))

@@ -91,7 +91,7 @@ def read_local_start(cluster: Cluster, leader: Leader, *, topic: str, partition:
 
 
 def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
-    """Raise an error if the topic was recreated: a permanent one only if all brokers respond and none has the former id."""
+    """Raise an error if the topic was recreated: a permanent error only if all brokers respond and none has the former id."""
     found = survey.topics[assignment.source_topic].topic_id_text
     if assignment.source_topic_id and found and found != assignment.source_topic_id:
         if not survey.is_final or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:

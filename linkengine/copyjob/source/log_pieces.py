@@ -165,7 +165,7 @@ class PartitionPieces:
             piece.first, piece.end = views[0].base_offset, max(view.next_offset for view in views)
             piece.shape = _shape(views, offsets=piece.end - piece.first)
         at = self.pieces.index(piece)
-        for left in (at, at - 1):  # the later gap first, which leaves the index of the earlier one unchanged
+        for left in (at, at - 1):  # the later gap first, which leaves the index of the earlier gap unchanged
             if 0 <= left < len(self.pieces) - 1:
                 self._fill_gap(left)
 

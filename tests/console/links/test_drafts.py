@@ -87,7 +87,7 @@ def test_both_secrets_must_be_entered_again_if_they_would_be_sent_elsewhere(chan
 
 
 def test_another_user_name_does_not_count_as_an_entered_password() -> None:
-    """The user name is a part of sasl.jaas.config; the password in it is still the stored one."""
+    """The user name is a part of sasl.jaas.config; the password in it is still the stored password."""
     after = {**CONNECTION, "bootstrap.servers": "elsewhere.example:1", JAAS: CONNECTION[JAAS].replace("link", "other")}
 
     assert [secret for secret, _ in kept_secrets(CONNECTION, after, entered=[KEY])] == [JAAS]

@@ -107,7 +107,7 @@ def test_a_topic_is_operated_on_once_although_two_workers_read_it(
 def test_a_crash_leaves_topic_and_result_unchanged(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change and its result are stored in the same transaction, so the next attempt is the first one."""
+    """The change and its result are stored in the same transaction, so the next attempt is the first attempt."""
     make_mirror("orders", S.PAUSED)
     operation = begin(link, owner, E.RESUME, "orders")
 

@@ -61,13 +61,13 @@ def admin(scene: Scene) -> Client:
 
 @pytest.fixture
 def reader(scene: Scene) -> Client:
-    """Bessie, who has the role DeveloperRead."""
+    """Bessie, with the role DeveloperRead."""
     return client_of(scene.reader)
 
 
 @pytest.fixture
 def stranger(scene: Scene) -> Client:
-    """Charles, who has no role."""
+    """Charles, without a role."""
     return client_of(scene.stranger)
 
 

@@ -1,4 +1,4 @@
-"""Operations on several mirror topics: the selected ones, or all that match the filter."""
+"""Operations on several mirror topics: the selected topics, or all that match the filter."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def grant(user: User, scene: Scene, **resource: Any) -> User:
 
 @pytest.fixture
 def narrow(scene: Scene) -> Client:
-    """Daisy, who has a role on one topic."""
+    """Daisy, with a role on one topic."""
     return person(scene, resource_type="Topic", resource_name="flights")
 
 

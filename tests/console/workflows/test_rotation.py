@@ -1,4 +1,4 @@
-"""Credentials are rotated during copying: the running copy worker uses the new ones, and no record is lost."""
+"""Credentials are rotated during copying: the running copy worker uses the new credentials, and no record is lost."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_acls_are_created_but_not_deleted_while_a_broker_of_the_source_is_silent
 
 @pytest.mark.parametrize("shown", [0, 1])
 def test_acl_that_a_single_response_shows_is_not_created(clusters: Clusters, shown: int) -> None:
-    """A flipped bit in a principal would give another one access."""
+    """A flipped bit in a principal would give another principal access."""
     damaged = replace(READ, principal="User:apq")
     clusters.source = [{damaged} if reading == shown else {READ} for reading in range(2)]
     clusters.destination = [set(), set()]

@@ -242,7 +242,7 @@ COMMIT, ABORT = 1, 0
         (COMMIT, (), True),
         (ABORT, (AbortedTransaction(5, 0),), True),
         (COMMIT, (AbortedTransaction(5, 0),), False),  # a committed transaction would be lost
-        (ABORT, (), False),  # an aborted one would be copied
+        (ABORT, (), False),  # an aborted record would be copied
         (ABORT, (AbortedTransaction(4, 0),), False),  # a flipped bit in the producer id
         (ABORT, (AbortedTransaction(5, 64),), False),  # or in the first offset
         (COMMIT, (AbortedTransaction(5, 3),), True),  # of a later transaction

@@ -93,8 +93,8 @@ def test_a_batch_whose_zstd_window_is_too_large_counts_with_its_limit() -> None:
     """As producers write with compression.zstd.level=22."""
     packer = zstandard.ZstdCompressor(level=22).compressobj()
     records = packer.compress(b"".join(varint(size) + bytes(size) for size in (3 << 20, 1 << 20))) + packer.flush()
-    view, one = viewed(bomb(1))
-    batch = bytearray(one[:RECORDS_AT]) + records
+    view, batch_of_bomb = viewed(bomb(1))
+    batch = bytearray(batch_of_bomb[:RECORDS_AT]) + records
     seal(batch)
 
     assert 4 << 20 < heaviest_record(view, memoryview(batch)) < 5 << 20

@@ -131,7 +131,7 @@ class MemoryAssignments:
 
 
 class MemoryProgress:
-    """All reports: the newest by key, the persistent ones, losses, and the phases of each partition."""
+    """All reports: the newest by key, the persistent reports, losses, and the phases of each partition."""
 
     def __init__(self) -> None:
         self.latest: dict[str, PartitionProgress] = {}

@@ -66,7 +66,7 @@ class ScriptedBroker:
         return bytes(response.encode())
 
     def _fetched(self, request: Any, version: int) -> bytes:
-        """Return a Fetch response; later ones of a session leave out partitions without news (KIP-227)."""
+        """Return a Fetch response; later responses of a session leave out partitions without news (KIP-227)."""
         places = [(topic.topic_id, partition.partition) for topic in request.topics for partition in topic.partitions]
         self.asked.append(places)
         continues, alone = request.session_epoch > 0, request.session_epoch < 0

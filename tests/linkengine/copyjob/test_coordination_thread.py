@@ -123,7 +123,7 @@ def test_last_reports_are_published_before_the_last_heartbeat() -> None:
 
 
 def test_last_report_of_a_hold_is_not_replaced_by_the_next_hold() -> None:
-    """A reader compares where the previous hold ended with where the next one began."""
+    """A reader compares where the previous hold ended with where the next hold began."""
     progress = SlowProgress()
     with coordinating(MemoryLease(), MemoryAssignments(), progress) as coordination:
         coordination.report("other", [report_on(9, 0)])  # keeps the thread busy

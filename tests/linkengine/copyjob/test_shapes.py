@@ -51,7 +51,7 @@ def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
 
 
 def moments() -> list[int]:
-    """Return timestamps: none, the oldest, current ones, and those of future centuries."""
+    """Return timestamps: none, the oldest, current timestamps, and those of future centuries."""
     now_ms = time.time_ns() // 1_000_000
     return [-1, 0, 1, now_ms - 40 * YEAR_MS, now_ms, now_ms + 2 * 3_600_000, now_ms + 900 * YEAR_MS, 1 << 62, -7]
 

@@ -16,8 +16,8 @@ numbers = st.tuples(st.integers(0, (1 << 16) - 1), st.integers(0, (1 << 24) - 1)
 
 
 @given(numbers, numbers)
-def test_two_mirror_partitions_never_share_a_producer_id(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
-    assert (producer_id_for(*one) == producer_id_for(*other)) == (one == other)
+def test_two_mirror_partitions_never_share_a_producer_id(first: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+    assert (producer_id_for(*first) == producer_id_for(*other)) == (first == other)
 
 
 @given(numbers)

@@ -18,11 +18,11 @@ Send = Callable[..., None]
 
 
 def wait_until_copied(redis_url: str, link_id: str, ends: dict[str, int]) -> list[PartitionProgress]:
-    """Answer the reports once every partition has reached its end."""
+    """Return the reports once every partition has reached its end."""
     deadline = time.monotonic() + COPIED_WITHIN_S
     while True:
         reports = jobs.read_progress(redis_url, link_id, SIGNER)
-        if {one.key: one.mirror_end for one in reports} == ends:
+        if {report.key: report.mirror_end for report in reports} == ends:
             return reports
         assert time.monotonic() < deadline, f"not copied in time: {reports}"
         time.sleep(0.1)
@@ -65,7 +65,10 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     stopped = jobs.stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))
     send_here(source_topic, user="app")
 
-    assert {(one.phase, one.mirror_end) for one in outcomes} == {(PartitionPhase.RELEASED, 300), (PartitionPhase.RELEASED, 50)}
+    assert {(outcome.phase, outcome.mirror_end) for outcome in outcomes} == {
+        (PartitionPhase.RELEASED, 300),
+        (PartitionPhase.RELEASED, 50),
+    }
     assert blockers == []
     assert (report.records_compared, report.differences) == (330, 0)
     assert stopped.ends == ((0, 300), (1, 50))

@@ -277,7 +277,7 @@ def test_a_mirror_topic_that_the_destination_does_not_show_is_waited_for(
     source_topic: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION_ERROR would end the set-up for good, as for a source topic that does not exist."""
+    """UNKNOWN_TOPIC_OR_PARTITION_ERROR would end the set-up permanently, as for a source topic that does not exist."""
     with monkeypatch.context() as patch:
         patch.setattr(setting_up, "_seed", lambda *_, **__: here.delete_topic(source_topic))
         with pytest.raises(LinkEngineError) as refused:

@@ -124,7 +124,7 @@ def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
 def test_records_that_no_copy_worker_wrote_count_as_foreign(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, known: dict[str, Any], foreign: tuple[tuple[int, int], ...]
 ) -> None:
-    """The five records are of another producer than the mirror's. What was recorded stays, whatever is written then."""
+    """The five records are of another producer than the mirror's. The recorded ends stay, whatever is written then."""
     first = jobs.stop_mirror(replace(stop, **known))
     send_here(stop.mirror_topic, user="app", count=2)
     recorded = tuple(sorted((dict(first.ends) | dict(first.foreign)).items()))

@@ -196,7 +196,7 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
 
 def _describe_members(source: KafkaCluster, cluster: Cluster) -> None:
     with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
-        for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
+        for group in (classic, new):  # one after the other: the first response of a kind is recorded
             view = view_groups.described(cluster, [group])[group]
             assert isinstance(view, GroupView)
             (member,) = view.members

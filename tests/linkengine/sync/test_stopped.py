@@ -46,7 +46,7 @@ class Destination:
         ({}, False, True),
         ({}, True, False),
         (MIRRORS, False, False),
-        ({}, None, False),  # the principal may read neither configs nor ACLs any more
+        ({}, None, False),  # the principal may no longer read configs and ACLs
     ],
 )
 def test_mirror_was_stopped_if_it_has_certainly_lost_its_configs_and_its_guard(

@@ -80,7 +80,7 @@ def test_fillers_are_deleted_while_seeding(clusters: Pair, topic_name: str, monk
 def test_no_filler_takes_the_offset_of_a_refused_filler(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch of a million empty records has 700 KB and is refused; the next one, of ten records, would fit."""
+    """A batch of a million empty records has 700 KB and is refused; the next batch, of ten records, would fit."""
     monkeypatch.setattr(head_seed, "PAUSE_S", 0.01)
     source, destination = clusters
     create_topic(source, topic_name)

@@ -66,7 +66,7 @@ class Broker:
                 time.sleep(piece_s)
 
     def answer(self, *requests: int, moved: int = 0) -> None:
-        """Respond to these requests with the expected base offset, or with one that is ``moved`` from it."""
+        """Respond to these requests with the expected base offset, or with an offset that is ``moved`` from it."""
         assert self._produce is not None
         for number in requests:
             entry = struct.pack(">ihqqq", 0, 0, (number - 1) * EACH + moved, -1, 0) + b"\x01\x00\x00"

@@ -131,7 +131,7 @@ def test_fence_epoch_is_above_a_concurrent_raise_and_its_own_earlier_tries() -> 
     known, owner = state(4, 99, 3), Writer(1)
     owner.adopt(known, generation=9, clean=False)
     raises = []
-    for _ in range(3):  # the fence leaves room for three lost responses
+    for _ in range(3):  # the epochs below the fence suffice for three lost responses
         raises.append(owner.marker_epoch())
         owner.readopt(known)
 

@@ -143,7 +143,7 @@ def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: Recorded
 def test_list_of_aborted_transactions_that_a_marker_contradicts_is_read_again(
     recorded: RecordedIntake, commits: bool, damaged: Any, listed: Any, planned: Any
 ) -> None:
-    """Otherwise committed records would be lost, or aborted ones copied."""
+    """Otherwise committed records would be lost, or aborted records copied."""
     mirror, whole = copying(0), answer(dense(0, [HUGE], bits=TRANSACTIONAL, producer_id=5), marker(1, commits, 5), end=2)
 
     recorded.take(mirror, whole._replace(aborted=damaged))
