@@ -348,6 +348,7 @@ REPORTS = Listing(
         "rpo_ms": "rpo_ms",
         "rto_ms": "rto_ms",
     },
+    has_json=True,
 )
 LINK_REPORTS = replace(
     REPORTS,

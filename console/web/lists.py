@@ -13,7 +13,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
@@ -144,7 +144,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A filter by a value. Values of the URL that are not among the options select nothing."""
+    """A filter by a value. A value of the URL that is not among the options is ignored."""
 
     name: str  # query parameter
     label: str
@@ -167,10 +167,11 @@ class Listing:
     filters: tuple[Filter, ...] = ()
     time: str = ""  # field of the query for the time range; "": no time range
     kept: tuple[str, ...] = ()  # other parameters of the URL that the form submits again
-    export: Mapping[str, str | Value] = field(default_factory=dict)  # column of the file -> attribute or value of a row
+    export: Mapping[str, str | Value]  # column of the CSV file -> attribute or value of a row
+    has_json: bool = False  # the caller returns a JSON file, too
 
-    def read(self, request: HttpRequest, options: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> Listed:
-        """Return what a request selects. ``options`` are those that the form offers instead of the declared ones."""
+    def read(self, request: HttpRequest) -> Listed:
+        """Return what a request selects."""
         sort = request.GET.get("sort", "")
         known = {column.key for column in self.columns if column.key}
         values = {found.name: request.GET.get(found.name, "").strip() for found in self.filters}
@@ -183,7 +184,6 @@ class Listing:
             query=request.GET.get("q", "").strip() if self.search_label else "",
             sort=sort if sort.removeprefix("-") in known else self.default,
             values=values,
-            options=options or {},
             start=time_of(request, "from") if self.time else None,
             end=time_of(request, "to") if self.time else None,
         )
@@ -208,10 +208,11 @@ class Listed:
     query: str
     sort: str
     values: Mapping[str, str]
-    options: Mapping[str, Sequence[tuple[str, str]]]
     start: datetime | None
     end: datetime | None
-    pager: Pager | None = None
+    pager: Pager | None = None  # of the page that was read
+    # By filter: options that the form offers instead of the declared ones.
+    options: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     # --- rows ---
 
@@ -275,7 +276,7 @@ class Listed:
     def format(self) -> str:
         """The format of the file that is requested: csv or json; "" for the page."""
         text = self.request.GET.get("format", "")
-        return text if text in ("csv", "json") else ""
+        return text if text == "csv" or (text == "json" and self.listing.has_json) else ""
 
     def csv(self, name: str, rows: QuerySet[Any] | Iterable[Any]) -> HttpResponse:
         """Return rows as a CSV file, which is read and sent in parts. One query.
@@ -340,8 +341,8 @@ class Listed:
 
     @property
     def json_url(self) -> str:
-        """The URL of the JSON file of all rows that match, for lists that have it."""
-        return self._url(format="json")
+        """The URL of the JSON file of all rows that match; "" if the list has none."""
+        return self._url(format="json") if self.listing.has_json else ""
 
     @property
     def range(self) -> dict[str, str] | None:
@@ -382,8 +383,14 @@ class Listed:
 def csv_file(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> StreamingHttpResponse:
     """Return a CSV file. Its first part is read here, so that an error before it still is an error page."""
     parts = _parts(columns, rows)
+    first = next(parts)
+
+    def sent() -> Iterator[str]:  # a generator, which the response closes
+        yield first
+        yield from parts
+
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}  # link and topic names need no quoting
-    return StreamingHttpResponse(chain([next(parts)], parts), content_type="text/csv; charset=utf-8", headers=headers)
+    return StreamingHttpResponse(sent(), content_type="text/csv; charset=utf-8", headers=headers)
 
 
 class _Echo:

@@ -54,6 +54,40 @@ def test_audit_log_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visit
     assert visitor.errors == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_list_is_sorted_and_its_filter_cleared_by_keyboard_without_javascript(scene: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(scene.admin, scripts=False, width=width)
+    page = visitor.open("/access/")
+    names = page.locator("tbody th")
+    ascending = names.all_inner_texts()
+    heading = page.get_by_role("link", name="Principal", exact=True)
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
+
+    heading.press("Enter")
+    expect(page).to_have_url(f"{visitor.base_url}/access/?sort=-principal")
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "descending")
+    assert names.all_inner_texts() == ascending[::-1]
+    page.get_by_role("searchbox", name="Principal, role, scope or resource").fill("no-such-principal")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="No matching role bindings")).to_be_visible()
+    page.get_by_role("link", name="Clear filter").press("Enter")
+
+    expect(page).to_have_url(f"{visitor.base_url}/access/?sort=-principal")
+    assert names.all_inner_texts() == ascending[::-1]
+    assert visitor.errors == []
+
+
+def test_file_of_the_list_is_downloaded(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(f"{scene.link_url}?q=fl&sort=-name")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of these mirror topics").click()
+
+    lines = download.value.path().read_text().splitlines()
+    assert download.value.suggested_filename == f"mirrors-{scene.link.name}.csv"
+    assert [line.split(",")[0] for line in lines] == ["mirror_topic", "flights"]
+
+
 def test_failover_reports_are_paged_without_javascript(scene: Scene, visits: Visits) -> None:
     for number in range(60):
         at = scene.now - timedelta(days=number + 1)

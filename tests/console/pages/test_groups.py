@@ -69,7 +69,7 @@ def test_unusual_group_names_are_readable_on_the_page_and_complete_in_csv(admin:
 
     pages = [admin.get(f"{scene.link_url}groups/?page={number}").content.decode() for number in (1, 2)]
     shown = unescape("".join(pages))
-    rows = list(csv.reader(admin.get(f"{scene.link_url}groups.csv").content.decode("utf-8-sig").splitlines()))
+    rows = list(csv.reader(admin.get(f"{scene.link_url}groups/?format=csv").getvalue().decode("utf-8-sig").splitlines()))
 
     for text in (
         "(empty name)",
