@@ -481,7 +481,7 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the audit events of the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    listed, readable = EVENTS.read(request), readable_events(by=by).matching(resource=path_of(link))
+    listed, readable = EVENTS.read(request), readable_events(by=by).below(path_of(link))
     found = listed.select(readable)
     if listed.format:
         return listed.csv(f"activity-{link.name}", found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from datetime import timedelta
 
@@ -86,6 +87,21 @@ def test_file_of_the_list_is_downloaded(scene: Scene, visits: Visits) -> None:
     lines = download.value.path().read_text().splitlines()
     assert download.value.suggested_filename == f"mirrors-{scene.link.name}.csv"
     assert [line.split(",")[0] for line in lines] == ["mirror_topic", "flights"]
+
+
+def test_long_file_is_complete(scene: Scene, visits: Visits) -> None:
+    """The rows are read from the database while the server sends them, in several parts."""
+    AuditEvent.objects.bulk_create(
+        AuditEvent(at=scene.now, actor=f"{number}", action="PauseMirrorTopic", resource=path_of(scene.link), result="SUCCESS")
+        for number in range(40_000)
+    )
+    page = visits.start(scene.admin).open("/audit/?action=PauseMirrorTopic&sort=at")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of these events").click()
+
+    rows = list(csv.DictReader(download.value.path().open(newline="")))
+    assert [row["actor"] for row in rows] == [f"{number}" for number in range(40_000)]
 
 
 def test_failover_reports_are_paged_without_javascript(scene: Scene, visits: Visits) -> None:
