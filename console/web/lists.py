@@ -28,7 +28,7 @@ from console.web import numbers
 
 PAGE_SIZE = 50
 LAST_PAGE = 1_000_000  # keeps OFFSET within the range of the database
-EVERY = LAST_PAGE * PAGE_SIZE  # rows of a file
+EVERY = LAST_PAGE * PAGE_SIZE  # more rows than any list has
 MOST_DIGITS = 12  # of a number in a URL; int() rejects strings of more than 4300 digits
 Row = TypeVar("Row")
 Stored = TypeVar("Stored", bound=Model)
@@ -288,7 +288,7 @@ class Listed:
         values = [attrgetter(found) if isinstance(found, str) else found for found in columns.values()]
         found = rows.iterator(chunk_size=ROWS_AT_ONCE) if isinstance(rows, QuerySet) else iter(rows)
         cells = ([_cell(value(row)) for value in values] for row in found)
-        return cast("HttpResponse", csv_file(name, list(columns), cells))  # like one, except that it is sent in parts
+        return cast("HttpResponse", csv_file(name, list(columns), cells))  # views are declared with this type
 
     # --- what the templates show ---
 
