@@ -553,11 +553,11 @@ CASES = {
         shown=lambda cells: cells[5].split(" by ")[1],
         named=cell("requested_by"),
         sorts={
+            "requested": time("requested_at"),
             "operation": text("operation"),
             "link": None,
             "done": number("done"),
             "failed": number("failed"),
-            "requested": time("requested_at"),
         },
         filters={
             "operation=resume": has("operation", "resume"),
