@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -23,7 +24,7 @@ from console.errors import ConsoleError
 from console.mirrors.operation_presenters import VERBS
 from console.models import ApprovalRequest, ClusterLink, MirrorTopic
 from console.web.forms import ConsoleForm
-from console.web.lists import page_from
+from console.web.lists import Column, Filter, Listing
 from console.web.numbers import moment, plural
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
@@ -105,17 +106,72 @@ def approval_need(
     return ApprovalNeed(link=link.pk, operation=operation.value, missing=frozenset(missing), rows=rows)
 
 
+def _has_status(status: str) -> Q:
+    """Return the condition for requests that are shown with a status; open and approved ones expire."""
+    now = timezone.now()
+    if status == "EXPIRED":
+        return Q(status__in=(Status.REQUESTED, Status.APPROVED), expires_at__lte=now)
+    return Q(status=status) & (Q(expires_at__gt=now) if status in (Status.REQUESTED, Status.APPROVED) else Q())
+
+
+REQUESTS = Listing(
+    noun="approval request",
+    columns=(
+        Column(title="Request", key="operation", by=("operation",)),
+        Column(title="Cluster link", key="link", by=("link__destination__name", "link__name")),
+        Column(title="Status"),
+        Column(title="Requested", key="requested", by=("requested_at",), descends=True),
+        Column(title="Expires", key="expires", by=("expires_at",), descends=True),
+    ),
+    default="-requested",
+    search=("link__name", "user__username", "reason"),
+    search_label="Link, user or reason",
+    filters=(
+        Filter(
+            name="status",
+            label="Status",
+            every="All statuses",
+            options=[
+                (Status.REQUESTED, "Waiting"),
+                *((status, str(status.label)) for status in Status if status != Status.REQUESTED),
+                ("EXPIRED", "Expired"),
+            ],
+            by=_has_status,
+        ),
+    ),
+    export={
+        "request": "pk",
+        "operation": "operation",
+        "cluster_id": "link.destination.cluster_id",
+        "link": "link.name",
+        "mirror_topics": lambda row: " ".join(row.topics) or "all",
+        "reason": "reason",
+        "requested_by": "user.username",
+        "requested_at": "requested_at",
+        "status": lambda row: _status(row, now=timezone.now()),
+        "decided_by": lambda row: row.decided_by and row.decided_by.get_username(),
+        "decided_at": "decided_at",
+        "decision_reason": "decision_reason",
+        "expires_at": "expires_at",
+    },
+)
+
+
 @page("access")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     """List approval requests, and the environments whose rule the user may change."""
     by, now = actor_of(request), timezone.now()
-    shown, pager = page_from(request, visible_requests(by=by))
+    listed = REQUESTS.read(request)
+    found = listed.select(visible_requests(by=by))
+    if listed.format:
+        return listed.csv("approval-requests", found)
+    rows = [_row(row, now=now) for row in listed.page(found)]
     environments = [
         {"name": row.name, "slug": row.slug, "operations": ", ".join(_label(MirrorEvent(n)) for n in row.approval_operations)}
         for row in governed_environments(by=by)
     ]
-    context = {"rows": [_row(row, now=now) for row in shown], "pager": pager, "environments": environments}
+    context = {"list": listed, "rows": rows, "environments": environments}
     return reply(request, "access/approvals.html", access_context("approvals") | context)
 
 
@@ -222,14 +278,13 @@ def _show(
 
 def _row(found: ApprovalRequest, *, now: datetime) -> dict[str, Any]:
     is_open = found.status == Status.REQUESTED and found.expires_at > now
-    ended = found.expires_at <= now and found.status in (Status.REQUESTED, Status.APPROVED)
     what = plural(len(found.topics), "topic") if found.topics else "all topics"
     return {
         "key": found.pk,
         "url": found.get_absolute_url(),
         "title": f"{_label(MirrorEvent(found.operation))}: {what}",
         "link": f"{found.link.destination.name} / {found.link.name}",
-        "status": "Expired" if ended else "Waiting" if is_open else found.get_status_display(),
+        "status": _status(found, now=now),
         "topics": found.topics,
         "reason": found.reason,
         "requester": found.user.get_username(),
@@ -240,6 +295,12 @@ def _row(found: ApprovalRequest, *, now: datetime) -> dict[str, Any]:
         "expires": moment(found.expires_at, now=now),
         "is_open": is_open,
     }
+
+
+def _status(found: ApprovalRequest, *, now: datetime) -> str:
+    if found.expires_at <= now and found.status in (Status.REQUESTED, Status.APPROVED):
+        return "Expired"
+    return "Waiting" if found.status == Status.REQUESTED else str(found.get_status_display())
 
 
 def _label(event: MirrorEvent) -> str:

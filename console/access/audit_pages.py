@@ -1,8 +1,8 @@
-"""The Audit log section: the list of events, and the same events as CSV."""
+"""The Audit log section."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -10,46 +10,52 @@ from django.views.decorators.http import require_GET
 
 from console.access.presenters import event_row
 from console.access.queries import readable_events
-from console.models.access import AuditEventQuerySet
 from console.web.badges import AUDIT_LOOKS
-from console.web.lists import page_from, range_fields, time_of
+from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import actor_of, page, reply
+
+EVENTS = Listing(
+    noun="event",
+    columns=(
+        Column(title="Time", key="at", by=("at",), descends=True),
+        Column(title="Actor", key="actor", by=("actor",), css="only-wide"),
+        Column(title="Action", key="action", by=("action",)),
+        Column(title="Resource", key="resource", by=("resource",), css="only-wide"),
+        Column(title="Result", key="result", by=("result",)),
+        Column(title="Details"),
+    ),
+    default="-at",
+    search=("actor", "resource", "action"),
+    search_label="Actor, action or resource",
+    filters=(
+        Filter(name="action", label="Action", every="All actions", by="action"),
+        Filter(
+            name="result",
+            label="Result",
+            every="All results",
+            options=[(look.code, look.label) for look in AUDIT_LOOKS.values()],
+            by="result",
+        ),
+    ),
+    time="at",
+    export={
+        **{name: name for name in ("at", "actor", "action", "resource", "result")},
+        "detail": lambda event: json.dumps(event.detail),
+        "client_address": "client_address",
+        "request_id": "request_id",
+    },
+)
 
 
 @page("audit")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List audit events, filtered by text, action, result and time."""
-    now = timezone.now()
-    readable = readable_events(by=actor_of(request))
-    shown, pager = page_from(request, matching(request, readable))
-    texts, (start, end) = _texts(request), _times(request)
-    action = texts["action"]
-    context = {
-        "events": [event_row(event, now=now) for event in shown],
-        "pager": pager,
-        "query": texts["search"],
-        "action": action,
-        "actions": sorted({*readable.actions(), *([action] if action else [])}),
-        "result": texts["result"],
-        "results": list(AUDIT_LOOKS.values()),
-        "filtered": any(texts.values()) or start is not None or end is not None,
-        "filters": request.GET.urlencode(),
-        **range_fields(start, end),
-    }
+    """List audit events."""
+    now, readable = timezone.now(), readable_events(by=actor_of(request))
+    listed = EVENTS.read(request)
+    found = listed.select(readable)
+    if listed.format:
+        return listed.csv(f"audit-{now:%Y-%m-%d}", found)
+    listed.options = {"action": [(name, name) for name in readable.actions()]}
+    context = {"list": listed, "events": [event_row(event, now=now) for event in listed.page(found)]}
     return reply(request, "audit/list.html", context)
-
-
-def matching(request: HttpRequest, events: AuditEventQuerySet) -> AuditEventQuerySet:
-    """Return the events that match the filters of the request."""
-    start, end = _times(request)
-    return events.matching(**_texts(request), start=start, end=end)
-
-
-def _texts(request: HttpRequest) -> dict[str, str]:
-    query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
-    return {"search": query, "action": action, "result": result if result in AUDIT_LOOKS else ""}
-
-
-def _times(request: HttpRequest) -> tuple[datetime | None, datetime | None]:
-    return time_of(request, "from"), time_of(request, "to")

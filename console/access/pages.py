@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 from django import forms
@@ -19,11 +19,12 @@ from console.access import actions as access_actions
 from console.access import queries as access_queries
 from console.access.credentials import UserNameField
 from console.access.permissions import may_grant, permissions_of
-from console.access.presenters import PERMISSION_WORDS, binding_row, key_row, role_cards
+from console.access.presenters import PERMISSION_WORDS, binding_row, key_row, path_of, role_cards, scope_of
 from console.actors import Actor
 from console.errors import ConsoleError, DeniedError, InvalidInputError
 from console.models import ApiKey, Cluster, Environment, Organization, RoleBinding
 from console.web.forms import ConsoleForm
+from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
 
 # --- the scopes that forms offer to a user ----------------------------------------------------------------------------
@@ -263,15 +264,107 @@ class RotateForm(ConsoleForm):
     )
 
 
+_NEVER = datetime.max.replace(tzinfo=UTC)  # later than each expiry
+_IN_FORCE = [("yes", "In force"), ("no", "Expired")]
+
+
+def _in_force(row: RoleBinding | ApiKey) -> str:
+    return "no" if row.expires_at is not None and row.expires_at <= timezone.now() else "yes"
+
+
+BINDINGS = Listing(
+    noun="role binding",
+    columns=(
+        Column(title="Principal", key="principal", by=lambda row: row.principal),
+        Column(title="Role", key="role", by=lambda row: row.role),
+        Column(title="Scope", key="scope", by=scope_of, css="only-wide"),
+        Column(title="Resource", key="resource", by=lambda row: (row.resource_type, row.resource_name), css="only-wide"),
+        Column(title="Granted", key="granted", by=lambda row: row.granted_at, css="only-wide", descends=True),
+        Column(title="Expires", key="expires", by=lambda row: row.expires_at or _NEVER, css="only-wide"),
+    ),
+    default="principal",
+    search=lambda row: (row.principal, row.role, scope_of(row), row.resource_name),
+    search_label="Principal, role, scope or resource",
+    filters=(
+        Filter(
+            name="role",
+            label="Role",
+            every="All roles",
+            options=[(value, str(label)) for value, label in RoleBinding.Role.choices],
+            by=lambda row: row.role,
+        ),
+        Filter(
+            name="kind",
+            label="Kind of principal",
+            every="Users and groups",
+            options=[("user", "Users"), ("group", "Groups")],
+            by=lambda row: "group" if row.group_id else "user",
+        ),
+        Filter(name="in-force", label="Expiry", every="In force or expired", options=_IN_FORCE, by=_in_force),
+    ),
+    export={
+        "principal": "principal",
+        "kind": lambda row: "group" if row.group_id else "user",
+        "role": "role",
+        "scope": scope_of,
+        "resource_type": "resource_type",
+        "resource_name": "resource_name",
+        "prefixed": "prefixed",
+        "granted_at": "granted_at",
+        "granted_by": "granted_by",
+        "expires_at": "expires_at",
+    },
+)
+KEYS = Listing(
+    noun="API key",
+    columns=(
+        Column(title="Key", key="key", by=lambda row: row.key),
+        Column(title="Description", key="description", by=lambda row: row.description),
+        Column(title="Owner", key="owner", by=lambda row: row.user.get_username()),
+        Column(title="Limited to"),
+        Column(title="Created", key="created", by=lambda row: row.created_at, descends=True),
+        Column(title="Last used", key="used", by=lambda row: row.last_used_at, descends=True),
+        Column(title="Expires", key="expires", by=lambda row: row.expires_at or _NEVER),
+    ),
+    default="-created",
+    search=lambda row: (row.key, row.description, row.user.get_username()),
+    search_label="Key, description or owner",
+    filters=(
+        Filter(name="in-force", label="Expiry", every="In force or expired", options=_IN_FORCE, by=_in_force),
+        Filter(
+            name="used",
+            label="Use",
+            every="Used or not",
+            options=[("yes", "Used"), ("no", "Never used")],
+            by=lambda row: "yes" if row.last_used_at else "no",
+        ),
+    ),
+    export={
+        "key": "key",
+        "description": "description",
+        "owner": lambda row: row.user.get_username(),
+        "limited_to_role": "role",
+        "limited_to_scope": lambda row: path_of(row.node),
+        "created_at": "created_at",
+        "created_by": "created_by",
+        "last_used_at": "last_used_at",
+        "expires_at": "expires_at",
+        "replaced_by": lambda row: row.rotated_to and row.rotated_to.key,
+    },
+)
+
+
 @page("access")
 @require_GET
 def bindings(request: HttpRequest) -> HttpResponse:
     """List role bindings. They can be added and removed, not edited."""
     by, now = actor_of(request), timezone.now()
-    places = grantable(by)
-    bindings = access_queries.list_bindings(by=by)
-    rows = [binding_row(binding, now=now, removable=may_grant(by, binding)) for binding in bindings]
-    context = access_context("bindings") | {"rows": rows, "may_grant": bool(places)}
+    listed = BINDINGS.read(request)
+    found = listed.select(access_queries.list_bindings(by=by))
+    if listed.format:
+        return listed.csv("role-bindings", found)
+    rows = [binding_row(binding, now=now, removable=may_grant(by, binding)) for binding in listed.page(found)]
+    context = access_context("bindings") | {"list": listed, "rows": rows, "may_grant": bool(grantable(by))}
     return reply(request, "access/bindings.html", context)
 
 
@@ -362,7 +455,11 @@ def me(request: HttpRequest) -> HttpResponse:
     """Show the roles of the user."""
     by, now = actor_of(request), timezone.now()
     rows = [binding_row(binding, now=now, removable=False) for binding in access_queries.my_bindings(by=by)]
-    return reply(request, "access/me.html", access_context("me") | {"rows": rows, "may_do_all": by.may_do_all})
+    return reply(
+        request,
+        "access/me.html",
+        access_context("me") | {"rows": rows, "headings": BINDINGS.columns, "may_do_all": by.may_do_all},
+    )
 
 
 @page("access")
@@ -371,6 +468,9 @@ def api_keys(request: HttpRequest) -> HttpResponse:
     """List API keys; create one and show its secret once."""
     by, now = actor_of(request), timezone.now()
     if request.method == "GET":
+        listed = KEYS.read(request)
+        if listed.format:
+            return listed.csv("api-keys", listed.select(access_queries.list_api_keys(by=by)))
         return _keys_page(request, KeyForm(by=by))
     form = KeyForm(request.POST, by=by)
     if not form.is_valid():
@@ -420,8 +520,10 @@ def _listed_key(key: str, *, by: Actor) -> ApiKey:
 def _keys_page(
     request: HttpRequest, form: KeyForm, *, created_key: Mapping[str, str] | None = None, status: int = 200
 ) -> HttpResponse:
-    rows = [key_row(api_key, now=timezone.now()) for api_key in access_queries.list_api_keys(by=actor_of(request))]
-    context = access_context("keys") | {"rows": rows, "form": form, "created_key": created_key or {}}
+    now, listed = timezone.now(), KEYS.read(request)
+    shown = listed.page(listed.select(access_queries.list_api_keys(by=actor_of(request))))
+    rows = [key_row(api_key, now=now) for api_key in shown]
+    context = access_context("keys") | {"list": listed, "rows": rows, "form": form, "created_key": created_key or {}}
     return reply(request, "access/api_keys.html", context, status=status)
 
 

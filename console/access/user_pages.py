@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -17,13 +18,13 @@ from console.access import Permission, account_actions, can
 from console.access import actions as access_actions
 from console.access import queries as access_queries
 from console.access.credentials import UserNameField
-from console.access.pages import access_context
+from console.access.pages import BINDINGS, access_context
 from console.access.presenters import account_row, binding_row
 from console.actors import Actor
 from console.errors import ConsoleError
-from console.models import Organization, UserGroup
+from console.models import Account, Organization, UserGroup
 from console.web.forms import ConsoleForm
-from console.web.lists import page_from
+from console.web.lists import ROWS_AT_ONCE, Column, Filter, Listing
 from console.web.numbers import moment
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 
@@ -77,18 +78,98 @@ class MemberForm(ConsoleForm):
     user = UserNameField(label="User", suggestions="user-names")
 
 
+USERS = Listing(
+    noun="user",
+    columns=(
+        Column(title="Name", key="name", by=("username",)),
+        Column(title="Kind", key="kind", by=("is_superuser", "account__kind"), optional=True),
+        Column(title="Organization", key="organization", by=("account__organization__name",), optional=True),
+        Column(title="Status"),
+        Column(title="Last sign-in", key="signed-in", by=("last_login",), descends=True, optional=True),
+    ),
+    default="name",
+    search=("username", "account__description"),
+    search_label="User name or description",
+    filters=(
+        Filter(
+            name="kind",
+            label="Kind",
+            every="All kinds",
+            options=[("person", "Users"), ("service", "Service accounts")],
+            by=lambda kind: (
+                Q(account__kind=Account.Kind.SERVICE) if kind == "service" else ~Q(account__kind=Account.Kind.SERVICE)
+            ),
+        ),
+        Filter(
+            name="status",
+            label="Status",
+            every="All statuses",
+            options=[("active", "Active"), ("invited", "Invited"), ("deactivated", "Deactivated")],
+            by=lambda status: (
+                Q(is_active=True) if status == "active" else Q(is_active=False, invitation__isnull=status == "deactivated")
+            ),
+        ),
+    ),
+    export={
+        "user": "name",
+        "kind": "kind",
+        "organization": "organization",
+        "status": "status",
+        "description": "description",
+        "since": lambda row: row.since and row.since.iso,
+        "last_sign_in": lambda row: row.last_sign_in and row.last_sign_in.iso,
+    },
+)
+GROUPS = Listing(
+    noun="group",
+    columns=(
+        Column(title="Group", key="name", by=("name",)),
+        Column(title="Organization", key="organization", by=("organization__name",)),
+        Column(title="Identity provider's group", key="external", by=("external_name",)),
+        Column(title="Members", key="members", by=("member_count",), css="number", descends=True),
+        Column(title="Roles", key="roles", by=("role_count",), css="number", descends=True),
+    ),
+    default="name",
+    search=("name", "description", "external_name"),
+    search_label="Group or description",
+    filters=(
+        Filter(
+            name="origin",
+            label="Members",
+            every="All groups",
+            options=[("provider", "Of the identity provider"), ("manual", "Members added manually only")],
+            by=lambda origin: Q(external_name="") if origin == "manual" else ~Q(external_name=""),
+        ),
+    ),
+    export={
+        "group": "name",
+        "organization": "organization.name",
+        "identity_provider_group": "external_name",
+        "description": "description",
+        "members": "member_count",
+        "roles": "role_count",
+        "created_at": "created_at",
+        "created_by": "created_by",
+    },
+)
+
+
 @page("access")
 @require_GET
 def users(request: HttpRequest) -> HttpResponse:
     """List the users and service accounts of the organizations whose access the user may view."""
     by, now = actor_of(request), timezone.now()
-    query = request.GET.get("q", "").strip()
-    found = access_queries.list_accounts(by=by)
-    shown, pager = page_from(request, found.filter(username__icontains=query) if query else found)
+    listed = USERS.read(request)
+    found = listed.select(access_queries.list_accounts(by=by))
+    if listed.format:
+        users = found.iterator(chunk_size=ROWS_AT_ONCE)
+        return listed.csv("users", (account_row(user, now=now, manageable=False) for user in users))
+    shown = listed.page(found)
     managed = access_queries.managed_organizations(by=by)
     rows = [account_row(user, now=now, manageable=_manages(user, managed, by=by)) for user in shown]
-    context = {"rows": rows, "pager": pager, "query": query, "may_manage": bool(managed)}
-    return reply(request, "access/users.html", access_context("users") | context)
+    return reply(
+        request, "access/users.html", access_context("users") | {"list": listed, "rows": rows, "may_manage": bool(managed)}
+    )
 
 
 @page("access")
@@ -178,8 +259,15 @@ def change_account(request: HttpRequest, user_id: int, verb: str) -> HttpRespons
 def groups(request: HttpRequest) -> HttpResponse:
     """List groups."""
     by = actor_of(request)
-    shown, pager = page_from(request, access_queries.list_groups(by=by))
-    context = {"groups": shown, "pager": pager, "may_manage": bool(access_queries.managed_organizations(by=by))}
+    listed = GROUPS.read(request)
+    found = listed.select(access_queries.list_groups(by=by))
+    if listed.format:
+        return listed.csv("groups", found)
+    context = {
+        "list": listed,
+        "groups": listed.page(found),
+        "may_manage": bool(access_queries.managed_organizations(by=by)),
+    }
     return reply(request, "access/groups.html", access_context("groups") | context)
 
 
@@ -251,6 +339,7 @@ def _group_page(request: HttpRequest, group: UserGroup, form: MemberForm, *, sta
         "form": form,
         "members": [{"user": member.user, "member": member, "added": moment(member.added_at, now=now)} for member in members],
         "rows": [binding_row(binding, now=now, removable=False) for binding in bindings],
+        "headings": BINDINGS.columns,
         "may_manage": can(by, Permission.MANAGE_USERS, organization=group.organization),
         "names": access_queries.known_user_names(by=by),
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -22,6 +23,7 @@ from console.errors import ConsoleError, InvalidInputError
 from console.links import checks as link_checks
 from console.links import queries as link_queries
 from console.links.form_presenters import checklist
+from console.links.pages import LINKS, MIRROR_EXPORT, MIRROR_STATE
 from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
 from console.links.queries import LinkSummary
 from console.mirrors import page_queries
@@ -32,7 +34,7 @@ from console.web import numbers
 from console.web.badges import link_look, mirror_look
 from console.web.forms import ConnectionForm
 from console.web.health import HealthView, cluster_health_view, severity
-from console.web.lists import PAGE_SIZE, page_from, pager, start_of
+from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
 
 # --- environments, and the registration of clusters -------------------------------------------------------------------
@@ -57,6 +59,7 @@ def index(request: HttpRequest) -> HttpResponse:
         ],
         "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
         "rows": worst_first(links),
+        "headings": LINKS.columns,
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
@@ -79,6 +82,7 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
             {"row": cluster_row(cluster, now=now), "health": _cluster_health(cluster, summaries)} for cluster in clusters
         ],
         "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "headings": LINKS.columns,
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
@@ -156,6 +160,7 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
         "environment_name": environment.name,
         "health": _cluster_health(found, summaries),
         "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "headings": LINKS.columns,
         "may_see_all": may_see_all,
         **(_topics(found) if may_see_all else {}),
         "clusters_known": True,
@@ -309,17 +314,77 @@ MAX_RESULTS = 50
 SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
 
 
+MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
+    noun="mirror topic",
+    columns=(
+        Column(title="Mirror topic", key="name"),
+        Column(title="Source topic", css="only-wide"),
+        Column(title="Cluster link"),
+        Column(title="State", key="state"),
+        Column(title="Max lag", key="lag", css="number", descends=True),
+        Column(title="Time lag", key="age", css="number", descends=True),
+    ),
+    default="",  # those that need attention first
+    search_label="Filter by topic name",
+    filters=(MIRROR_STATE,),
+    export={
+        "cluster_id": "mirror.link.destination.cluster_id",
+        "link": "mirror.link.name",
+        **MIRROR_EXPORT,
+    },
+)
+TOPICS = Listing(
+    noun="topic",
+    columns=(
+        Column(title="Topic", key="name", by=("name",)),
+        Column(title="Mirroring", key="mirroring", by=("is_mirror",), descends=True),
+        Column(title="Partitions", key="partitions", by=("partitions",), css="number", descends=True),
+        Column(title="Retention", key="retention", by=("retention_ms",), descends=True, optional=True),
+    ),
+    default="name",
+    search=("name",),
+    search_label="Filter by topic name",
+    filters=(
+        Filter(
+            name="mirroring",
+            label="Mirroring",
+            every="All topics",
+            options=[("mirror", "Mirror topics"), ("other", "Other topics")],
+            by=lambda value: Q(is_mirror=value == "mirror"),
+        ),
+    ),
+    export={
+        "topic": "topic.name",
+        "partitions": "topic.partitions",
+        "replication_factor": "topic.replication_factor",
+        "retention_ms": "topic.retention_ms",
+        "is_mirror": "topic.is_mirror",
+        "source_cluster_id": lambda row: row.mirror_of and row.mirror_of["source"],
+        "source_topic": lambda row: row.mirror_of and row.mirror_of["source_topic"],
+        "source_for": lambda row: " ".join(f"{mirror['destination']}/{mirror['name']}" for mirror in row.source_for),
+    },
+)
+
+
 @page("topics")
 @require_GET
 def topic_index(request: HttpRequest) -> HttpResponse:
     """List the mirror topics of all links that the user may see."""
     by, now = actor_of(request), timezone.now()
-    query = request.GET.get("q", "").strip()
-    found = page_queries.mirror_page(by=by, search=query, start=start_of(request), size=PAGE_SIZE)
+    listed = MIRROR_TOPICS.read(request)
+    chosen: dict[str, Any] = {
+        "by": by,
+        "search": listed.query,
+        "state": listed.values["state"],
+        "order": listed.sort,
+    }
+    if listed.format:
+        return listed.csv("mirror-topics", page_queries.mirror_page(**chosen, size=EVERY).rows)
+    found = page_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
+    listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
     context = {
+        "list": listed,
         "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
-        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
-        "query": query,
     }
     return reply(request, "topics/list.html", context)
 
@@ -328,16 +393,18 @@ def topic_index(request: HttpRequest) -> HttpResponse:
 @require_GET
 def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """List the topics of a cluster as of the last check, with their mirror topics and sources."""
-    by, now, query = actor_of(request), timezone.now(), request.GET.get("q", "").strip()
+    by, now = actor_of(request), timezone.now()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-    shown, where = page_from(request, cluster_topics(cluster=cluster, by=by, search=query))
+    listed = TOPICS.read(request)
+    topics = listed.select(cluster_topics(cluster=cluster, by=by))
+    if listed.format:
+        return listed.csv(f"topics-{cluster.cluster_id}", with_mirrors(list(topics), cluster=cluster, by=by))
     names, environment = cluster_names(by), cluster.environment
     context = {
         "cluster": cluster_row(cluster, now=now),
         "environment_name": environment.name,
-        "rows": [_topic_row(row, names) for row in with_mirrors(shown, cluster=cluster, by=by)],
-        "pager": where,
-        "query": query,
+        "list": listed,
+        "rows": [_topic_row(row, names) for row in with_mirrors(listed.page(topics), cluster=cluster, by=by)],
         "crumbs": [
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=cluster.name, url=cluster.get_absolute_url()),

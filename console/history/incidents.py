@@ -163,7 +163,7 @@ def audit_events(subject: ClusterLink | MirrorTopic, *, start: datetime, end: da
     if not may_view_audit(subject, by=by):
         return AuditEvent.objects.none()
     path = path_of(subject)
-    return AuditEvent.objects.matching(resource=path).filter(at__gte=start, at__lt=end)
+    return AuditEvent.objects.below(path).filter(at__gte=start, at__lt=end)
 
 
 def transition_errors(subject: ClusterLink | MirrorTopic, *, before: datetime) -> QuerySet[StateTransitionError]:

@@ -5,6 +5,7 @@ A view of a link and of a mirror is the same function: the URL of a mirror has `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from console.access.audit_pages import EVENTS
 from console.access.presenters import event_row
 from console.history import incidents
 from console.history.incidents import MINUTE
@@ -40,7 +42,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.web import numbers
 from console.web.badges import mirror_look
 from console.web.errors import transition_notes
-from console.web.lists import page_of, range_fields, time_of
+from console.web.lists import Column, Filter, Listing, range_fields, time_of
 from console.web.request_handling import Tab, actor_of, page, reply
 
 LINK_SPAN, MIRROR_SPAN = "1h", "2h"  # without a choice
@@ -95,7 +97,7 @@ def graph_context(subject: Subject, chosen: Range, *, topic: str = "") -> dict[s
     return {
         "graph_series": f"{data_url(subject, 'series')}?{query}",
         "graph_events": f"{data_url(subject, 'events')}?{query}",
-        "graph_csv": f"{data_url(subject, 'samples-csv')}?{chosen.query}",
+        "graph_csv": f"{data_url(subject, 'samples')}?{chosen.query}&format=csv",
         "graph_table": f"{data_url(subject, 'samples')}?{chosen.query}",
         "graph_minute": data_url(subject, "minute"),
         "graph_signs": MARKER_LABELS.values(),
@@ -202,17 +204,65 @@ def events(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     return JsonResponse(data)
 
 
+def _known(name: str, unknown: str) -> Callable[[Row], int | None]:
+    """Return the value of a lag: the largest known one; None if it is unknown, and for 0 if a part is unknown."""
+    return lambda row: None if getattr(row, unknown) and not getattr(row, name) else getattr(row, name)
+
+
+_LAG, _LAG_MS = _known("lag", "unknown"), _known("lag_ms", "unknown_ms")
+SAMPLES = Listing(
+    noun="sample",
+    columns=(
+        Column(title="Time", key="at", by=lambda row: row.at, descends=True),
+        Column(title="Interval", key="interval", by=lambda row: row.seconds, css="number", descends=True),
+        Column(title="Lag (messages)", key="lag", by=_LAG, css="number", descends=True),
+        Column(title="Time lag (RPO)", key="age", by=_LAG_MS, css="number", descends=True),
+        Column(title="Throughput", key="rate", by=lambda row: row.bytes_per_s, css="number", descends=True),
+    ),
+    default="-at",
+    filters=(
+        Filter(
+            name="known",
+            label="Lag",
+            every="Known and unknown",
+            options=[("yes", "Known"), ("no", "Unknown")],
+            by=lambda row: "no" if row.unknown or row.unknown_ms else "yes",
+        ),
+    ),
+    time="at",
+    kept=("span",),
+    export={
+        "at": "at",
+        "seconds": "seconds",
+        "samples": "samples",
+        "lag": _LAG,
+        "lag_ms": _LAG_MS,
+        "bytes_per_s": "bytes_per_s",
+        "records_per_s": "records_per_s",
+        "unknown": "unknown",
+        "unknown_ms": "unknown_ms",
+    },
+)
+
+
 @page("links")
 @require_GET
 def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str = "") -> HttpResponse:
-    """List all stored samples of a range, newest first. Summaries replace samples that are deleted."""
+    """List all stored samples of a range. Summaries replace samples that are deleted.
+
+    A row with ``seconds`` greater than 0 is a summary of that time: lags are the largest known values, ``unknown`` and
+    ``unknown_ms`` are 0 only if all values are known.
+    """
     now = timezone.now()
     subject = subject_of(request, cluster_id, link_name, mirror_name)
     chosen = range_of(request, now=now, default=MIRROR_SPAN if mirror_name else LINK_SPAN)
-    shown, pager = page_of(request, stored_rows(subject, start=chosen.start, end=chosen.end, now=now)[::-1])
+    listed = SAMPLES.read(request)
+    found = listed.select(stored_rows(subject, start=chosen.start, end=chosen.end, now=now))
+    if listed.format:
+        return listed.csv(f"samples-{subject.name}", found)
     context = {
-        "rows": [_sample_row(row) for row in shown],
-        "pager": pager,
+        "list": listed,
+        "rows": [_sample_row(row) for row in listed.page(found)],
         **graph_context(subject, chosen),
         **_place(subject, last="Samples"),
     }
@@ -249,6 +299,7 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
             if run.finished_at is not None
         ],
         "events": [event_row(event, now=now) for event in found[:EVENTS_SHOWN]],
+        "headings": EVENTS.columns,
         "more_events": len(found) > EVENTS_SHOWN,
         "audit_hidden": not readable,
         **_place(subject, last=numbers.exact(at)),

@@ -144,7 +144,10 @@ def no_store(_request: HttpRequest) -> Steps:
 
 
 def stream_without_blocking(response: HttpResponseBase) -> None:
-    """Read a file in chunks in a thread. Otherwise Django reads all of it into memory before sending the first byte."""
+    """Read a file in chunks in a thread. Otherwise Django reads all of it into memory before sending the first byte.
+
+    It is the thread of the request, with its database connection: exports of lists read their rows while they are sent.
+    """
     if isinstance(response, StreamingHttpResponse) and not response.is_async:
         response.streaming_content = _read_later(iter(cast("Iterator[bytes]", response.streaming_content)))
 
@@ -153,7 +156,7 @@ async def _read_later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     def read() -> bytes:
         return b"".join(islice(chunks, CHUNKS_AT_ONCE))
 
-    while part := await sync_to_async(read, thread_sensitive=False)():
+    while part := await sync_to_async(read)():
         yield part
 
 

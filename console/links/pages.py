@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
+from console.access.audit_pages import EVENTS
 from console.access.presenters import event_row
 from console.access.queries import readable_events
 from console.actors import Actor
@@ -22,6 +23,7 @@ from console.links import queries as link_queries
 from console.links.health_queries import LinkHealth, health_of_link
 from console.links.presenters import (
     GAP_FILLERS,
+    LinkRow,
     OtherSide,
     endpoints_of,
     flow,
@@ -29,13 +31,13 @@ from console.links.presenters import (
     mode_label,
     other_side,
     tiles,
-    worst_first,
 )
 from console.links.task_actions import run_task
 from console.links.task_presenters import task_label, task_row
 from console.links.task_queries import failing_of, list_tasks
 from console.mirrors import page_queries, progress
 from console.mirrors.operation_presenters import bulk_verbs
+from console.mirrors.page_queries import MirrorPage
 from console.mirrors.presenters import mirror_row
 from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, LinkTask, MirrorTopic
@@ -44,8 +46,8 @@ from console.web import numbers
 from console.web.badges import LINK_LOOKS, MIRROR_LOOKS, Badge, link_look
 from console.web.configs import config_words
 from console.web.errors import ErrorNote, error_note
-from console.web.health import HealthView, link_health_view
-from console.web.lists import MOST_DIGITS, PAGE_SIZE, mirror_columns, page_from, page_of, pager, start_of
+from console.web.health import HEALTH_LOOKS, HealthView, link_health_view, severity
+from console.web.lists import EVERY, MOST_DIGITS, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, reply
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
@@ -266,23 +268,120 @@ _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only 
 REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedLink:
+    """A link in the list, with its figures and how they are shown."""
+
+    summary: link_queries.LinkSummary
+    row: LinkRow
+
+
+def _max_lag(row: ListedLink) -> int | None:
+    """Return the largest lag; None if it is unknown, and if only 0 is known while others are unknown."""
+    return None if row.summary.unknown_lags and not row.summary.max_lag else row.summary.max_lag
+
+
+LINKS = Listing(
+    noun="link",
+    columns=(
+        Column(title="Name", key="name", by=lambda link: link.row.name),
+        Column(title="Direction", key="direction", by=lambda link: (link.row.source, link.row.destination)),
+        Column(title="Health", key="health", by=lambda link: (severity(link.row.health), -link.row.attention, link.row.name)),
+        Column(title="Mirror topics", key="mirrors", by=lambda link: link.row.mirrors, descends=True),
+        Column(title="Max lag", key="lag", by=_max_lag, css="number", descends=True),
+        Column(title="RPO now", key="age", by=lambda link: link.summary.oldest_lag_ms, css="number only-wide", descends=True),
+        Column(title="Throughput", key="rate", by=lambda link: link.summary.bytes_per_s, css="number only-wide", descends=True),
+    ),
+    default="health",  # the worst first
+    search_label="Filter by name",
+    filters=(
+        Filter(
+            name="state",
+            label="State",
+            every="All states",
+            options=[(look.code, look.label) for look in LINK_LOOKS.values()],
+        ),
+        Filter(
+            name="health",
+            label="Health",
+            every="All health",
+            options=[(look.code, look.label) for look in HEALTH_LOOKS.values()],
+            by=lambda link: link.row.health.look.code,
+        ),
+    ),
+    export={
+        "cluster_id": "summary.link.destination.cluster_id",
+        "link": "row.name",
+        "source": "row.source",
+        "destination": "row.destination",
+        "mode": "summary.link.mode",
+        "state": "summary.link.state",
+        "state_since": "summary.link.state_since",
+        "health": "row.health.look.code",
+        "mirror_topics": "row.mirrors",
+        "need_attention": "row.attention",
+        "max_lag": _max_lag,
+        "unknown_lags": "summary.unknown_lags",
+        "lag_ms": "summary.oldest_lag_ms",
+        "bytes_per_s": "summary.bytes_per_s",
+        "records_per_s": "summary.records_per_s",
+        "error_code": "summary.link.error_code",
+        "created_at": "summary.link.created_at",
+    },
+)
+MIRROR_STATE = Filter(
+    name="state",
+    label="State",
+    every="All states",
+    options=[(look.code, look.label) for look in MIRROR_LOOKS.values()],
+)
+MIRROR_EXPORT: dict[str, str | Value] = {
+    "mirror_topic": "mirror.name",
+    "source_topic": "mirror.source_topic",
+    "state": "mirror.state",
+    "state_since": "mirror.state_since",
+    "partitions": lambda row: row.mirror.num_partitions or None,  # 0: not set up yet
+    "max_lag": "max_lag",
+    "lag_ms": "lag_ms",
+    "bytes_per_s": "bytes_per_s",
+    "records_per_s": "records_per_s",
+    "errors": "errors",
+    "error_code": "mirror.error_code",
+}
+MIRRORS = Listing(  # ``mirror_page`` sorts and filters
+    noun="mirror topic",
+    columns=(
+        Column(title="Mirror topic", key="name"),
+        Column(title="Source topic", css="only-wide"),
+        Column(title="Health", key="health"),
+        Column(title="Max lag", key="lag", css="number", descends=True),
+        Column(title="Time lag", key="age", css="number", descends=True),
+        Column(title="Throughput", key="rate", css="number only-wide", descends=True),
+        Column(title="Partitions", css="number only-wide"),
+        Column(title="State since", key="since", css="only-wide"),
+    ),
+    default="name",  # rows keep their places while the page is polled
+    search_label="Filter by topic name",
+    filters=(MIRROR_STATE,),
+    export=MIRROR_EXPORT,
+)
+
+
 @page("links")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     """List the links that the user may see, worst first."""
     by, now = actor_of(request), timezone.now()
-    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
-    summaries = link_queries.list_links(by=by, search=query, state=state if state in LINK_LOOKS else "")
-    shown, where = page_of(request, worst_first([link_row(summary, now=now) for summary in summaries]))
+    listed = LINKS.read(request)
+    summaries = link_queries.list_links(by=by, search=listed.query, state=listed.values["state"])
+    links = [ListedLink(summary=summary, row=link_row(summary, now=now)) for summary in summaries]
+    found = listed.select(links)
+    if listed.format:
+        return listed.csv("cluster-links", found)
     clusters = list(visible_clusters(by).select_related("environment"))
     context = {
-        "rows": shown,
-        "pager": where,
-        "query": query,
-        "state": state,
-        "filtered": bool(query or state),
-        "filterable": bool(shown or query or state),
-        "states": list(LINK_LOOKS.values()),
+        "list": listed,
+        "rows": [link.row for link in listed.page(found)],
         "clusters_known": bool(clusters),
         "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
     }
@@ -297,14 +396,17 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
-    other = paired_link(link, by=by)
     seen = observe(link, by=by, now=now)
+    listed = MIRRORS.read(request)
+    if listed.format:
+        return listed.csv(f"mirrors-{link.name}", _mirrors(listed, link, seen, by=by, size=EVERY).rows)
+    other = paired_link(link, by=by)
     holder, of_holder = side_with_mirrors(link, other, seen, by=by, now=now)
     health = link_health_view(of_holder.health, holder or link)
     context = link_context(link, by=by, now=now, tab="overview", health=health)
     context |= (
         _figures(link, holder, of_holder, health, by=by)
-        | ({} if link.mode == LinkMode.SOURCE else _mirror_list(request, link, seen, now=now))
+        | ({} if link.mode == LinkMode.SOURCE else _mirror_list(listed, link, seen, by=by, now=now))
         | {
             "pair": _pair(link, other, by=by),
             "holds_mirrors": link.mode != LinkMode.SOURCE,
@@ -333,32 +435,30 @@ def _figures(
     return {"flow": flow(link, figures, health), "tiles": tiles(figures, seen.health)}
 
 
-def _mirror_list(request: HttpRequest, link: ClusterLink, seen: Observed, *, now: datetime) -> dict[str, object]:
-    """Return the mirrors of the link that match the filter."""
-    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
-    sort, start = request.GET.get("sort", ""), start_of(request)
-    order = sort or "name"  # by name, rows keep their places while the page is polled
-    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
-    found = page_queries.mirror_page(
-        by=actor_of(request),
+def _mirrors(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor, size: int, start: int = 0) -> MirrorPage:
+    """Return the mirrors of the link that match the filter, in the order of the list."""
+    return page_queries.mirror_page(
+        by=by,
         link=link,
-        search=query,
-        state=state,
-        order=order,
+        search=listed.query,
+        state=listed.values["state"],
+        order=listed.sort,
         start=start,
-        size=PAGE_SIZE,
-        severities={pk: verdict.severity for pk, verdict in verdicts.items()},
+        size=size,
+        severities={pk: mirror.verdict.severity for pk, mirror in seen.health.mirrors.items()},
         current=seen.current,
     )
+
+
+def _mirror_list(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor, now: datetime) -> dict[str, object]:
+    """Return the template context of the list of mirrors."""
+    found = _mirrors(listed, link, seen, by=by, start=start_of(listed.request), size=PAGE_SIZE)
+    listed.pager = pager(listed.request, start=found.start, shown=len(found.rows), total=found.total)
+    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
     return {
+        "list": listed,
         "rows": [mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)) for summary in found.rows],
-        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
-        "query": query,
-        "state": state,
-        "sort": sort,
-        "filtered": bool(query or state),
-        "states": list(MIRROR_LOOKS.values()),
-        "columns": mirror_columns(request, order),
+        "filtered": listed.is_filtered,  # for parts/picked.html
         "pick_all": numbers.count(found.total),
         "bulk_verbs": bulk_verbs(bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
     }
@@ -391,8 +491,12 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the audit events of the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    shown, where = page_from(request, readable_events(by=by).matching(resource=path_of(link)))
-    context = {"events": [event_row(event, now=now) for event in shown], "pager": where}
+    listed, readable = EVENTS.read(request), readable_events(by=by).below(path_of(link))
+    found = listed.select(readable)
+    if listed.format:
+        return listed.csv(f"activity-{link.name}", found)
+    listed.options = {"action": [(name, name) for name in readable.actions()]}
+    context = {"list": listed, "events": [event_row(event, now=now) for event in listed.page(found)]}
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
 

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Count, Exists, F, OuterRef, Q, Subquery, prefetch_related_objects
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, prefetch_related_objects
 from django.utils import timezone
 
 from console.mirrors import progress
@@ -277,6 +278,15 @@ def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
     for row in rows.order_by("mirror__name", "partition"):
         offsets.setdefault(row.group_id, []).append(row)
     return offsets
+
+
+def with_offsets(groups: QuerySet[SyncedGroup]) -> QuerySet[Any, Any]:
+    """Return a row of values per offset of these groups, and one for each group without offsets. One query."""
+    own = ("name", "destination_name", "status", "message", "looked_at")
+    names = ("mirror__name", "partition", "source_offset", "destination_offset", "target", "outcome")
+    order: list[Any] = [*groups.query.order_by, "offsets__mirror__name", "offsets__partition"]
+    rows: QuerySet[Any, Any] = groups.order_by(*order).values(*own, *(f"offsets__{name}" for name in names))
+    return rows
 
 
 def count_groups(*, link: ClusterLink) -> dict[GroupStatus, int]:

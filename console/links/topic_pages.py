@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
-from django.db.models import prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -26,7 +27,7 @@ from console.mirrors.rules import syncs_offsets
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
-from console.web.lists import page_from, page_of
+from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
@@ -39,26 +40,52 @@ EMPTY_ROWS = 3  # for new filters, also without JavaScript
 NAMES_SHOWN = 20
 
 
+SOURCE_TOPICS = Listing(
+    noun="source topic",
+    columns=(
+        Column(title="Source topic", key="name", by=lambda verdict: verdict.topic),
+        Column(title="Status", key="standing", by=lambda verdict: list(STANDING_LOOKS).index(verdict.standing)),
+        Column(title="Mirror topic or reason"),
+    ),
+    default="name",
+    search_label="Filter by topic name",
+    filters=(
+        Filter(
+            name="standing",
+            label="Status",
+            every="All statuses",
+            options=[(look.code, look.label) for look in STANDING_LOOKS.values()],
+            by=lambda verdict: verdict.standing.value,
+        ),
+    ),
+    export={
+        "source_topic": "name",
+        "status": "look.code",
+        "mirror_topic": lambda row: row.mirror if row.is_mirrored else None,
+        "mirror_state": lambda row: row.mirror_look.code if row.mirror_look else None,
+        "reason": lambda row: "" if row.is_mirrored else row.reason or row.look.meaning,
+    },
+)
+
+
 @page("links")
 @require_GET
 def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the source topics with their status."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
-    verdicts = judge_source(link=link, by=by, search=query)
-    matching = [verdict for verdict in verdicts if standing in ("", verdict.standing)]
-    shown, where = page_of(request, matching)
+    listed = SOURCE_TOPICS.read(request)
+    matching = listed.select(judge_source(link=link, by=by, search=listed.query))
+    if listed.format:
+        return listed.csv(f"source-topics-{link.name}", map(source_topic_row, matching))
+    shown = listed.page(matching)
     context = {
+        "list": listed,
         "rows": [source_topic_row(verdict) for verdict in shown],
         "mirrorable": sum(is_mirrorable(verdict) for verdict in matching),
         "pick_all": numbers.count(sum(is_mirrorable(verdict) for verdict in matching)),
         "mirrorable_shown": sum(is_mirrorable(verdict) for verdict in shown),
-        "filtered": bool(query or standing),
-        "pager": where,
-        "query": query,
-        "standing": standing,
-        "standings": list(STANDING_LOOKS.values()),
+        "filtered": listed.is_filtered,  # for parts/picked.html
         "listed": link.topics_at is not None,
         "auto_create": link.config(AUTO_CREATE) == "true",
     }
@@ -183,24 +210,109 @@ def _problems(verdict: Verdict) -> Sequence[Check]:
 # --- the tabs Groups and ACLs -----------------------------------------------------------------------------------------
 
 
+GROUPS = Listing(
+    noun="group",
+    columns=(
+        Column(title="Group", key="name", by=("name",)),
+        Column(title="Status", key="status", by=("status",)),
+        Column(title="Reason and next step"),
+        Column(title="Last checked", key="checked", by=("looked_at",), css="only-wide", descends=True, optional=True),
+    ),
+    default="name",
+    search=("name",),
+    search_label="Group name",
+    filters=(
+        Filter(
+            name="status",
+            label="Status",
+            every="All statuses",
+            options=[(look.code, look.label) for look in GROUP_LOOKS.values()],
+            by="status",
+        ),
+    ),
+    export={  # a row per synced partition
+        column: itemgetter(name)
+        for column, name in {
+            "group": "name",
+            "group_here": "destination_name",
+            "status": "status",
+            "message": "message",
+            "looked_at": "looked_at",
+            "mirror_topic": "offsets__mirror__name",
+            "partition": "offsets__partition",
+            "source_offset": "offsets__source_offset",
+            "destination_offset": "offsets__destination_offset",
+            "goal": "offsets__target",
+            "last_run": "offsets__outcome",
+        }.items()
+    },
+)
+ACLS = Listing(
+    noun="ACL",
+    columns=(
+        Column(title="Resource", key="resource", by=("resource_type", "resource_name", "principal", "operation", "permission")),
+        Column(title="Principal", key="principal", by=("principal",)),
+        Column(title="Access", key="access", by=("permission", "operation")),
+        Column(title="Status", key="status", by=("status",)),
+        Column(title="Reason and next step"),
+        Column(title="Since", key="since", by=("since",), css="only-wide", descends=True),
+    ),
+    default="resource",
+    search=("resource_name", "principal"),
+    search_label="Resource or principal",
+    filters=(
+        Filter(
+            name="status",
+            label="Status",
+            every="All statuses",
+            options=[("conflicts", "Conflicts"), *((look.code, look.label) for look in ACL_LOOKS.values())],
+            by=lambda status: Q(is_conflict=True) if status == "conflicts" else Q(status=status),
+        ),
+        Filter(
+            name="permission",
+            label="Permission",
+            every="Allow and deny",
+            options=[("ALLOW", "Allow"), ("DENY", "Deny")],
+            by="permission",
+        ),
+    ),
+    export={
+        name: name
+        for name in (
+            "resource_type",
+            "resource_name",
+            "pattern_type",
+            "principal",
+            "host",
+            "operation",
+            "permission",
+            "status",
+            "is_conflict",
+            "message",
+            "since",
+        )
+    },
+)
+
+
 @page("links")
 @require_GET
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List consumer groups, filtered by name and status."""
+    """List consumer groups."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, status = _filters(request, known=GROUP_LOOKS)
-    found = link.groups.matching(status=status, search=query)
-    shown, pager = page_from(request, found)
+    listed = GROUPS.read(request)
+    found = listed.select(link.groups.all())
+    if listed.format:
+        return listed.csv(f"groups-{link.name}", group_queries.with_offsets(found))
+    shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
     counts = group_queries.count_groups(link=link)
+    listed.options = {"status": [(key, f"{GROUP_LOOKS[key].label} ({count})") for key, count in counts.items()]}
     context = {
+        "list": listed,
         "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
-        "counts": [{"look": GROUP_LOOKS[key], "count": count} for key, count in counts.items()],
         "is_on": syncs_offsets(link),
-        "pager": pager,
-        "query": query,
-        "status": status,
     }
     return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups") | context)
 
@@ -208,26 +320,23 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @page("links")
 @require_GET
 def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List ACLs, filtered by name and status. ``?status=conflicts`` lists conflicting ACLs."""
+    """List ACLs. ``?status=conflicts`` lists conflicting ACLs."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, status = _filters(request, known=[*ACL_LOOKS, "conflicts"])
-    only_conflicts = status == "conflicts"
-    found = link.acls.matching(status="" if only_conflicts else status, conflicts=only_conflicts, search=query)
-    shown, pager = page_from(request, found)
+    listed = ACLS.read(request)
+    found = listed.select(link.acls.all())
+    if listed.format:
+        return listed.csv(f"acls-{link.name}", found)
     counts, conflicts = acl_queries.count_acls(link=link)
+    listed.options = {
+        "status": [
+            *([("conflicts", f"Conflicts ({conflicts})")] if conflicts else []),
+            *((key, f"{ACL_LOOKS[key].label} ({count})") for key, count in counts.items()),
+        ]
+    }
     context = {
-        "acls": [acl_row(acl, now=now) for acl in shown],
-        "counts": [{"look": ACL_LOOKS[key], "count": count} for key, count in counts.items()],
-        "conflicts": conflicts,
+        "list": listed,
+        "acls": [acl_row(acl, now=now) for acl in listed.page(found)],
         "is_on": link.config("acl.sync.enable") == "true",
-        "pager": pager,
-        "query": query,
-        "status": status,
     }
     return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)
-
-
-def _filters(request: HttpRequest, *, known: Container[str]) -> tuple[str, str]:
-    query, status = (request.GET.get(name, "").strip() for name in ("q", "status"))
-    return query, status if status in known else ""

@@ -218,7 +218,8 @@ class GroupListView(RestView):
         """Return groups with their offsets on both sides."""
         link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", GroupStatus)
-        rows = list(link.groups.matching(status=status)[: limit_of(request)])
+        groups = link.groups.filter(status=status) if status else link.groups.all()
+        rows = list(groups[: limit_of(request)])
         data = SyncedGroupData(rows, many=True, context={"offsets": task_queries.offsets_of(rows)}).data
         return Response({"totals": _totals(task_queries.count_groups(link=link).items()), "data": data})
 

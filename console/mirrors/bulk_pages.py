@@ -22,6 +22,7 @@ from console.mirrors import bulk_operations, figures, operation_queries, operati
 from console.mirrors.operation_pages import NAMES_SHOWN, refused
 from console.mirrors.operation_presenters import (
     BULK_VERBS,
+    OPERATION_LOOKS,
     TOPIC_LOOKS,
     BulkVerb,
     needs_typed_name,
@@ -42,7 +43,7 @@ from console.mirrors.queries import MirrorSummary
 from console.mirrors.reversals import risks_of
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.web import numbers
-from console.web.lists import MOST_DIGITS, page_from
+from console.web.lists import MOST_DIGITS, Column, Filter, Listing, page_from
 from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -307,18 +308,66 @@ def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
 _REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
 
 
+OPERATIONS = Listing(
+    noun="operation",
+    columns=(
+        Column(title="Operation", key="operation", by=("operation",)),
+        Column(title="Cluster link", key="link", by=("link__name",)),
+        Column(title="Status"),
+        Column(title="Done", key="done", by=("done",), css="number", descends=True),
+        Column(title="Failed", key="failed", by=("failed",), css="number", descends=True),
+        Column(title="Requested", key="requested", by=("requested_at",), descends=True),
+    ),
+    default="-requested",
+    search=("link__name", "requested_by"),
+    search_label="Link or user",
+    filters=(
+        Filter(
+            name="operation",
+            label="Operation",
+            every="All operations",
+            options=[(BulkOperation.CREATE, "Add"), *((verb.name, verb.label) for verb in BULK_VERBS.values())],
+            by="operation",
+        ),
+        Filter(
+            name="status",
+            label="Status",
+            every="All statuses",
+            options=[(look.code, look.label) for look in OPERATION_LOOKS],
+            by=operation_queries.has_status,
+        ),
+    ),
+    time="requested_at",
+    export={
+        "operation_id": "pk",
+        "operation": "operation",
+        "cluster_id": "link.destination.cluster_id",
+        "link": "link.name",
+        "requested_by": "requested_by",
+        "requested_at": "requested_at",
+        "finished_at": "finished_at",
+        "canceled_by": "canceled_by",
+        "topics": "topic_count",
+        "done": "done",
+        "failed": "failed",
+        "request_id": "request_id",
+    },
+)
+
+
 @page("operations")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List the operations, newest first."""
+    """List the operations."""
     by, now = actor_of(request), timezone.now()
-    shown, pager = page_from(request, operation_queries.visible_operations(by))
+    listed = OPERATIONS.read(request)
+    found = listed.select(operation_queries.with_counts(operation_queries.visible_operations(by)))
+    if listed.format:
+        return listed.csv("operations", found)
+    shown = listed.page(found)
     counts = operation_queries.count_topics(shown)
-    context = {
-        "operations": [operation_row(operation, counts[operation.pk], now=now) for operation in shown],
-        "pager": pager,
-    }
-    return reply(request, "operations/list.html", context)
+    rows = [operation_row(operation, counts[operation.pk], now=now) for operation in shown]
+    return reply(request, "operations/list.html", {"list": listed, "operations": rows})
 
 
 @page("operations")

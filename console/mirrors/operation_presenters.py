@@ -253,6 +253,7 @@ CANCELED = Badge(
     family=Family.DONE,
     meaning="The topics that had not begun were canceled. The others are not affected.",
 )
+OPERATION_LOOKS = (RUNNING, FINISHED, WITH_FAILURES, CANCELED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

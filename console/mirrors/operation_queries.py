@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db.models import Case, Count, Exists, OuterRef, Q, QuerySet, Value, When
+from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from console.access import can, role_needed, visible_mirrors, whole_links
@@ -296,6 +297,32 @@ def count_topics(operations: Iterable[BulkOperation]) -> dict[int, Counter[str]]
     for key, status, number in rows.values_list("operation", "status").annotate(number=Count("pk")):
         found[key][status] = number
     return found
+
+
+def with_counts(operations: QuerySet[BulkOperation]) -> QuerySet[BulkOperation]:
+    """Add ``topic_count``, ``done`` (the topics that are not waiting) and ``failed`` to operations. No further query."""
+    topics = BulkOperationTopic.objects.filter(operation=OuterRef("pk"))
+    return operations.annotate(
+        topic_count=_number_of(topics),
+        done=_number_of(topics.exclude(status=Status.WAITING)),
+        failed=_number_of(topics.filter(status=Status.FAILED)),
+    )
+
+
+def has_status(status: str) -> Q:
+    """Return the condition for operations with a status: RUNNING, FINISHED, FINISHED_WITH_FAILURES or CANCELED."""
+    topics = BulkOperationTopic.objects.filter(operation=OuterRef("pk"))
+    running, failed = Q(Exists(topics.filter(status=Status.WAITING))), Q(Exists(topics.filter(status=Status.FAILED)))
+    if status == "RUNNING":
+        return running
+    if status == "CANCELED":
+        return ~running & ~Q(canceled_by="")
+    return ~running & Q(canceled_by="") & (failed if status == "FINISHED_WITH_FAILURES" else ~failed)
+
+
+def _number_of(topics: QuerySet[BulkOperationTopic]) -> Coalesce:
+    counts = topics.order_by().values("operation").annotate(number=Count("pk")).values("number")
+    return Coalesce(Subquery(counts, output_field=IntegerField()), 0)
 
 
 def topics_of(operation: BulkOperation, *, status: str = "") -> QuerySet[BulkOperationTopic]:

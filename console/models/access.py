@@ -327,34 +327,9 @@ def _contains(outer: _Path, inner: _Path) -> bool:
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     """Audit events."""
 
-    def matching(
-        self,
-        *,
-        search: str = "",
-        action: str = "",
-        result: str = "",
-        resource: str = "",
-        start: datetime | None = None,
-        end: datetime | None = None,
-    ) -> Self:
-        """Return those that match every filter that is set. ``resource`` includes the resources below it.
-
-        ``start`` is the earliest time; events at ``end`` or later are not included.
-        """
-        events = self
-        if search:
-            events = events.filter(Q(actor__icontains=search) | Q(resource__icontains=search) | Q(action__icontains=search))
-        if action:
-            events = events.filter(action=action)
-        if result:
-            events = events.filter(result=result)
-        if resource:
-            events = events.filter(Q(resource=resource) | Q(resource__startswith=f"{resource}/"))
-        if start:
-            events = events.filter(at__gte=start)
-        if end:
-            events = events.filter(at__lt=end)
-        return events
+    def below(self, resource: str) -> Self:
+        """Return those of a resource and of the resources below it."""
+        return self.filter(Q(resource=resource) | Q(resource__startswith=f"{resource}/"))
 
     def actions(self) -> list[str]:
         """Return their distinct actions. One query."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from django.db import models
 
 from console.models.fields import AnyTextField, KeyOfField
@@ -11,15 +9,6 @@ from console.models.links import ClusterLink
 from console.models.mirrors import MirrorTopic
 from console.models.reports import StopReport
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
-
-
-class SyncedGroupQuerySet(models.QuerySet["SyncedGroup"]):
-    """Consumer groups of a link's source."""
-
-    def matching(self, *, status: str = "", search: str = "") -> Self:
-        """Return those with a status and with a text in their name, as far as these are set."""
-        groups = self.filter(status=status) if status else self
-        return groups.filter(name__icontains=search) if search else groups
 
 
 class SyncedGroup(models.Model):
@@ -36,7 +25,6 @@ class SyncedGroup(models.Model):
     message = models.TextField(blank=True, default="")
     looked_at = models.DateTimeField(null=True)  # when a run over all mirrors last read its offsets
     listed_at = models.DateTimeField()  # when the source last listed it
-    objects = SyncedGroupQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

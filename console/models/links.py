@@ -205,12 +205,10 @@ class AutoCreateFailure(models.Model):
 class SyncedAclQuerySet(models.QuerySet["SyncedAcl"]):
     """ACLs of a link's source."""
 
-    def matching(self, *, status: str = "", conflicts: bool = False, search: str = "") -> Self:
-        """Return those with a status, that conflict, and with a text in resource or principal, as far as these are set."""
+    def matching(self, *, status: str = "", conflicts: bool = False) -> Self:
+        """Return those with a status, and those that conflict, as far as these are set."""
         acls = self.filter(status=status) if status else self
-        if conflicts:
-            acls = acls.filter(is_conflict=True)
-        return acls.filter(Q(resource_name__icontains=search) | Q(principal__icontains=search)) if search else acls
+        return acls.filter(is_conflict=True) if conflicts else acls
 
 
 class SyncedAcl(models.Model):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RECENT = timedelta(seconds=15)  # between the last measurement of the source and the request
 _DOCUMENTS = {StopReason.PROMOTE: "Promotion", StopReason.FAILOVER: "Failover"}
-_OPERATIONS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
+REPORTED_OPERATIONS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
         page_url=report.get_absolute_url() if report.pk else "",
         link_name=report.link_name,
         link_url=report.link.get_absolute_url() if report.link else "",
-        kind=_OPERATIONS[StopReason(report.reason)],
+        kind=REPORTED_OPERATIONS[StopReason(report.reason)],
         by=report.requested_by,
         requested=moment(report.requested_at, now=now),
         writable=moment(report.writable_at, now=now),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from django.contrib import messages
+from django.db.models import Q, QuerySet
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
@@ -27,15 +28,23 @@ from console.models import BulkOperation, BulkOperationTopic, ClusterLink, Mirro
 from console.verification import queries as verification_queries
 from console.verification.actions import compare_record, override_gate, start_gate
 from console.verification.failover_actions import cancel_drill, start_drill
-from console.verification.failover_presenters import ReportDocument, drill_row, report_document, report_row, report_tiles
+from console.verification.failover_presenters import (
+    REPORTED_OPERATIONS,
+    ReportDocument,
+    drill_row,
+    report_document,
+    report_row,
+    report_tiles,
+)
 from console.verification.record_presenters import comparison_view
 from console.verification.report_pdf import to_pdf
+from console.web import numbers
+from console.web.badges import GAP_LOOKS
 from console.web.health import link_health_view
-from console.web.lists import Pager, page_from
-from console.web.pages import MOST_ROWS
+from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
-from linkengine.domain.states import MirrorEvent
+from linkengine.domain.states import GapReason, MirrorEvent
 
 # --- failover drills and failover readiness of a link -----------------------------------------------------------------
 
@@ -200,6 +209,87 @@ def _time_ms(text: str) -> int:
         raise InvalidInputError(message, field="time") from None
 
 
+# --- filled offsets of a mirror topic -----------------------------------------------------------------------------------
+
+
+def _with_offset(text: str) -> Q:
+    """Return the condition for ranges with an offset; none has an offset that is no number."""
+    if not (text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS):
+        return Q(pk__in=())
+    return Q(start__lte=int(text), end__gt=int(text))
+
+
+GAPS = Listing(
+    noun="range",
+    columns=(
+        Column(title="Partition", key="partition", by=("partition", "start"), css="number"),
+        Column(title="First offset", key="start", by=("start", "partition"), css="number"),
+        Column(title="Last offset", key="end", by=("end", "partition"), css="number"),
+        Column(title="Filled", key="filled", by=("filled",), css="number", descends=True),
+        Column(title="Reason", key="reason", by=("reason",)),
+        Column(title="Last change", key="noted", by=("noted_at",), descends=True),
+    ),
+    default="partition",
+    search=_with_offset,
+    search_label="Ranges with the offset",
+    filters=(
+        Filter(
+            name="reason",
+            label="Reason",
+            every="All reasons",
+            options=[(look.code, look.label) for look in GAP_LOOKS.values()],
+            by="reason",
+        ),
+    ),
+    export={
+        "partition": "partition",
+        "start": "start",
+        "end": "end",
+        "offsets": "filled",
+        "reason": "reason",
+        "before_ms": "before_ms",
+        "after_ms": "after_ms",
+        "noted_at": "noted_at",
+    },
+)
+
+
+@page("links")
+@require_GET
+def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """List the gap ledger of a mirror. In the file, ``end`` is the offset after the last."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror_only(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    listed = GAPS.read(request)
+    found = listed.select(mirror.gaps.all())
+    if listed.format:
+        return listed.csv(f"gaps-{mirror.name}", found)
+    head = mirror_head(mirror, now=now)
+    rows = [
+        {
+            "partition": gap.partition,
+            "first": numbers.count(gap.start),
+            "last": numbers.count(gap.end - 1),
+            "filled": numbers.count(gap.filled),
+            "look": GAP_LOOKS[GapReason(gap.reason)],
+            "noted": numbers.moment(gap.noted_at, now=now),
+        }
+        for gap in listed.page(found)
+    ]
+    context = {
+        "list": listed,
+        "rows": rows,
+        "mirror": head,
+        "environment_name": mirror.link.destination.environment.name,
+        "crumbs": [
+            *crumbs(mirror.link, last=mirror.name)[:-1],
+            Crumb(label=mirror.name, url=head.url),
+            Crumb(label="Filled offsets"),
+        ],
+    }
+    return reply(request, "mirrors/gap_list.html", context)
+
+
 # --- failover reports -------------------------------------------------------------------------------------------------
 #
 # The tab of a link, all reports (also of deleted links), and a single report as page, JSON and PDF. A report is that of a
@@ -211,40 +301,107 @@ _HIDDEN = ("id", "mirror", "link", "destination", "drill", "mirror_name")
 _CLAMPED = ("group", "partition", "source_offset", "before", "after", "message")
 
 
+_MIRROR = Column(title="Mirror topic", key="name", by=("mirror_name",))
+_LINK = Column(title="Cluster link", key="link", by=("link_name",))
+_FIGURES = (
+    Column(title="Operation", key="operation", by=("reason",)),
+    Column(title="Writable", key="writable", by=("writable_at",), descends=True),
+    Column(title="Not copied", key="not-copied", by=("records_not_copied",), css="number", descends=True, optional=True),
+    Column(title="RPO", key="rpo", by=("rpo_ms",), css="number", descends=True, optional=True),
+    Column(title="RTO", key="rto", by=("rto_ms",), css="number", descends=True),
+)
+_BY = Column(title="By", key="by", by=("requested_by",))
+_OPERATION = Filter(
+    name="operation",
+    label="Operation",
+    every="All operations",
+    options=[(reason.value, label) for reason, label in REPORTED_OPERATIONS.items()],
+    by="reason",
+)
+REPORTS = Listing(
+    noun="report",
+    columns=(_MIRROR, _LINK, *_FIGURES, _BY),
+    default="-writable",
+    search=("mirror_name", "link_name", "requested_by"),
+    search_label="Mirror topic, link or user",
+    filters=(_OPERATION,),
+    time="writable_at",
+    export={
+        "report": "pk",
+        "mirror_topic": "mirror_name",
+        "source_topic": "source_topic",
+        "link": "link_name",
+        "source_cluster_id": "source_cluster_id",
+        "destination_cluster_id": "destination_cluster_id",
+        "operation": "reason",
+        "requested_by": "requested_by",
+        "requested_at": "requested_at",
+        "approved_by": "approved_by",
+        "request_reason": "request_reason",
+        "writable_at": "writable_at",
+        "records_not_copied": "records_not_copied",
+        "source_seen_at": "source_seen_at",
+        "rpo_ms": "rpo_ms",
+        "rto_ms": "rto_ms",
+    },
+    has_json=True,
+)
+LINK_REPORTS = replace(
+    REPORTS,
+    columns=(_MIRROR, *_FIGURES, Column(title="Clamped groups"), _BY),
+    search=("mirror_name", "requested_by"),
+    search_label="Mirror topic or user",
+)
+
+
 @page("links")
 @require_GET
 def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List the failover reports with records not copied, RPO and RTO. ``?format=json`` returns a file."""
+    """List the failover reports of a link with records not copied, RPO and RTO."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     reports = verification_queries.link_reports(link=link, by=by)
-    totals = verification_queries.link_totals(link=link, by=by)
-    if request.GET.get("format") == "json":
-        content = {"link_name": link.name, "stops": reports.count()} | _content(list(reports[:MOST_ROWS]), totals)
-        return _file(f"stop-reports-{link.name}.json", content)
-    shown, pager = page_from(request, reports)
+    listed = LINK_REPORTS.read(request)
+    found = listed.select(reports)
+    if listed.format:
+        return _list_file(listed, found, name=f"stop-reports-{link.name}", link_name=link.name)
+    shown = listed.page(found)
     groups = verification_queries.groups_of(shown)
-    rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown]
-    whole = can(by, Permission.VIEW, link=link)
-    context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager, "sees_readiness": whole}
+    context = {
+        "list": listed,
+        "reports": [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown],
+        "tiles": report_tiles(verification_queries.link_totals(link=link, by=by)),
+        "sees_readiness": can(by, Permission.VIEW, link=link),
+    }
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
 
 @page("links")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List all failover reports that the user may see, newest first, also those of deleted links."""
+    """List all failover reports that the user may see, also those of deleted links."""
     by, now = actor_of(request), timezone.now()
-    query = request.GET.get("q", "").strip()
-    shown, pager = page_from(request, verification_queries.all_reports(by=by, search=query))
+    listed = REPORTS.read(request)
+    found = listed.select(verification_queries.all_reports(by=by))
+    if listed.format:
+        return _list_file(listed, found, name="failover-reports")
+    shown = listed.page(found)
     groups = verification_queries.groups_of(shown)
     context = {
+        "list": listed,
         "reports": [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown],
-        "pager": pager,
-        "query": query,
         "crumbs": [Crumb(label="Cluster links", url=reverse("pages:links")), Crumb(label="Failover reports")],
     }
     return reply(request, "reports/list.html", context)
+
+
+def _list_file(listed: Listed, found: QuerySet[StopReport], *, name: str, **about: object) -> HttpResponse:
+    """Return the reports of a list as CSV, or as JSON with partitions, clamped groups and totals."""
+    if listed.format == "csv":
+        return listed.csv(name, found.defer("partitions", "refused", "checklist"))
+    reports = list(found)
+    totals = verification_queries.total_of(sorted(reports, key=lambda row: (row.writable_at, row.pk), reverse=True))
+    return _file(f"{name}.json", about | {"stops": len(reports)} | _content(reports, totals))
 
 
 @page("links")
@@ -277,7 +434,7 @@ def operation_report(request: HttpRequest, operation_id: int, form: str = "page"
         accepted = count_topics([operation])[operation.pk][BulkOperationTopic.Status.ACCEPTED]
         unreported = max(0, accepted - total)
     if form == "json":
-        found = list(reports[:MOST_ROWS])
+        found = list(reports)
         content = {"operation_id": operation_id, "topics_without_report": unreported, "stops": total}
         return _file(f"failover-operation-{operation_id}.json", content | _content(found, totals))
     pager: Pager | None = None

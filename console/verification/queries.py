@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models import Count, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from console.access import visible_mirrors, visible_reports
@@ -205,15 +205,9 @@ def link_reports(*, link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
     return _with_links(visible_reports(by).filter(link=link))
 
 
-def all_reports(*, by: Actor, search: str = "") -> QuerySet[StopReport]:
-    """Return all reports that the actor may see, also of deleted links, newest first.
-
-    ``search`` is a part of the name of a mirror topic, a link or the user.
-    """
-    reports = _with_links(visible_reports(by))
-    if not search:
-        return reports
-    return reports.filter(Q(mirror_name__icontains=search) | Q(link_name__icontains=search) | Q(requested_by__icontains=search))
+def all_reports(*, by: Actor) -> QuerySet[StopReport]:
+    """Return all reports that the actor may see, also of deleted links, newest first."""
+    return _with_links(visible_reports(by))
 
 
 def get_report(*, report_id: int, by: Actor) -> StopReport:

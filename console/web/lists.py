@@ -1,21 +1,34 @@
-"""Lists: pagination, columns and sort order."""
+"""Lists: search, filters, sort order, pages and CSV files.
+
+A list is declared once, as a ``Listing``: its columns and by what each sorts, its filters, the fields that a search looks in,
+and the columns of its file. ``Listing.read`` returns what the URL of a request selects (``Listed``). It filters and sorts the
+rows, and the templates ``parts/list_form.html``, ``list_headings.html`` and ``list_no_match.html`` show it.
+
+The rows are a QuerySet, which the database filters and sorts, or a sequence if a condition or value is not in the database.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
+from itertools import islice
+from operator import attrgetter
+from typing import Any, TypeVar, cast
 
-from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.db.models import F, Model, OrderBy, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
+
+from console.web import numbers
 
 # --- pages and time spans ---------------------------------------------------------------------------------------------
 
 
 PAGE_SIZE = 50
 LAST_PAGE = 1_000_000  # keeps OFFSET within the range of the database
+EVERY = LAST_PAGE * PAGE_SIZE  # more rows than any list has
 MOST_DIGITS = 12  # of a number in a URL; int() rejects strings of more than 4300 digits
 Row = TypeVar("Row")
 Stored = TypeVar("Stored", bound=Model)
@@ -108,51 +121,303 @@ def range_fields(start: datetime | None, end: datetime | None) -> dict[str, str]
     return {**values, "range_zone": timezone.get_current_timezone_name()}
 
 
-# --- columns of the table of mirror topics ----------------------------------------------------------------------------
-#
-# The sort order is part of the URL and applied by the query.
+# --- declared lists ---------------------------------------------------------------------------------------------------
+
+
+ROWS_AT_ONCE = 500  # of a file
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell that begins with one of these is a formula in a spreadsheet
+Rows = TypeVar("Rows", bound="QuerySet[Any] | Sequence[Any]")
+Value = Callable[[Any], Any]  # of a loaded row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
+    """A column of a table, and by what the list sorts when its heading is clicked."""
+
+    title: str
+    key: str = ""  # value of ``?sort=``, with "-" in descending order; "": no sort order
+    by: tuple[str, ...] | Value = ()  # fields of the query, or the value of a row; () if the caller sorts
+    css: str = ""
+    descends: bool = False  # the first click sorts in descending order
+    optional: bool = False  # the value can be unknown, which sorts as the smallest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A filter by a value. A value of the URL that is not among the options is ignored."""
+
+    name: str  # query parameter
+    label: str
+    every: str  # the option without a value
+    options: Sequence[tuple[str, str]] | None = None  # (value, label); None: the caller reads them, and any value is valid
+    by: str | Callable[[str], Q] | Value = ""  # field or condition of the query, or value of a row; "" if the caller filters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The declaration of a list."""
+
+    noun: str  # of a row
+    plural: str = ""
+    columns: tuple[Column, ...]
+    default: str  # sort order without ``?sort=``
+    # Fields of the query, a condition of the query for the text, or the texts of a row; () if the caller searches.
+    search: tuple[str, ...] | Callable[[str], Q] | Callable[[Any], Iterable[str]] = ()
+    search_label: str = ""  # "": no search
+    filters: tuple[Filter, ...] = ()
+    time: str = ""  # field of the query for the time range; "": no time range
+    kept: tuple[str, ...] = ()  # other parameters of the URL that the form submits again
+    export: Mapping[str, str | Value]  # column of the CSV file -> attribute or value of a row
+    has_json: bool = False  # the caller returns a JSON file, too
+
+    def read(self, request: HttpRequest) -> Listed:
+        """Return what a request selects."""
+        sort = request.GET.get("sort", "")
+        known = {column.key for column in self.columns if column.key}
+        values = {found.name: request.GET.get(found.name, "").strip() for found in self.filters}
+        for found in self.filters:
+            if found.options is not None and values[found.name] not in {value for value, _ in found.options}:
+                values[found.name] = ""
+        return Listed(
+            listing=self,
+            request=request,
+            query=request.GET.get("q", "").strip() if self.search_label else "",
+            sort=sort if sort.removeprefix("-") in known else self.default,
+            values=values,
+            start=time_of(request, "from") if self.time else None,
+            end=time_of(request, "to") if self.time else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
     """A column heading. ``url`` sorts by the column; ``sorted`` is its current value of aria-sort."""
 
-    label: str
+    title: str
     css: str = ""
     url: str = ""
     sorted: str = ""
 
 
-_COLUMNS = (
-    ("Mirror topic", "name", ""),
-    ("Source topic", "", "only-wide"),
-    ("Health", "health", ""),
-    ("Max lag", "lag", "number"),
-    ("Time lag", "age", "number"),
-    ("Throughput", "rate", "number only-wide"),
-    ("Partitions", "", "number only-wide"),
-    ("State since", "since", "only-wide"),
-)
+@dataclass(slots=True, kw_only=True)
+class Listed:
+    """The part of a list that a request selects, and what its templates show."""
 
+    listing: Listing
+    request: HttpRequest
+    query: str
+    sort: str
+    values: Mapping[str, str]
+    start: datetime | None
+    end: datetime | None
+    pager: Pager | None = None  # of the page that was read
+    # By filter: options that the form offers instead of the declared ones.
+    options: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
-def mirror_columns(request: HttpRequest, sort: str) -> list[Column]:
-    """Return the headings. Numeric columns sort in descending order first, the others in ascending order."""
-    return [
-        Column(
-            label=label,
-            css=css,
-            url=_column_address(request, key, sort) if key else "",
-            sorted=("descending" if sort.startswith("-") else "ascending") if key and sort.removeprefix("-") == key else "",
+    # --- rows ---
+
+    def select(self, rows: Rows) -> Rows:
+        """Return the rows that match search, filters and time range, in the sort order."""
+        if isinstance(rows, QuerySet):
+            return cast("Rows", self._in_database(rows))
+        return cast("Rows", self._in_memory(rows))
+
+    def page(self, rows: QuerySet[Stored] | Sequence[Row], *, size: int = PAGE_SIZE) -> Sequence[Any]:
+        """Return the rows of the requested page. At most two queries."""
+        if isinstance(rows, QuerySet):
+            shown, self.pager = page_from(self.request, rows, size=size)
+            return shown
+        found, self.pager = page_of(self.request, rows)
+        return found
+
+    def _in_database(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        search = self.listing.search
+        if self.query and search:
+            conditions = [Q(**{f"{name}__icontains": self.query}) for name in search] if isinstance(search, tuple) else []
+            rows = rows.filter(
+                cast("Callable[[str], Q]", search)(self.query) if callable(search) else Q(*conditions, _connector=Q.OR)
+            )
+        for found in self.listing.filters:
+            value = self.values[found.name]
+            if value and found.by:
+                rows = rows.filter(Q(**{found.by: value}) if isinstance(found.by, str) else found.by(value))
+        if self.start:
+            rows = rows.filter(**{f"{self.listing.time}__gte": self.start})
+        if self.end:
+            rows = rows.filter(**{f"{self.listing.time}__lt": self.end})
+        column, reverse = self._sorted_by()
+        if column is None or not isinstance(column.by, tuple):
+            return rows
+        # NULL is the largest value in PostgreSQL and the smallest in SQLite. Without NULLs an index is used for the order.
+        unknown = {"nulls_last" if reverse else "nulls_first": True} if column.optional else {}
+        order = [OrderBy(F(name), descending=reverse, **unknown) for name in column.by]
+        return rows.order_by(*order, "-pk" if reverse else "pk")
+
+    def _in_memory(self, rows: Sequence[Any]) -> Sequence[Any]:
+        if self.query and callable(self.listing.search):
+            text, texts_of = self.query.lower(), cast("Callable[[Any], Iterable[str]]", self.listing.search)
+            rows = [row for row in rows if any(text in found.lower() for found in texts_of(row))]
+        for found in self.listing.filters:
+            value = self.values[found.name]
+            if value and callable(found.by):
+                value_of = cast("Value", found.by)
+                rows = [row for row in rows if value_of(row) == value]
+        column, reverse = self._sorted_by()
+        return _sorted(rows, column.by, reverse=reverse) if column is not None and callable(column.by) else rows
+
+    def _sorted_by(self) -> tuple[Column | None, bool]:
+        key = self.sort.removeprefix("-")
+        column = next((column for column in self.listing.columns if key and column.key == key), None)
+        return column, self.sort.startswith("-")
+
+    # --- the file ---
+
+    @property
+    def format(self) -> str:
+        """The format of the file that is requested: csv or json; "" for the page."""
+        text = self.request.GET.get("format", "")
+        return text if text == "csv" or (text == "json" and self.listing.has_json) else ""
+
+    def csv(self, name: str, rows: QuerySet[Any] | Iterable[Any]) -> HttpResponse:
+        """Return rows as a CSV file, which is read and sent in parts. One query.
+
+        Values are machine-readable: times in UTC as ISO 8601, numbers without a unit, unknown as an empty cell. A text that a
+        spreadsheet would interpret as a formula gets a leading apostrophe.
+        """
+        columns = self.listing.export
+        values = [attrgetter(found) if isinstance(found, str) else found for found in columns.values()]
+        found = rows.iterator(chunk_size=ROWS_AT_ONCE) if isinstance(rows, QuerySet) else iter(rows)
+        cells = ([_cell(value(row)) for value in values] for row in found)
+        return cast("HttpResponse", csv_file(name, list(columns), cells))  # views are declared with this type
+
+    # --- what the templates show ---
+
+    @property
+    def headings(self) -> list[Heading]:
+        """The headings of the table."""
+        return [self._heading(column) for column in self.listing.columns]
+
+    @property
+    def fields(self) -> list[dict[str, object]]:
+        """The filters of the form with their options."""
+        return [self._field(found) for found in self.listing.filters]
+
+    @property
+    def noun(self) -> str:
+        """The plural of a row."""
+        return self.listing.plural or f"{self.listing.noun}s"
+
+    @property
+    def total(self) -> str:
+        """The number of rows that match, in words."""
+        return numbers.plural(self.pager.total, self.listing.noun, self.noun) if self.pager else ""
+
+    @property
+    def search_label(self) -> str:
+        """What the search looks in."""
+        return self.listing.search_label
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether rows are left out."""
+        return bool(self.query or any(self.values.values()) or self.start or self.end)
+
+    @property
+    def kept(self) -> list[tuple[str, str]]:
+        """The hidden fields of the form: other parameters of the URL, and the sort order if it is not the default."""
+        kept = [(name, self.request.GET.get(name, "")) for name in self.listing.kept]
+        kept.append(("sort", self.sort if self.sort != self.listing.default else ""))
+        return [(name, value) for name, value in kept if value]
+
+    @property
+    def clear_url(self) -> str:
+        """The URL of the list without search and filters, in the same order."""
+        return self._url(**dict.fromkeys(["q", "from", "to", *self.values], ""))
+
+    @property
+    def csv_url(self) -> str:
+        """The URL of the CSV file of all rows that match."""
+        return self._url(format="csv")
+
+    @property
+    def json_url(self) -> str:
+        """The URL of the JSON file of all rows that match; "" if the list has none."""
+        return self._url(format="json") if self.listing.has_json else ""
+
+    @property
+    def range(self) -> dict[str, str] | None:
+        """The fields From and To; None if the list has no time range."""
+        return range_fields(self.start, self.end) if self.listing.time else None
+
+    def _heading(self, column: Column) -> Heading:
+        if not column.key:
+            return Heading(title=column.title, css=column.css)
+        current = self.sort.removeprefix("-") == column.key
+        first, second = (f"-{column.key}", column.key) if column.descends else (column.key, f"-{column.key}")
+        return Heading(
+            title=column.title,
+            css=column.css,
+            url=self._url(sort=second if self.sort == first else first),
+            sorted=("descending" if self.sort.startswith("-") else "ascending") if current else "",
         )
-        for label, key, css in _COLUMNS
-    ]
+
+    def _field(self, found: Filter) -> dict[str, object]:
+        value, options = self.values[found.name], list(self.options.get(found.name, found.options or ()))
+        if value and value not in {code for code, _ in options}:
+            options.append((value, dict(found.options or ()).get(value, value)))
+        return {"name": found.name, "label": found.label, "every": found.every, "value": value, "options": options}
+
+    def _url(self, **changes: str) -> str:
+        """Return the URL of the list with other parameters, on the first page. An empty one is left out."""
+        query = self.request.GET.copy()
+        for name in ("seen", "page", "format"):
+            query.pop(name, None)
+        for name, value in changes.items():
+            if value:
+                query[name] = value
+            else:
+                query.pop(name, None)
+        return f"{self.request.path}?{query.urlencode()}" if query else self.request.path
 
 
-def _column_address(request: HttpRequest, key: str, sort: str) -> str:
-    figures = key in {"lag", "age", "rate"}
-    first, second = (f"-{key}", key) if figures else (key, f"-{key}")
-    query = request.GET.copy()
-    for name in ("seen", "page"):
-        query.pop(name, None)
-    query["sort"] = second if sort == first else first
-    return f"{request.path}?{query.urlencode()}"
+def csv_file(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> StreamingHttpResponse:
+    """Return a CSV file. Its first part is read here, so that an error before it still is an error page."""
+    parts = _parts(columns, rows)
+    first = next(parts)
+
+    def sent() -> Iterator[str]:  # a generator, which the response closes
+        yield first
+        yield from parts
+
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}  # link and topic names need no quoting
+    return StreamingHttpResponse(sent(), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+class _Echo:
+    """A file for ``csv.writer`` whose ``write`` returns the line."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def _parts(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    writer, cells = csv.writer(_Echo()), iter(rows)
+    lines = [writer.writerow(columns), *map(writer.writerow, islice(cells, ROWS_AT_ONCE))]
+    while lines:
+        yield "".join(lines)
+        lines = list(map(writer.writerow, islice(cells, ROWS_AT_ONCE)))
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _sorted(rows: Sequence[Any], value_of: Value, *, reverse: bool) -> list[Any]:
+    """Return rows by a value; equal ones keep their order. None, for unknown, is the smallest."""
+    known = sorted((row for row in rows if value_of(row) is not None), key=value_of, reverse=reverse)
+    unknown = [row for row in rows if value_of(row) is None]
+    return known + unknown if reverse else unknown + known

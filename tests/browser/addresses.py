@@ -75,6 +75,8 @@ PAGES = (
     f"{_LINK}mirrors/planes/verification/",
     f"{_LINK}mirrors/flights/records/",
     f"{_LINK}mirrors/flights/samples/",
+    f"{_LINK}mirrors/flights/gaps/",
+    f"{_LINK}mirrors/flights/gaps/?q=no-offset",
     f"{_LINK}mirrors/flights/minute/",
     f"{_LINK}mirrors/flights/pause/",
     f"{_LINK}mirrors/airports/resume/",

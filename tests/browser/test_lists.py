@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from datetime import timedelta
 
@@ -53,6 +54,55 @@ def test_audit_log_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visit
     expect(page.get_by_text("51 to 100 of 120")).to_be_visible()
     expect(page.get_by_role("searchbox", name="Actor, action or resource")).to_have_value("operator-1")
     assert visitor.errors == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_list_is_sorted_and_its_filter_cleared_by_keyboard_without_javascript(scene: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(scene.admin, scripts=False, width=width)
+    page = visitor.open("/access/")
+    names = page.locator("tbody th")
+    ascending = names.all_inner_texts()
+    heading = page.get_by_role("link", name="Principal", exact=True)
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
+
+    heading.press("Enter")
+    expect(page).to_have_url(f"{visitor.base_url}/access/?sort=-principal")
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "descending")
+    assert names.all_inner_texts() == ascending[::-1]
+    page.get_by_role("searchbox", name="Principal, role, scope or resource").fill("no-such-principal")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="No matching role bindings")).to_be_visible()
+    page.get_by_role("link", name="Clear filter").press("Enter")
+
+    expect(page).to_have_url(f"{visitor.base_url}/access/?sort=-principal")
+    assert names.all_inner_texts() == ascending[::-1]
+    assert visitor.errors == []
+
+
+def test_file_of_the_list_is_downloaded(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(f"{scene.link_url}?q=fl&sort=-name")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of these mirror topics").click()
+
+    lines = download.value.path().read_text().splitlines()
+    assert download.value.suggested_filename == f"mirrors-{scene.link.name}.csv"
+    assert [line.split(",")[0] for line in lines] == ["mirror_topic", "flights"]
+
+
+def test_long_file_is_complete(scene: Scene, visits: Visits) -> None:
+    """The rows are read from the database while the server sends them, in several parts."""
+    AuditEvent.objects.bulk_create(
+        AuditEvent(at=scene.now, actor=f"{number}", action="PauseMirrorTopic", resource=path_of(scene.link), result="SUCCESS")
+        for number in range(40_000)
+    )
+    page = visits.start(scene.admin).open("/audit/?action=PauseMirrorTopic&sort=at")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of these events").click()
+
+    rows = list(csv.DictReader(download.value.path().open(newline="")))
+    assert [row["actor"] for row in rows] == [f"{number}" for number in range(40_000)]
 
 
 def test_failover_reports_are_paged_without_javascript(scene: Scene, visits: Visits) -> None:

@@ -21,22 +21,11 @@ def test_groups_page_shows_every_status(admin: Client, scene: Scene) -> None:
     assert "118" in text  # destination offset of the group in use
 
 
-def test_groups_are_filtered_by_status_and_name(admin: Client, scene: Scene) -> None:
-    text = admin.get(f"{scene.link_url}groups/?status=IN_USE").content.decode()
-
-    assert "app-in_use" in text
-    assert "app-excluded" not in text
-    assert "No matching groups" in admin.get(f"{scene.link_url}groups/?q=nobody").content.decode()
-
-
-def test_acls_page_shows_every_status_and_filters_conflicts(admin: Client, scene: Scene) -> None:
+def test_acls_page_shows_every_status(admin: Client, scene: Scene) -> None:
     text = admin.get(f"{scene.link_url}acls/").content.decode()
-    alone = admin.get(f"{scene.link_url}acls/?status=conflicts").content.decode()
 
     for look in ACL_LOOKS.values():
         assert look.label in text
-    assert "topic-already_there" in alone
-    assert "topic-created" not in alone
 
 
 def test_empty_groups_and_acls_pages_say_how_to_turn_sync_on(admin: Client, scene: Scene) -> None:
@@ -69,7 +58,7 @@ def test_unusual_group_names_are_readable_on_the_page_and_complete_in_csv(admin:
 
     pages = [admin.get(f"{scene.link_url}groups/?page={number}").content.decode() for number in (1, 2)]
     shown = unescape("".join(pages))
-    rows = list(csv.reader(admin.get(f"{scene.link_url}groups.csv").content.decode("utf-8-sig").splitlines()))
+    rows = list(csv.reader(admin.get(f"{scene.link_url}groups/?format=csv").getvalue().decode("utf-8-sig").splitlines()))
 
     for text in (
         "(empty name)",

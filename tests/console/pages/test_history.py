@@ -179,7 +179,7 @@ DATA = (
     "history/series.json?span=30d&topic=weather",
     "history/events.json?span=30d",
     "history/minute/",
-    "history/samples.csv?span=7d",
+    "history/samples/?span=7d&format=csv",
 )
 
 
@@ -199,9 +199,9 @@ def test_data_of_charts_require_the_permission_of_the_page(scene: Scene, strange
 
 
 def test_csv_has_all_samples_of_the_range(admin: Client, scene: Scene) -> None:
-    response = admin.get(f"{scene.link_url}history/samples.csv?span=2h")
+    response = admin.get(f"{scene.link_url}history/samples/?span=2h&format=csv&sort=at")
 
-    rows = list(csv.DictReader(io.StringIO(response.content.decode())))
+    rows = list(csv.DictReader(io.StringIO(response.getvalue().decode())))
     assert len(rows) == LinkSample.objects.filter(link=scene.link).count() == 120
     assert [row["lag"] for row in rows[60:63]] == ["420", "", ""]
     assert (rows[61]["unknown"], rows[0]["seconds"], rows[0]["samples"]) == ("1", "0", "1")
@@ -212,7 +212,11 @@ def test_csv_of_an_old_range_has_summaries(admin: Client, scene: Scene) -> None:
     counts = {"samples": 118, "unknown": 2, "unknown_ms": 0}
     LinkSampleSummary.objects.create(link=scene.link, at=at, seconds=3600, lag=77, **counts)
 
-    rows = list(csv.DictReader(io.StringIO(admin.get(f"{scene.link_url}history/samples.csv?span=7d").content.decode())))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(admin.get(f"{scene.link_url}history/samples/?span=7d&format=csv&sort=at").getvalue().decode())
+        )
+    )
 
     assert {"seconds": "3600", "lag": "77", "unknown": "2", "samples": "118"}.items() <= rows[0].items()
 

@@ -1,24 +1,768 @@
-"""Paginated lists: each row is on one page, links keep the filter, and the number of queries is constant."""
+"""Every list: search, sort order, filters, pages, files and empty states, as declared cases.
+
+The file of a list without filters is what the other selections are compared with: which rows match, and in which order, is
+computed from its cells.
+"""
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import re
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
+from django.http import StreamingHttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from console.mirrors import tab_pages
-from console.models import AuditEvent, ClampedOffset, Drill, RestoreRun, StopReport
-from console.web.lists import PAGE_SIZE
-from linkengine.domain.states import MirrorState
-from tests.browser.page_data import Scene, make_mirror
+from console.models import (
+    Account,
+    ApiKey,
+    ApprovalRequest,
+    AuditEvent,
+    BulkOperation,
+    Cluster,
+    ClusterLink,
+    Drill,
+    GapRange,
+    GroupOffset,
+    LinkSample,
+    MirrorTopic,
+    RestoreRun,
+    RoleBinding,
+    SourceTopic,
+    StopReport,
+    SyncedAcl,
+    SyncedGroup,
+    UserGroup,
+)
+from console.web.lists import PAGE_SIZE, csv_file
+from console.web.numbers import exact
+from linkengine.domain.health import Health
+from linkengine.domain.states import LinkState, MirrorState
+from tests.browser.page_data import EAST, WEST, Scene, make_link, make_mirror, make_user
 from tests.console.pages.conftest import htmx
 
 MANY = 2 * PAGE_SIZE + 7
+Row = dict[str, str]  # of a file
+SKIPPED = object()  # a text whose place depends on the collation of the database
+
+
+def name_of(number: int) -> str:
+    return f"zz{number * 37 % MANY:03}"  # not in the order of creation
+
+
+def text(column: str) -> Callable[[Row], Any]:
+    """Return the value of a text column, if all collations agree on its place."""
+    return lambda row: row[column] if re.fullmatch("[A-Z]+|[a-z0-9]*", row[column]) else SKIPPED
+
+
+def number(column: str) -> Callable[[Row], Any]:
+    """Return the value of a column of numbers; an empty cell is unknown and the smallest."""
+    return lambda row: float(row[column]) if row[column] else float("-inf")
+
+
+def time(column: str) -> Callable[[Row], Any]:
+    """Return the value of a column of times; an empty cell is the smallest."""
+    return lambda row: datetime.fromisoformat(row[column]).timestamp() if row[column] else float("-inf")
+
+
+def expiry(row: Row) -> float:
+    """Return when something expires; what does not expire is the last."""
+    return time("expires_at")(row) if row["expires_at"] else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A list. ``named`` identifies a row of the file, and ``shown`` the row of the page with these cells."""
+
+    address: str
+    fill: Callable[[Scene], Sequence[Mapping[str, object]]]  # adds ``MANY`` rows; returns cells that the file must have
+    empty: Callable[[Scene], object]  # deletes all rows
+    nothing: str  # title of the empty state
+    plural: str
+    shown: Callable[[list[str]], Any]
+    named: Callable[[Row], Any]
+    sorts: Mapping[str, Callable[[Row], Any] | None]  # by key; None: the value is not in the file
+    filters: Mapping[str, Callable[[Row], bool]]  # by query string
+    search: Mapping[str, Callable[[Row], bool]] = field(default_factory=dict)  # by text
+    unmatched: str = "q=nothing-has-this-name"
+    denied: int = 404  # for a user without a role; 200: a page without rows
+
+
+def fill_links(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        state = LinkState.PAUSED if number % 3 else LinkState.ACTIVE
+        source, destination = (scene.west, scene.east) if number % 2 else (scene.east, scene.west)
+        make_link(source, destination, name_of(number), scene.now, state=state)
+        rows.append({"link": name_of(number), "state": state, "source": source.name, "max_lag": "", "mirror_topics": "0"})
+    return rows
+
+
+def fill_mirrors(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        state, lag = MirrorState.PAUSED if number % 3 else MirrorState.ACTIVE, number * 31 % 1000
+        mirror = make_mirror(scene.link, name_of(number), state, lag=lag, rate=3.0 * number, now=scene.now)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(state_since=scene.now - timedelta(minutes=number))
+        rows.append({"mirror_topic": name_of(number), "state": state, "partitions": "3"})
+    return rows
+
+
+def fill_source_topics(scene: Scene) -> list[dict[str, object]]:
+    SourceTopic.objects.bulk_create(
+        SourceTopic(link=scene.link, name=name_of(number), partitions=1, seen_at=scene.now) for number in range(MANY)
+    )
+    return [{"source_topic": name_of(number), "status": "NOT_MIRRORED", "mirror_topic": ""} for number in range(MANY)]
+
+
+def fill_topics(scene: Scene) -> list[dict[str, object]]:
+    SourceTopic.objects.bulk_create(
+        SourceTopic(
+            cluster=scene.west,
+            name=name_of(number),
+            partitions=number % 9 + 1,
+            retention_ms=number * 1000 if number % 4 else None,
+            is_mirror=number % 5 == 0,
+            seen_at=scene.now,
+        )
+        for number in range(MANY)
+    )
+    return [
+        {
+            "topic": name_of(number),
+            "partitions": number % 9 + 1,
+            "retention_ms": number * 1000 if number % 4 else "",
+            "is_mirror": "true" if number % 5 == 0 else "false",
+        }
+        for number in range(MANY)
+    ]
+
+
+def fill_groups(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        status = "SYNCED" if number % 3 else "WAITING"
+        looked_at = scene.now - timedelta(minutes=number) if number % 4 else None
+        group = SyncedGroup.objects.create(
+            link=scene.link,
+            name=name_of(number),
+            destination_name=name_of(number),
+            status=status,
+            looked_at=looked_at,
+            listed_at=scene.now,
+        )
+        at = {"source_offset": number, "destination_offset": None, "target": number, "outcome": "SYNCED"}
+        GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
+        rows.append({"group": name_of(number), "status": status, "source_offset": number, "destination_offset": ""})
+    return rows
+
+
+def fill_acls(scene: Scene) -> list[dict[str, object]]:
+    SyncedAcl.objects.bulk_create(
+        SyncedAcl(
+            link=scene.link,
+            resource_type="GROUP" if number % 2 else "TOPIC",
+            resource_name=name_of(number),
+            pattern_type="LITERAL",
+            principal=f"zz{number % 7}",
+            host="*",
+            operation="READ",
+            permission="DENY" if number % 3 else "ALLOW",
+            status="FAILED" if number % 4 else "CREATED",
+            since=scene.now - timedelta(minutes=number),
+        )
+        for number in range(MANY)
+    )
+    return [{"resource_name": name_of(number), "principal": f"zz{number % 7}"} for number in range(MANY)]
+
+
+def fill_events(scene: Scene) -> list[dict[str, object]]:
+    path = f"cluster/{scene.east.cluster_id}/link/{scene.link.name}/mirror/topic"
+    AuditEvent.objects.bulk_create(
+        AuditEvent(
+            at=scene.now - timedelta(days=1, seconds=number),
+            actor=name_of(number),
+            action="PauseMirrorTopic" if number % 2 else "ResumeMirrorTopic",
+            resource=path,
+            result="DENIED" if number % 3 else "SUCCESS",
+            detail={"number": number},
+        )
+        for number in range(MANY)
+    )
+    return [{"actor": name_of(number), "resource": path, "detail": f'{{"number": {number}}}'} for number in range(MANY)]
+
+
+def fill_reports(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        at = scene.now - timedelta(days=9, minutes=number)
+        not_copied = number * 31 % 100 if number % 4 else None
+        StopReport.objects.create(
+            mirror=make_mirror(scene.link, name_of(number), MirrorState.STOPPED, now=scene.now),
+            reason="failover" if number % 3 else "promote",
+            requested_by=f"zz{number % 7}",
+            requested_at=at,
+            writable_at=at,
+            records_not_copied=not_copied,
+            rpo_ms=number * 17 % 100 if number % 5 else None,
+            rto_ms=number * 11 % 100,
+        )
+        rows.append({"mirror_topic": name_of(number), "records_not_copied": "" if not_copied is None else not_copied})
+    return rows
+
+
+def fill_operations(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        operation = BulkOperation.objects.create(
+            link=scene.link,
+            operation="pause" if number % 2 else "resume",
+            requested_by=name_of(number),
+            requested_at=scene.now - timedelta(minutes=number + 1),
+            canceled_by="amelia" if number % 5 == 0 else "",
+        )
+        for topic in range(number % 3 + 1):
+            failed = number % 2 and topic
+            operation.topics.create(
+                name=f"topic{topic}", status="WAITING" if number % 3 == 0 else "FAILED" if failed else "ACCEPTED"
+            )
+        rows.append({"requested_by": name_of(number), "topics": number % 3 + 1, "failed": number % 2 * (number % 3)})
+    return rows
+
+
+def fill_gaps(scene: Scene) -> list[dict[str, object]]:
+    GapRange.objects.bulk_create(
+        GapRange(
+            mirror=scene.mirrors["flights"],
+            partition=number % 3,
+            start=100_000 + 10 * number,
+            end=100_010 + 10 * number,
+            filled=number % 10 + 1,
+            reason="COMPACTED" if number % 2 else "ABORTED",
+            noted_at=scene.now - timedelta(minutes=number * 31 % MANY),
+        )
+        for number in range(MANY)
+    )
+    return [{"start": 100_000 + 10 * number, "offsets": number % 10 + 1} for number in range(MANY)]
+
+
+def fill_samples(scene: Scene) -> list[dict[str, object]]:
+    LinkSample.objects.all().delete()  # the oldest of the scene leave the range while a test runs
+    LinkSample.objects.bulk_create(
+        LinkSample(
+            link=scene.link,
+            at=scene.now - timedelta(seconds=20 * number + 5),
+            lag=1000 + number if number % 3 else None,
+            lag_ms=number if number % 3 else None,
+            bytes_per_s=number,
+        )
+        for number in range(MANY)
+    )
+    return [{"lag": 1000 + number, "lag_ms": number, "unknown": 0} for number in range(MANY) if number % 3]
+
+
+def fill_users(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        user = User.objects.create(
+            username=name_of(number),
+            is_active=bool(number % 3),
+            last_login=scene.now - timedelta(minutes=number) if number % 4 else None,
+        )
+        kind = Account.Kind.SERVICE if number % 2 else Account.Kind.PERSON
+        Account.objects.create(user=user, kind=kind, organization=scene.organization, created_at=scene.now, created_by="amelia")
+        status = "Active" if number % 3 else "Deactivated"
+        rows.append({"user": name_of(number), "kind": "Service account" if number % 2 else "User", "status": status})
+    return rows
+
+
+def fill_bindings(scene: Scene) -> list[dict[str, object]]:
+    for number in range(MANY):
+        RoleBinding.objects.create(
+            user=make_user(name_of(number)),
+            role="Operator" if number % 2 else "Auditor",
+            cluster=scene.east if number % 3 else scene.west,
+            granted_at=scene.now - timedelta(minutes=number),
+            granted_by="amelia",
+            expires_at=scene.now + timedelta(hours=number - 50.5) if number % 4 else None,
+        )
+    return [{"principal": name_of(number), "role": "Operator" if number % 2 else "Auditor"} for number in range(MANY)]
+
+
+def fill_keys(scene: Scene) -> list[dict[str, object]]:
+    ApiKey.objects.bulk_create(
+        ApiKey(
+            key=name_of(number),
+            secret_hash="0",
+            user=scene.admin,
+            description=f"zz{number % 7}",
+            created_at=scene.now - timedelta(minutes=number + 1),
+            last_used_at=scene.now - timedelta(seconds=number) if number % 3 else None,
+            expires_at=scene.now + timedelta(hours=number - 50.5) if number % 4 else None,
+        )
+        for number in range(MANY)
+    )
+    return [{"key": name_of(number), "owner": "amelia", "limited_to_role": ""} for number in range(MANY)]
+
+
+def fill_user_groups(scene: Scene) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        external = f"idp{number:03}" if number % 2 else ""
+        group = UserGroup.objects.create(
+            organization=scene.organization,
+            name=name_of(number),
+            external_name=external,
+            created_at=scene.now,
+            created_by="amelia",
+        )
+        if number % 3 == 0:
+            group.memberships.create(user=scene.reader, added_at=scene.now, added_by="amelia")
+        rows.append({"group": name_of(number), "identity_provider_group": external, "members": int(number % 3 == 0)})
+    return rows
+
+
+def fill_requests(scene: Scene) -> list[dict[str, object]]:
+    requester = make_user("zzrequester")
+    ApprovalRequest.objects.bulk_create(
+        ApprovalRequest(
+            link=scene.link,
+            operation="failover" if number % 2 else "promote",
+            topics=[],
+            reason=name_of(number),
+            user=requester,
+            requested_at=scene.now - timedelta(minutes=number + 1),
+            expires_at=scene.now + timedelta(hours=number - 50.5),
+            status="REJECTED" if number % 3 == 0 else "REQUESTED",
+        )
+        for number in range(MANY)
+    )
+    return [{"reason": name_of(number), "mirror_topics": "all"} for number in range(MANY)]
+
+
+def first_word(column: int) -> Callable[[list[str]], str]:
+    return lambda cells: cells[column].split()[0]
+
+
+def cell(column: str) -> Callable[[Row], str]:
+    return lambda row: row[column]
+
+
+def has(column: str, value: str) -> Callable[[Row], bool]:
+    return lambda row: row[column] == value
+
+
+def contains(value: str, *columns: str) -> Callable[[Row], bool]:
+    return lambda row: any(value in row[column].lower() for column in columns)
+
+
+def is_over(row: Row) -> bool:
+    return bool(row["expires_at"]) and datetime.fromisoformat(row["expires_at"]) <= timezone.now()
+
+
+def ended(row: Row) -> tuple[bool, bool] | None:
+    """Return whether an operation was canceled and whether a topic failed; None while topics are waiting."""
+    return (bool(row["canceled_by"]), row["failed"] != "0") if row["done"] == row["topics"] else None
+
+
+LINK = f"/links/{EAST}/west-to-east/"
+MIRROR_SORTS: dict[str, Callable[[Row], Any] | None] = {"name": text("mirror_topic"), "lag": number("max_lag"), "age": None}
+OF_EVENTS: dict[str, Any] = {
+    "fill": fill_events,
+    "empty": lambda scene: AuditEvent.objects.all().delete(),
+    "plural": "events",
+    "shown": first_word(1),
+    "named": cell("actor"),
+    "sorts": {
+        "at": time("at"),
+        "actor": text("actor"),
+        "action": None,
+        "resource": None,
+        "result": text("result"),
+    },
+    "filters": {
+        "action=PauseMirrorTopic": has("action", "PauseMirrorTopic"),
+        "result=DENIED": has("result", "DENIED"),
+        "result=DENIED&action=PauseMirrorTopic": lambda row: (row["result"], row["action"]) == ("DENIED", "PauseMirrorTopic"),
+        "from=2000-01-01T00:00&to=2001-01-01T00:00": lambda row: False,
+    },
+    "search": {"zz01": contains("zz01", "actor"), "mirror/TOPIC": contains("mirror/topic", "resource")},
+    "denied": 403,
+}
+OF_REPORTS: dict[str, Any] = {
+    "fill": fill_reports,
+    "empty": lambda scene: StopReport.objects.all().delete(),
+    "nothing": "No failover reports yet",
+    "plural": "reports",
+    "shown": first_word(0),
+    "named": cell("mirror_topic"),
+    "filters": {"operation=promote": has("operation", "promote"), "from=2000-01-01T00:00": lambda row: True},
+}
+REPORT_SORTS = {
+    "name": text("mirror_topic"),
+    "operation": text("operation"),
+    "writable": time("writable_at"),
+    "not-copied": number("records_not_copied"),
+    "rpo": number("rpo_ms"),
+    "rto": number("rto_ms"),
+    "by": text("requested_by"),
+}
+CASES = {
+    "cluster links": Case(
+        address="/links/",
+        fill=fill_links,
+        empty=lambda scene: ClusterLink.objects.all().delete(),
+        nothing="No cluster links yet",
+        plural="links",
+        shown=first_word(0),
+        named=cell("link"),
+        sorts={
+            "name": text("link"),
+            "direction": None,
+            "health": lambda row: list(Health).index(Health(row["health"])),
+            "mirrors": number("mirror_topics"),
+            "lag": number("max_lag"),
+            "age": number("lag_ms"),
+            "rate": number("bytes_per_s"),
+        },
+        filters={"state=PAUSED": has("state", "PAUSED"), "health=EMPTY": has("health", "EMPTY")},
+        search={"zz01": contains("zz01", "link"), "us-WEST": contains("us-west", "source", "destination")},
+        denied=200,
+    ),
+    "mirror topics of a link": Case(
+        address=LINK,
+        fill=fill_mirrors,
+        empty=lambda scene: MirrorTopic.objects.all().delete(),
+        nothing="No mirror topics yet",
+        plural="mirror topics",
+        shown=first_word(1),
+        named=cell("mirror_topic"),
+        sorts={**MIRROR_SORTS, "health": None, "rate": number("bytes_per_s"), "since": time("state_since")},
+        filters={"state=PAUSED": has("state", "PAUSED"), "state=no-state": lambda row: True},
+        search={"zz01": contains("zz01", "mirror_topic", "source_topic")},
+    ),
+    "source topics of a link": Case(
+        address=f"{LINK}topics/",
+        fill=fill_source_topics,
+        empty=lambda scene: SourceTopic.objects.all().delete(),
+        nothing="The source has no topics",
+        plural="source topics",
+        shown=first_word(1),
+        named=cell("source_topic"),
+        sorts={"name": text("source_topic"), "standing": None},
+        filters={"standing=NOT_MIRRORED": has("status", "NOT_MIRRORED"), "standing=MIRRORED": has("status", "MIRRORED")},
+        search={"zz01": contains("zz01", "source_topic")},
+    ),
+    "topics": Case(
+        address="/topics/",
+        fill=fill_mirrors,
+        empty=lambda scene: MirrorTopic.objects.all().delete(),
+        nothing="No mirror topics yet",
+        plural="mirror topics",
+        shown=first_word(0),
+        named=cell("mirror_topic"),
+        sorts={**MIRROR_SORTS, "state": text("state")},
+        filters={"state=PAUSED": has("state", "PAUSED")},
+        search={"zz01": contains("zz01", "mirror_topic", "source_topic")},
+        denied=200,
+    ),
+    "topics of a cluster": Case(
+        address=f"/clusters/{WEST}/topics/",
+        fill=fill_topics,
+        empty=lambda scene: SourceTopic.objects.all().delete(),
+        nothing="No topics yet",
+        plural="topics",
+        shown=first_word(0),
+        named=cell("topic"),
+        sorts={
+            "name": text("topic"),
+            "mirroring": text("is_mirror"),
+            "partitions": number("partitions"),
+            "retention": number("retention_ms"),
+        },
+        filters={"mirroring=mirror": has("is_mirror", "true"), "mirroring=other": has("is_mirror", "false")},
+        search={"zz01": contains("zz01", "topic")},
+    ),
+    "consumer groups": Case(
+        address=f"{LINK}groups/",
+        fill=fill_groups,
+        empty=lambda scene: SyncedGroup.objects.all().delete(),
+        nothing="No groups yet|Consumer offset sync is off",
+        plural="groups",
+        shown=first_word(0),
+        named=cell("group"),
+        sorts={"name": text("group"), "status": text("status"), "checked": time("looked_at")},
+        filters={"status=WAITING": has("status", "WAITING")},
+        search={"zz01": contains("zz01", "group")},
+    ),
+    "ACLs": Case(
+        address=f"{LINK}acls/",
+        fill=fill_acls,
+        empty=lambda scene: SyncedAcl.objects.all().delete(),
+        nothing="No ACLs yet|ACL sync is off",
+        plural="ACLs",
+        shown=lambda cells: cells[0].removesuffix("*").split()[1],
+        named=cell("resource_name"),
+        sorts={
+            "resource": text("resource_type"),
+            "principal": text("principal"),
+            "access": text("permission"),
+            "status": text("status"),
+            "since": time("since"),
+        },
+        filters={
+            "status=FAILED": has("status", "FAILED"),
+            "status=conflicts": has("is_conflict", "true"),
+            "permission=DENY": has("permission", "DENY"),
+        },
+        search={"zz01": contains("zz01", "resource_name"), "ZZ3": contains("zz3", "principal")},
+    ),
+    "audit log": Case(address="/audit/", nothing="No events yet", **OF_EVENTS),
+    "activity of a link": Case(address=f"{LINK}activity/", nothing="No activity yet", **OF_EVENTS | {"denied": 404}),
+    "failover reports of a link": Case(
+        address=f"{LINK}stops/",
+        sorts=REPORT_SORTS,
+        search={"zz01": contains("zz01", "mirror_topic"), "ZZ3": contains("zz3", "mirror_topic", "requested_by")},
+        **OF_REPORTS,
+    ),
+    "failover reports": Case(
+        address="/failover-reports/",
+        sorts={**REPORT_SORTS, "link": None},
+        search={"zz01": contains("zz01", "mirror_topic"), "to-EAST": contains("to-east", "link")},
+        denied=200,
+        **OF_REPORTS,
+    ),
+    "operations": Case(
+        address="/operations/",
+        fill=fill_operations,
+        empty=lambda scene: BulkOperation.objects.all().delete(),
+        nothing="No operations",
+        plural="operations",
+        shown=lambda cells: cells[5].split(" by ")[1],
+        named=cell("requested_by"),
+        sorts={
+            "requested": time("requested_at"),
+            "operation": text("operation"),
+            "link": None,
+            "done": number("done"),
+            "failed": number("failed"),
+        },
+        filters={
+            "operation=resume": has("operation", "resume"),
+            "status=RUNNING": lambda row: row["done"] != row["topics"],
+            "status=FINISHED": lambda row: ended(row) == (False, False),
+            "status=FINISHED_WITH_FAILURES": lambda row: ended(row) == (False, True),
+            "status=CANCELED": lambda row: (ended(row) or (False,))[0],
+        },
+        search={"zz01": contains("zz01", "requested_by")},
+        denied=200,
+    ),
+    "filled offsets of a mirror topic": Case(
+        address=f"{LINK}mirrors/flights/gaps/",
+        fill=fill_gaps,
+        empty=lambda scene: GapRange.objects.all().delete(),
+        nothing="No filled offsets",
+        plural="ranges",
+        shown=lambda cells: (cells[0], cells[1].replace(",", "")),
+        named=lambda row: (row["partition"], row["start"]),
+        sorts={
+            "partition": number("partition"),
+            "start": number("start"),
+            "end": number("end"),
+            "filled": number("offsets"),
+            "reason": text("reason"),
+            "noted": time("noted_at"),
+        },
+        filters={"reason=COMPACTED": has("reason", "COMPACTED")},
+        search={
+            "100009": lambda row: int(row["start"]) <= 100_009 < int(row["end"]),
+            "100010": lambda row: int(row["start"]) <= 100_010 < int(row["end"]),
+        },
+    ),
+    "samples of a link": Case(
+        address=f"{LINK}history/samples/",
+        fill=fill_samples,
+        empty=lambda scene: LinkSample.objects.all().delete(),
+        nothing="No samples",
+        plural="samples",
+        shown=lambda cells: cells[0],
+        named=lambda row: exact(datetime.fromisoformat(row["at"])),
+        sorts={
+            "at": time("at"),
+            "interval": number("seconds"),
+            "lag": number("lag"),
+            "age": number("lag_ms"),
+            "rate": number("bytes_per_s"),
+        },
+        filters={"known=no": lambda row: row["unknown"] != "0", "known=yes": has("unknown", "0")},
+        unmatched="from=946684800&to=946688400&known=no",
+    ),
+    "users": Case(
+        address="/access/users/",
+        fill=fill_users,
+        empty=lambda scene: Account.objects.all().delete(),
+        nothing="No users to show",
+        plural="users",
+        shown=first_word(0),
+        named=cell("user"),
+        sorts={"name": text("user"), "kind": None, "organization": None, "signed-in": time("last_sign_in")},
+        filters={
+            "kind=service": has("kind", "Service account"),
+            "kind=person": has("kind", "User"),
+            "status=active": has("status", "Active"),
+            "status=deactivated": has("status", "Deactivated"),
+            "status=invited": lambda row: row["status"].startswith("Invit"),
+        },
+        search={"zz01": contains("zz01", "user")},
+        denied=200,
+    ),
+    "role bindings": Case(
+        address="/access/",
+        fill=fill_bindings,
+        empty=lambda scene: None,  # the user's own role is always listed
+        nothing="",
+        plural="role bindings",
+        shown=first_word(0),
+        named=cell("principal"),
+        sorts={
+            "principal": text("principal"),
+            "role": None,
+            "scope": None,
+            "resource": None,
+            "granted": time("granted_at"),
+            "expires": expiry,
+        },
+        filters={
+            "role=Auditor": has("role", "Auditor"),
+            "kind=group": has("kind", "group"),
+            "in-force=no": is_over,
+            "in-force=yes": lambda row: not is_over(row),
+        },
+        search={"zz01": contains("zz01", "principal"), "US-east": contains("us-east", "scope")},
+        denied=200,
+    ),
+    "API keys": Case(
+        address="/access/api-keys/",
+        fill=fill_keys,
+        empty=lambda scene: ApiKey.objects.all().delete(),
+        nothing="No API keys yet",
+        plural="API keys",
+        shown=first_word(0),
+        named=cell("key"),
+        sorts={
+            "key": text("key"),
+            "description": text("description"),
+            "owner": text("owner"),
+            "created": time("created_at"),
+            "used": time("last_used_at"),
+            "expires": expiry,
+        },
+        filters={
+            "in-force=no": is_over,
+            "in-force=yes": lambda row: not is_over(row),
+            "used=no": has("last_used_at", ""),
+            "used=yes": lambda row: bool(row["last_used_at"]),
+        },
+        search={"zz01": contains("zz01", "key"), "TERRA": contains("terra", "description")},
+        denied=200,
+    ),
+    "groups": Case(
+        address="/access/groups/",
+        fill=fill_user_groups,
+        empty=lambda scene: UserGroup.objects.all().delete(),
+        nothing="No groups",
+        plural="groups",
+        shown=first_word(0),
+        named=cell("group"),
+        sorts={
+            "name": text("group"),
+            "organization": None,
+            "external": text("identity_provider_group"),
+            "members": number("members"),
+            "roles": number("roles"),
+        },
+        filters={
+            "origin=provider": lambda row: bool(row["identity_provider_group"]),
+            "origin=manual": has("identity_provider_group", ""),
+        },
+        search={"zz01": contains("zz01", "group"), "IDP01": contains("idp01", "identity_provider_group")},
+        denied=200,
+    ),
+    "approval requests": Case(
+        address="/access/approvals/",
+        fill=fill_requests,
+        empty=lambda scene: ApprovalRequest.objects.all().delete(),
+        nothing="No approval requests",
+        plural="approval requests",
+        shown=lambda cells: re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", cells[3])[0],  # type: ignore[index]
+        named=lambda row: exact(datetime.fromisoformat(row["requested_at"])),
+        sorts={
+            "operation": text("operation"),
+            "link": None,
+            "requested": time("requested_at"),
+            "expires": time("expires_at"),
+        },
+        filters={
+            "status=REQUESTED": has("status", "Waiting"),
+            "status=REJECTED": has("status", "Rejected"),
+            "status=EXPIRED": has("status", "Expired"),
+        },
+        search={"zz01": contains("zz01", "reason"), "ZZrequester": contains("zzrequester", "requested_by")},
+        denied=200,
+    ),
+}
+every_list = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+
+
+class Table(HTMLParser):
+    """Reads the cells of the rows of the list, with whitespace normalized, and the headings with aria-sort."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.sorted: list[str] = []
+        self._depth = 0  # of tables, within that of the list
+        self._in_body = False
+        self.feed(page)
+        self.rows = [[" ".join(text.split()) for text in row] for row in self.rows]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "table" and (self._depth or "sorts" in (found.get("class") or "").split()):
+            self._depth += 1
+        if self._depth != 1:
+            return
+        self._in_body = self._in_body or tag == "tbody"
+        if tag == "th" and found.get("aria-sort"):
+            self.sorted.append(found["aria-sort"] or "")
+        if self._in_body and tag == "tr" and found.get("class") != "follows":
+            self.rows.append([])
+        if self._in_body and tag == "tr" and found.get("class") == "follows":
+            self._in_body = False  # a note below the row
+        if self._in_body and tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table" and self._depth:
+            self._depth -= 1
+        if self._depth == 1 and tag == "tr" and self.rows:
+            self._in_body = True
+
+    def handle_data(self, data: str) -> None:
+        if self._depth and self._in_body and self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
 
 
 def read(client: Client, address: str) -> str:
@@ -36,102 +780,260 @@ def walk(client: Client, address: str) -> list[str]:
     return pages
 
 
-def queries(client: Client, address: str) -> int:
-    with CaptureQueriesContext(connection) as asked:
-        read(client, address)
-    return len(asked)
+def with_query(address: str, query: str) -> str:
+    return f"{address}?{query}" if query else address
 
 
-def add_events(scene: Scene, *, action: str = "PauseMirrorTopic") -> None:
-    path = f"cluster/{scene.east.cluster_id}/link/{scene.link.name}/mirror/topic"
-    AuditEvent.objects.bulk_create(
-        AuditEvent(at=scene.now - timedelta(days=1, seconds=n), actor=f"<{n}>", action=action, resource=path, result="SUCCESS")
-        for n in range(MANY)
+def file_of(client: Client, address: str) -> list[Row]:
+    """Download the file to which the page links; of a page without rows, that of its URL."""
+    found = re.search(r'id="list-csv" href="([^"]+)"', read(client, address))
+    joint = "&" if "?" in address else "?"
+    answer: Any = client.get(html.unescape(found[1]) if found else f"{address}{joint}format=csv")
+    assert (answer.status_code, answer["Content-Type"], answer.streaming) == (200, "text/csv; charset=utf-8", True)
+    assert re.fullmatch(r'attachment; filename="[\w.-]+\.csv"', answer["Content-Disposition"])
+    return list(csv.DictReader(io.StringIO(answer.getvalue().decode())))
+
+
+def shown_on(client: Client, case: Case, query: str) -> list[Any]:
+    """Return the rows of all pages of a selection."""
+    return [case.shown(cells) for page in walk(client, with_query(case.address, query)) for cells in Table(page).rows]
+
+
+def names(case: Case, rows: Sequence[Row]) -> list[Any]:
+    """Return the rows of a file as the page lists them: several rows of a group are shown as one."""
+    return (
+        list(dict.fromkeys(case.named(row) for row in rows)) if case.plural == "groups" else [case.named(row) for row in rows]
     )
 
 
-def add_stops(scene: Scene) -> None:
-    at = scene.now - timedelta(days=9)
-    for number in range(MANY):
-        mirror = make_mirror(scene.link, f"stopped-{number:03}.", MirrorState.STOPPED, now=scene.now)
-        moment = at - timedelta(minutes=number)
-        report = StopReport.objects.create(
-            mirror=mirror, reason="failover", requested_by="amelia", requested_at=moment, writable_at=moment, rto_ms=1
-        )
-        stop = {"stopping_since": moment, "at": moment, "source_offset": 9, "before": 9, "after": 8}
-        ClampedOffset.objects.create(mirror=mirror, report=report, group=f"group-{number:03}.", partition=0, **stop)
+@every_list
+def test_file_has_all_rows_in_the_order_of_the_pages(admin: Client, scene: Scene, case: Case) -> None:
+    expected = case.fill(scene)
+
+    rows = file_of(admin, case.address)
+
+    assert names(case, rows) == shown_on(admin, case, "")
+    cells = [{key: str(value) for key, value in row.items()}.items() for row in expected]
+    missing = [wanted for wanted in cells if not any(wanted <= row.items() for row in rows)]
+    assert len(cells) >= MANY * 2 // 3
+    assert missing == []
 
 
-def events_on(pages: list[str]) -> list[str]:
-    return re.findall(r'<td class="only-wide name">&lt;(\d+)&gt;</td>', "".join(pages))
+@every_list
+def test_list_is_sorted_by_each_column_both_ways(admin: Client, scene: Scene, case: Case) -> None:
+    case.fill(scene)
+    everything = sorted(map(repr, names(case, file_of(admin, case.address))))
+    offered = set(re.findall(r'id="sort-\d+" href="[^"]*[?;]sort=-?([\w-]+)', read(admin, case.address)))
+    assert offered == set(case.sorts)
+
+    for key, value_of in case.sorts.items():
+        for sort, direction in ((key, "ascending"), (f"-{key}", "descending")):
+            rows = file_of(admin, with_query(case.address, f"sort={sort}"))
+            assert Table(read(admin, with_query(case.address, f"sort={sort}"))).sorted == [direction]
+            assert names(case, rows) == shown_on(admin, case, f"sort={sort}"), sort
+            assert sorted(map(repr, names(case, rows))) == everything
+            if value_of is not None:
+                values = [value for value in map(value_of, rows) if value is not SKIPPED]
+                assert values == sorted(values, reverse=direction == "descending"), sort
+                assert values, sort
 
 
-@pytest.mark.parametrize("address", ["/audit/", "{link}activity/"])
-def test_each_event_is_on_exactly_one_page(admin: Client, scene: Scene, address: str) -> None:
-    add_events(scene)
+@every_list
+def test_search_and_filters_select_the_matching_rows(admin: Client, scene: Scene, case: Case) -> None:
+    case.fill(scene)
+    everything = file_of(admin, case.address)
 
-    pages = walk(admin, address.format(link=scene.link_url))
+    for query, matches in {**{f"q={text}": found for text, found in case.search.items()}, **case.filters}.items():
+        rows = file_of(admin, with_query(case.address, query))
+        assert names(case, rows) == names(case, [row for row in everything if matches(row)]), query
+        assert names(case, rows) == shown_on(admin, case, query), query
 
-    assert [len(re.findall("<tr>", page)) - 1 for page in pages][:2] == [PAGE_SIZE, PAGE_SIZE]
-    assert events_on(pages) == [str(number) for number in range(MANY)]
-    total = MANY + AuditEvent.objects.filter(actor__in=("amelia", "bessie")).count() - ("activity" in address)
+
+@every_list
+def test_pages_have_each_row_once_and_keep_the_selection(admin: Client, scene: Scene, case: Case) -> None:
+    case.fill(scene)
+    total = len(names(case, file_of(admin, case.address)))
+
+    pages = walk(admin, case.address)
+
+    full, rest = divmod(total, PAGE_SIZE)
+    assert [len(Table(page).rows) for page in pages] == [*[PAGE_SIZE] * full, rest]
     assert f"1 to {PAGE_SIZE} of {total}" in pages[0]
-    assert f"{2 * PAGE_SIZE + 1} to {total} of {total}" in pages[-1]
+    assert f"{full * PAGE_SIZE + 1} to {total} of {total}" in pages[-1]
+    key = list(case.sorts)[-1]  # not the default
+    second = walk(admin, with_query(case.address, f"sort=-{key}"))[1]
+    assert Table(second).sorted == ["descending"]
+    assert f'<input type="hidden" name="sort" value="-{key}">' in second
 
 
-def test_next_page_keeps_the_filter_and_shows_its_total(admin: Client, scene: Scene) -> None:
-    add_events(scene)
+@every_list
+def test_empty_list_says_what_to_do_and_an_unmatched_filter_how_to_clear_it(admin: Client, scene: Scene, case: Case) -> None:
+    page = read(admin, with_query(case.address, case.unmatched))
 
-    pages = walk(admin, "/audit/?q=mirror&action=PauseMirrorTopic&result=SUCCESS")
+    assert f"No matching {case.plural}" in page
+    clear = re.search(r'id="clear-filter" href="([^"]+)">Clear filter<', page)
+    assert clear is not None
+    assert html.unescape(clear[1]).partition("?")[0] == case.address
+    assert Table(read(admin, html.unescape(clear[1]))).rows
+    assert file_of(admin, with_query(case.address, case.unmatched)) == []
 
-    assert events_on(pages) == [str(number) for number in range(MANY)]
-    assert f"{MANY} events" in pages[0]
-    assert all("<option selected>PauseMirrorTopic</option>" in page for page in pages)
+    case.empty(scene)
+    page = read(admin, case.address)
+    assert re.search(f"<h[12][^>]*>({case.nothing})</h[12]>", page) or not case.nothing
+    assert "No matching" not in page
+    assert "Clear filter" not in page
+
+
+@every_list
+def test_list_and_its_file_require_the_same_permission(scene: Scene, stranger: Client, case: Case) -> None:
+    case.fill(scene)
+    address = with_query(case.address, "format=csv")
+
+    assert (stranger.get(case.address).status_code, stranger.get(address).status_code) == (case.denied, case.denied)
+    if case.denied == 200:
+        assert file_of(stranger, case.address) == []
+        assert Table(read(stranger, case.address)).rows == []
+    assert (Client().get(case.address).status_code, Client().get(address).status_code) == (302, 302)
+
+
+@every_list
+def test_more_rows_need_no_more_queries(admin: Client, scene: Scene, case: Case) -> None:
+    first, second = case.address, with_query(case.address, "format=csv")
+    admin.get(first)
+    few, few_of_file = queries(admin, first), queries(admin, second)
+    case.fill(scene)
+
+    assert queries(admin, first) <= few + 1  # the number of rows, which a list with a single page shows
+    assert queries(admin, second) == few_of_file
+
+
+def queries(client: Client, address: str) -> int:
+    with CaptureQueriesContext(connection) as asked:
+        client.get(address).getvalue()
+    return len(asked)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_file_has_no_formulas(admin: Client, scene: Scene, start: str) -> None:
+    AuditEvent.objects.filter(actor="bessie").update(actor=f"{start}HYPERLINK(0)")
+
+    (row,) = file_of(admin, "/audit/?result=DENIED")
+
+    assert row["actor"] == f"'{start}HYPERLINK(0)"
+    assert row["action"] == "OPERATE_MIRROR"
+
+
+def test_cells_are_machine_readable(admin: Client, scene: Scene) -> None:
+    rows = {row["mirror_topic"]: row for row in file_of(admin, scene.link_url)}
+
+    assert len(rows) == len(scene.mirrors)
+    assert (rows["bookings"]["state"], rows["bookings"]["max_lag"]) == ("SOURCE_UNAVAILABLE", "99120")
+    assert (rows["hubs"]["max_lag"], rows["hubs"]["bytes_per_s"], rows["hubs"]["partitions"]) == ("", "", "")
+    since = scene.mirrors["bookings"].state_since
+    assert rows["bookings"]["state_since"] == since.isoformat(timespec="milliseconds")
+    assert since.utcoffset() == timedelta(0)
+
+
+def test_unknown_lag_of_a_link_is_empty_and_not_zero(admin: Client, scene: Scene) -> None:
+    make_mirror(make_link(scene.west, scene.east, "zzhalf", scene.now), "a", MirrorState.ACTIVE, lag=0, now=scene.now)
+    make_mirror(ClusterLink.objects.get(name="zzhalf"), "b", MirrorState.PENDING_SETUP, lag=None, now=scene.now)
+
+    rows = {row["link"]: row for row in file_of(admin, "/links/")}
+
+    assert (rows["zzhalf"]["max_lag"], rows["zzhalf"]["unknown_lags"]) == ("", "1")
+
+
+def test_file_is_sent_in_parts() -> None:
+    read_rows = []
+
+    def rows() -> Any:
+        for number in range(10_000):
+            read_rows.append(number)
+            yield (number,)
+
+    answer: Any = csv_file("numbers", ["number"], rows())
+    first = next(iter(answer))
+
+    assert isinstance(answer, StreamingHttpResponse)
+    assert first.startswith(b"number\r\n0\r\n1\r\n")
+    assert len(read_rows) < 1_000
+
+
+def test_error_before_the_first_part_is_an_error_page() -> None:
+    with pytest.raises(ZeroDivisionError):
+        csv_file("numbers", ["number"], ((1 / 0,) for _ in range(3)))
+
+
+def test_json_of_failover_reports_has_all_that_match(admin: Client, scene: Scene) -> None:
+    fill_reports(scene)
+
+    whole = admin.get(f"{scene.link_url}stops/?page=2&format=json").json()
+    matching = admin.get(f"{scene.link_url}stops/?format=json&operation=promote&sort=name").json()
+    everywhere = admin.get("/failover-reports/?format=json").json()
+
+    assert (whole["stops"], len(whole["data"])) == (MANY + 1, MANY + 1)
+    assert whole["data"][0]["mirror_topic_name"] == "gates"
+    assert matching["stops"] == len(range(0, MANY, 3))
+    assert {row["reason"] for row in matching["data"]} == {"promote"}
+    topics = [row["mirror_topic_name"] for row in matching["data"]]
+    assert topics == sorted(topics)
+    assert everywhere["stops"] == whole["stops"]
+
+
+def test_file_of_a_cluster_with_many_topics_has_their_mirrors(
+    admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"/clusters/{WEST}/topics/"
+    SourceTopic.objects.create(cluster=Cluster.objects.get(cluster_id=WEST), name="zzz", partitions=1, seen_at=scene.now)
+    few = file_of(admin, address)
+    monkeypatch.setattr("console.clusters.queries.MOST_NAMES", 1)
+
+    assert file_of(admin, address) == few
+    assert {row["source_for"] for row in few if row["topic"] == "flights"} == {f"{EAST}/flights"}
+
+
+# --- time range and options of the audit log --------------------------------------------------------------------------
+
+
+def test_audit_log_takes_a_time_range(admin: Client, scene: Scene) -> None:
+    """The events of the scene are one minute apart; the range has the second and the third."""
+    newest = AuditEvent.objects.filter(detail={"reason": "an example"}).order_by("-at")
+    times = [event.at.replace(second=0, microsecond=0) for event in newest]
+    query = f"?from={times[2]:%Y-%m-%dT%H:%M}&to={times[0]:%Y-%m-%dT%H:%M}"
+
+    rows, page = file_of(admin, f"/audit/{query}"), read(admin, f"/audit/{query}")
+
+    assert [row["action"] for row in rows] == [event.action for event in newest[1:3]]
+    assert "2 events" in page
+    assert f'name="from" value="{times[2]:%Y-%m-%dT%H:%M}"' in page
 
 
 def test_action_filter_offers_actions_of_all_events(admin: Client, scene: Scene) -> None:
-    add_events(scene)
     AuditEvent.objects.create(
         at=scene.now - timedelta(days=400), actor="amelia", action="LongAgo", resource="organization/Skyways", result="SUCCESS"
     )
 
-    assert "<option>LongAgo</option>" in read(admin, "/audit/?action=PauseMirrorTopic")
+    assert '<option value="LongAgo">' in read(admin, "/audit/?action=PauseMirrorTopic")
 
 
-def test_each_failover_report_is_on_exactly_one_page_with_its_groups(admin: Client, scene: Scene) -> None:
-    add_stops(scene)
+@pytest.mark.parametrize("number", ["999", "0", "-1", "x", "9" * 5_000])
+def test_invalid_page_number_shows_an_existing_page(admin: Client, scene: Scene, number: str) -> None:
+    fill_events(scene)
 
-    pages = walk(admin, f"{scene.link_url}stops/")
-
-    assert len(pages) == 3
-    assert re.findall(r">stopped-(\d+)\.</a>", "".join(pages)) == [f"{number:03}" for number in range(MANY)]
-    assert re.findall(r">group-(\d+)\.</a>", "".join(pages)) == [f"{number:03}" for number in range(MANY)]
-    assert all(f"{MANY + 1} reports" in page and "Stopped mirrors" in page for page in pages)
+    assert "of 111</span>" in read(admin, f"/audit/?page={number}")
 
 
-def test_json_of_failover_reports_has_all_pages(admin: Client, scene: Scene) -> None:
-    add_stops(scene)
+@pytest.mark.parametrize("query", ["sort=no-column", "sort=--at", "sort=", "result=NONE", "from=x", "format=pdf"])
+def test_invalid_selection_is_ignored(admin: Client, scene: Scene, query: str) -> None:
+    chosen, usual = (Table(read(admin, address)).rows for address in (f"/audit/?{query}", "/audit/"))
 
-    answer = admin.get(f"{scene.link_url}stops/?page=2&format=json").json()
-
-    assert (answer["stops"], len(answer["data"])) == (MANY + 1, MANY + 1)
-    assert (answer["data"][0]["mirror_topic_name"], answer["data"][-1]["mirror_topic_name"]) == ("gates", "stopped-106.")
+    assert [cells[1:] for cells in chosen] == [cells[1:] for cells in usual]  # without relative times
 
 
-@pytest.mark.parametrize(
-    "address", ["/audit/", "{link}activity/", "{link}stops/", "{link}drills/", "{link}mirrors/lounges/restores/"]
-)
-def test_more_rows_need_no_more_queries(admin: Client, scene: Scene, address: str) -> None:
-    address = address.format(link=scene.link_url)
-    add_restores(scene, 2)
-    read(admin, address)
-    few = queries(admin, address)
-    add_events(scene)
-    add_stops(scene)
-    add_drills(scene, 25)
-    add_restores(scene, 25)
-
-    assert queries(admin, address) <= few + 1  # the number of rows, which a list with a single page shows
+# --- drills and restores, which are no tables, and the newest rows on the page of a mirror ----------------------------
 
 
 def add_drills(scene: Scene, count: int) -> None:
@@ -140,6 +1042,24 @@ def add_drills(scene: Scene, count: int) -> None:
         Drill.objects.create(
             link=scene.link, status="PASSED", status_since=at, start_spec="latest", requested_by=f"<{number}>", requested_at=at
         )
+
+
+def add_restores(scene: Scene, count: int) -> None:
+    for number in range(count):
+        at = scene.now - timedelta(days=number + 1)
+        RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by=f"<{number}>", requested_at=at, exported_at=at)
+
+
+@pytest.mark.parametrize("address", ["drills/", "mirrors/lounges/"])
+def test_more_drills_and_restores_need_no_more_queries(admin: Client, scene: Scene, address: str) -> None:
+    address = f"{scene.link_url}{address}"
+    add_restores(scene, 2)
+    read(admin, address)
+    few = queries(admin, address)
+    add_drills(scene, 25)
+    add_restores(scene, 25)
+
+    assert queries(admin, address) <= few + 1
 
 
 def test_each_drill_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
@@ -161,12 +1081,6 @@ def test_poll_returns_the_same_page_of_drills(admin: Client, scene: Scene) -> No
     assert "seen" not in "".join(re.findall(r'href="([^"]+)">Previous<', part))
 
 
-def add_restores(scene: Scene, count: int) -> None:
-    for number in range(count):
-        at = scene.now - timedelta(days=number + 1)
-        RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by=f"<{number}>", requested_at=at, exported_at=at)
-
-
 def test_each_restore_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
     add_restores(scene, 25)
 
@@ -175,13 +1089,6 @@ def test_each_restore_is_on_exactly_one_page(admin: Client, scene: Scene) -> Non
     assert [page.count("no diverged records to export") for page in pages] == [10, 10, 5]
     assert re.findall(r"by &lt;(\d+)&gt;:", "".join(pages)) == [str(number) for number in range(25)]
     assert 'restores=2#restores">Next<' in pages[0]
-
-
-@pytest.mark.parametrize("number", ["999", "0", "-1", "x", "9" * 5_000])
-def test_invalid_page_number_shows_an_existing_page(admin: Client, scene: Scene, number: str) -> None:
-    add_events(scene)
-
-    assert "of 111</span>" in read(admin, f"/audit/?page={number}")
 
 
 def test_tabs_of_a_mirror_refer_to_older_transitions_and_reports(admin: Client, scene: Scene) -> None:

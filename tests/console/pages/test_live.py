@@ -133,27 +133,6 @@ def test_filter_does_not_change_the_tiles(scene: Scene, admin: Client) -> None:
     assert re.search(r"<dt>Mirror topics</dt>\s*<dd>13", text)
 
 
-def test_mirrors_are_sorted_by_lag(scene: Scene, admin: Client) -> None:
-    text = admin.get(f"{scene.link_url}?sort=-lag").content.decode()
-
-    assert text.index(">bookings</a>") < text.index(">airports</a>") < text.index(">flights</a>")
-    assert 'aria-sort="descending"' in text
-
-
-def test_long_list_of_mirrors_is_paged(scene: Scene, admin: Client) -> None:
-    from linkengine.domain.states import MirrorState  # noqa: PLC0415
-    from tests.browser.page_data import make_mirror  # noqa: PLC0415
-
-    for number in range(60):
-        make_mirror(scene.link, f"x-{number:02}", MirrorState.ACTIVE, now=scene.now)
-
-    first = admin.get(scene.link_url).content.decode()
-    last = admin.get(f"{scene.link_url}?page=99").content.decode()
-
-    assert "1 to 50 of 73" in first
-    assert "51 to 73 of 73" in last
-
-
 @pytest.mark.parametrize(("waited_s", "shown"), [(3, False), (60, True)])
 def test_mirror_page_shows_offsets_held_back_by_an_open_transaction(
     scene: Scene, admin: Client, waited_s: int, shown: bool

@@ -13,7 +13,7 @@ from console.links.actions import remove_link
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, RoleBinding, StopReport
 from console.verification import pages as verification_pages
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import Scene, make_link, make_mirror, make_user
+from tests.browser.page_data import Scene, make_mirror, make_user
 from tests.browser.page_fixtures import REPORT
 from tests.console.pages.conftest import client_of
 
@@ -141,16 +141,6 @@ def test_roles_apply_to_reports_of_deleted_links_by_name(scene: Scene, reader: C
     assert {name: "gates" in text(client, "/failover-reports/") for name, client in clients.items()} == {
         name: status == 200 for name, status in expected.items()
     }
-
-
-def test_list_finds_reports_by_topic_link_and_user(admin: Client, scene: Scene) -> None:
-    make_mirror(make_link(scene.west, scene.east, "other", scene.now), "fares", MirrorState.STOPPED, now=scene.now)
-    about = {"reason": "promote", "requested_at": scene.now, "writable_at": scene.now, "rto_ms": 1}
-    StopReport.objects.create(mirror=MirrorTopic.objects.get(name="fares"), requested_by="bessie", **about)
-
-    for query, found in (("far", ["fares"]), ("othe", ["fares"]), ("bess", ["fares"]), ("gate", ["gates"]), ("x-y", [])):
-        shown = text(admin, f"/failover-reports/?q={query}")
-        assert [name for name in ("fares", "gates") if f">{name}</a>" in shown] == found
 
 
 def test_report_of_an_operation_has_reason_checklist_and_totals(admin: Client, scene: Scene) -> None:

@@ -35,7 +35,6 @@ def test_source_topics_have_a_status_and_a_reason(scene: Scene, admin: Client) -
     assert "Mirrored" in text
     assert "auto.create.mirror.topics.enable is false" in text
     assert "Internal Kafka topic" in text
-    assert "radar" not in admin.get(f"{scene.link_url}topics/?standing=MIRRORED").content.decode()
 
 
 def test_source_topic_page_shows_checks_and_next_steps(scene: Scene, admin: Client) -> None:

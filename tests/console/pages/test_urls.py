@@ -52,7 +52,7 @@ NO_PAGES = {
     "start",
     "theme",
 }
-FILES = ("-csv", "-json", "-pdf", "-series", "-events")
+FILES = ("-json", "-pdf", "-series", "-events")
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
 EXAMPLES = {
     "slug": "production",
@@ -182,7 +182,7 @@ def test_path_in_a_template_is_found(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ['<a href="{{ link.url }}">', "<a href=\"{% url 'pages:audit-csv' %}?q={{ query }}\">", '<a href="{{ url }}#gate">'],
+    ['<a href="{{ link.url }}">', "<a href=\"{% url 'pages:audit' %}?q={{ query }}\">", '<a href="{{ url }}#gate">'],
 )
 def test_named_url_in_a_template_is_no_path(source: str) -> None:
     assert paths_in_template(source) == []
