@@ -42,6 +42,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from math import ceil
@@ -333,6 +334,7 @@ class Readings:
 
     latest: Mapping[str, PartitionProgress]
     former: Mapping[str, PartitionProgress]  # the last report of the previous hold
+    names: Mapping[str, str]  # of the latest reports, in renewals
 
 
 def read_readings(url: str, link_id: str, signer: Signer, *, keys: Sequence[str] | None = None) -> Readings:
@@ -340,12 +342,31 @@ def read_readings(url: str, link_id: str, signer: Signer, *, keys: Sequence[str]
 
     Times are by this machine's clock. They are in the future if Redis' clock was set back after the report.
     """
-    found = _read(url, _name(link_id), link_id, signer, kept=False, keys=keys)
-    latest = {key: seen for key, seen in found.items() if seen is not None and seen.key == key}
-    former = {
-        key.removeprefix(_FORMER): seen for key, seen in found.items() if seen is not None and key == f"{_FORMER}{seen.key}"
-    }
-    return Readings(latest=latest, former=former)
+    found, times, ahead_ms = _read(url, _name(link_id), link_id, signer, kept=False, keys=keys)
+    latest, former, names = {}, {}, {}
+    for key, decoded in found.items():
+        if decoded.progress is None:
+            continue
+        if key == decoded.progress.key:
+            names[key] = decoded.name
+            latest[key] = _renewed(decoded.progress, times.get(decoded.name), ahead_ms=ahead_ms)
+        elif key == f"{_FORMER}{decoded.progress.key}":
+            former[decoded.progress.key] = decoded.progress
+    return Readings(latest=latest, former=former, names=names)
+
+
+def read_renewal(url: str, link_id: str, signer: Signer, names: AbstractSet[str]) -> int | None:
+    """Return a time, by this machine's clock, at which reports with these names still held; None if any was not renewed.
+
+    Raises CoordinationUnavailableError in an outage.
+    """
+    now_ms = unix_ms()
+    with redis_answers("return progress"):
+        reply: Any = client_for(url).eval(_READ, 1, _renewals(link_id))
+    (seconds, micros), renewals, _ = reply
+    times = _renewed_at(url, link_id, signer, renewals)
+    at_ms = min((times.get(name, 0) for name in names), default=0)
+    return at_ms + now_ms - int(seconds) * 1000 - int(micros) // 1000 if at_ms else None
 
 
 def read_news(url: str, link_ids: Sequence[str]) -> list[str]:
@@ -365,7 +386,8 @@ def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgr
 
 def read_kept(url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:
     """Return the kept reports by name, earliest first; None for a signed report that cannot be parsed."""
-    found = _read(url, _kept(link_id), link_id, signer, kept=True)
+    decoded, _, _ = _read(url, _kept(link_id), link_id, signer, kept=True)
+    found = {name: kept.progress for name, kept in decoded.items()}
     return dict(sorted(found.items(), key=lambda item: 0 if item[1] is None else item[1].observed_at_ms))
 
 
@@ -437,7 +459,8 @@ def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
 
 def _read(
     url: str, name: str, link_id: str, signer: Signer, *, kept: bool, keys: Sequence[str] | None = None
-) -> dict[str, PartitionProgress | None]:
+) -> tuple[dict[str, _Decoded], dict[str, int], int]:
+    """Return reports by field, times of renewals by name, and how far this machine's clock is ahead of Redis' clock."""
     now_ms = unix_ms()  # before the request: a slow reply must not make a report look younger
     names = (name,) if kept else (name, _renewals(link_id))
     with redis_answers("return progress"):
@@ -465,11 +488,7 @@ def _read(
         if len(_decoded) >= _LINKS_DECODED:
             _decoded.clear()
         _decoded[url, name] = found
-    times = _renewed_at(url, link_id, signer, renewals)
-    return {
-        key: decoded.progress if key.startswith(_FORMER) else _renewed(decoded, times, ahead_ms=ahead_ms)
-        for key, decoded in found.items()
-    }
+    return found, _renewed_at(url, link_id, signer, renewals), ahead_ms
 
 
 def _renewed_at(url: str, link_id: str, signer: Signer, renewals: Sequence[str]) -> dict[str, int]:
@@ -487,13 +506,12 @@ def _renewed_at(url: str, link_id: str, signer: Signer, renewals: Sequence[str])
     return found
 
 
-def _renewed(decoded: _Decoded, times: Mapping[str, int], *, ahead_ms: int) -> PartitionProgress | None:
+def _renewed(progress: PartitionProgress, at_ms: int | None, *, ahead_ms: int) -> PartitionProgress:
     """Return a report with the time of its renewal, if it was renewed: it was in sync at that time as well."""
-    progress, at_ms = decoded.progress, times.get(decoded.name) if times else None
-    if progress is None or at_ms is None or at_ms + ahead_ms <= progress.observed_at_ms:
+    if at_ms is None or at_ms + ahead_ms <= progress.observed_at_ms:
         return progress
-    now_ms = at_ms + ahead_ms
-    return replace(progress, observed_at_ms=now_ms, source_seen_at_ms=now_ms, caught_up_at_ms=now_ms)
+    at_ms += ahead_ms
+    return replace(progress, observed_at_ms=at_ms, source_seen_at_ms=at_ms, caught_up_at_ms=at_ms)
 
 
 def _has_expired(value: str, redis_ms: int) -> bool:
