@@ -788,7 +788,7 @@ def test_reports_are_sent_again_after_redis_clock_was_set_back(redis_url: str, l
 
 @contextmanager
 def monkeypatched_clock(progress: RedisProgress, *, ahead_ms: int) -> Iterator[None]:
-    """Let Redis' clock, as a writer reads it, be ahead of the real one."""
+    """Make Redis' clock, as a writer reads it, run ahead of the real clock."""
     real = progress._redis.time
     progress._redis.time = lambda: ((found := real())[0] + ahead_ms // 1000, found[1])  # type: ignore[method-assign]
     progress._clock_read_at = float("-inf")
