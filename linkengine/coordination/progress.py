@@ -83,7 +83,7 @@ _log = structlog.get_logger(__name__)
 # Patterns parse the JSON of ``to_json``: decoding it would take ten times as long, during which Redis serves no other client.
 # KEYS: reports, renewals. ARGV: expiry, OWNER_SILENT_MS, number of news, worker, its previous mark, number of its new mark, its
 # renewal or '', then per report: key, hold, lease generation (0: no lease), signed report. Returns the new mark, whether the
-# previous mark was there, and the keys of dropped reports.
+# reports and the previous mark were there, and the keys of dropped reports.
 _REPORT = (
     NOW_MS
     + """
@@ -94,6 +94,7 @@ local function is_renewed(signature)
   end
   return false
 end
+local complete = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[2], 'mark ' .. ARGV[4]) == ARGV[5]
 local dropped = {}
 for i = 8, #ARGV, 4 do
   local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
@@ -123,7 +124,6 @@ for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do
   end
 end
 local mark = stamp .. ' ' .. ARGV[6]
-local complete = redis.call('HGET', KEYS[2], 'mark ' .. ARGV[4]) == ARGV[5]
 redis.call('HSET', KEYS[2], 'mark ' .. ARGV[4], mark)
 if ARGV[7] ~= '' then redis.call('HSET', KEYS[2], ARGV[4], stamp .. ' ' .. ARGV[7]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])

@@ -641,10 +641,13 @@ def test_an_older_report_in_a_restored_redis_is_not_renewed_and_everything_is_re
     assert max(ages(redis_url, link_id).values()) < 100
 
 
-def test_everything_is_reported_again_after_redis_has_lost_it(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+@pytest.mark.parametrize("lost", [("progress", "renewals"), ("progress",), ("renewals",)], ids="-".join)
+def test_everything_is_reported_again_after_redis_has_lost_it(
+    redis_url: str, link_id: str, writer: RedisProgress, lost: tuple[str, ...]
+) -> None:
     for _ in range(2):
         writer.report(link_id, [level("a/0"), level("b/0")])
-    clear_link(redis_url, link_id)
+    client_for(redis_url).delete(*(f"{name}:{link_id}" for name in lost))
 
     writer.report(link_id, [level("a/0")])  # notices the loss
     writer.report(link_id, [level("a/0"), level("b/0")])
