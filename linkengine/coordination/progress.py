@@ -176,6 +176,7 @@ class _LinkReports:
     reported: dict[str, _Reported] = field(default_factory=dict)  # that can be renewed, by partition key
     mark: str = ""  # that the last request left in Redis
     renew_at: float = 0.0  # monotonic seconds
+    renews: bool = False  # the last renewal names reports
 
 
 class RedisProgress:
@@ -248,15 +249,19 @@ class RedisProgress:
         return time.monotonic() - max(0, self._unix_ms() - seen.source_seen_at_ms) / 1000
 
     def _renewal(self, link_id: str, link: _LinkReports, *, at_ms: int) -> str:
-        """Return a renewal without the time received by Redis, or "" if none is due. ``at_ms``: now, by Redis' clock."""
+        """Return a renewal without the time received by Redis, or "" if none is due. ``at_ms``: now, by Redis' clock.
+
+        A renewal without names follows the last one with names, so that readers see the change at once.
+        """
         now = time.monotonic()
         if now < link.renew_at:
             return ""
         link.renew_at = now + RENEW_S
         link.reported = {key: known for key, known in link.reported.items() if now - known.seen_at <= OBSERVED_S}
-        if not link.reported:
+        if not link.reported and not link.renews:
             return ""
-        oldest = min(known.seen_at for known in link.reported.values())
+        link.renews = bool(link.reported)
+        oldest = min((known.seen_at for known in link.reported.values()), default=now)
         names = " ".join(known.name for known in link.reported.values())
         return signed_renewal(link.signer, link_id, names, at_ms=at_ms - ceil((now - oldest) * 1000))
 
