@@ -33,7 +33,7 @@ from linkengine.domain.workers import CoordinationUnavailableError
 SILENT = timedelta(seconds=5)  # the rate of a partition without a report for longer is unknown
 SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
 FEW = 2_000  # up to so many partitions are read by key; beyond that all reports of the link are read and cached decoded
-NO_READINGS = Readings(latest={}, former={})
+NO_READINGS = Readings(latest={}, former={}, names={})
 AWAY_S = 5.0  # no request for so long after a failed one: each attempt may take two seconds
 # The source's end is not visible: an old one would yield a lag, perhaps 0, although the lag is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)

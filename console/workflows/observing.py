@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -227,6 +228,9 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 # pass. Recurring tasks that are due are sent without a pass. In between, ``sample`` stores samples and the time at which idle
 # partitions were in sync, from a few columns of the rows; if it finds anything else, the rest ends. So only what has none of
 # these effects is delayed, by at most ``LONGEST_S``: samples for charts.
+#
+# If a sample finds all partitions of a link in sync and nothing to store, it remembers the names of their reports. While copy
+# workers renew exactly these reports, and for at most ``LONGEST_S``, the next samples read neither reports nor rows.
 
 
 BEAT_S = 1.0
@@ -247,6 +251,18 @@ _COLUMNS = (
     "bytes_per_s",
 )
 _RESTING = frozenset({MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.STOPPED, MirrorState.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class InSync:
+    """The result of a sample that found all partitions of a link in sync and nothing to store."""
+
+    mark: tuple[int, int]  # sequence and revision of the link
+    names: frozenset[str]  # of the reports, in renewals
+    until_s: float  # monotonic
+
+
+_in_sync: dict[int, InSync] = {}  # by primary key of the link; of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +329,19 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
     pass, which checks each; so does a partition that copies late records: it may raise an alarm (``reconciling.gaps``).
     """
     key = link.link_uuid.hex
-    readings = jobs.read_readings(settings.REDIS_URL, key, signing_keys.link_signer(key))
     if jobs.has_kept(settings.REDIS_URL, key):
         return False
+    if (level_at := _still_in_sync_at(link, now=now)) is not None:
+        sampling.note_level_at(link, level_at, now=now)
+        return True
+    _in_sync.pop(link.pk, None)
+    return _sample_rows(link, now=now)
+
+
+def _sample_rows(link: ClusterLink, *, now: datetime) -> bool:
+    """Compare all rows with the newest reports, as ``sample`` does."""
+    key = link.link_uuid.hex
+    readings = jobs.read_readings(settings.REDIS_URL, key, signing_keys.link_signer(key))
     mirrors: dict[int, tuple[str, str]] = {}  # ACTIVE mirrors, by primary key: engine name and topic ids
     columns = ("pk", "first_link_uuid", "source_topic_id", "mirror_topic_id")
     for pk, first, source_id, mirror_id in link.mirrors.filter(state=MirrorState.ACTIVE).order_by().values_list(*columns):
@@ -324,6 +350,7 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
     rows = rows.filter(Q(mirror__state=MirrorState.ACTIVE) | Q(behind=False))
     found: list[Any] = list(rows.values_list(*_COLUMNS, named=True))
     levels: list[datetime] = []
+    names: set[str] = set()
     moved: list[tuple[datetime, int, PartitionProgress]] = []
     for row in found:
         name, topic_ids = mirrors.get(row.mirror_id, ("", ""))
@@ -335,13 +362,27 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
             if level_at is None or not is_fresh(level_at, now=now, within=LEAST):
                 return False
             levels.append(level_at)
-        if (row.behind or _moved(row, report)) and now - row.observed_at >= sampling.EVERY:
+        names.add(readings.names[report.key])
+        if row.behind or _moved(row, report):
             moved.append((row.observed_at, row.pk, report))
-    due = {pk: report for _, pk, report in sorted(moved, key=itemgetter(0, 1))[: sampling.SAMPLES]}
+    late = [item for item in moved if now - item[0] >= sampling.EVERY]
+    due = {pk: report for _, pk, report in sorted(late, key=itemgetter(0, 1))[: sampling.SAMPLES]}
     if due and locks.claim(f"samples:{link.pk}", ttl_ms=SAMPLES_MS) and not _store(link, due, now=now):
         return False
     sampling.note_level_at(link, min(levels, default=None), now=now)
+    if names and not moved:
+        _in_sync[link.pk] = InSync((link.sequence, link.revision), frozenset(names), time.monotonic() + LONGEST_S)
     return True
+
+
+def _still_in_sync_at(link: ClusterLink, *, now: datetime) -> datetime | None:
+    """Return a recent time at which all partitions of a link were as the last complete sample found them; None if unknown."""
+    known, key = _in_sync.get(link.pk), link.link_uuid.hex
+    if known is None or known.mark != (link.sequence, link.revision) or time.monotonic() > known.until_s:
+        return None
+    renewed_ms = jobs.read_renewal(settings.REDIS_URL, key, signing_keys.link_signer(key), known.names)
+    level_at = None if renewed_ms is None else time_of(renewed_ms)
+    return level_at if is_fresh(level_at, now=now, within=LEAST) else None
 
 
 def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:

@@ -382,7 +382,8 @@ def _end(pool: Pool, *, all_of_them: bool) -> None:
     surplus = [place.worker_id for place in pool.places if (all_of_them or place.draining) and place.worker_id in pool.beats]
     busy = placing.placed_on(surplus) if surplus else set()
     jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=signing_keys.worker_secrets())
-    CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()
+    if any(number >= pool.size for number in pool.rows):
+        CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()
 
 
 def _release_deleted_links(pool: Pool, links: Collection[str]) -> None:

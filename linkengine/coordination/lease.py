@@ -115,7 +115,8 @@ for i = 1, #KEYS / 2 do
   local data_lost = in_time and generation <= own
   if mine or untaken or data_lost then
     if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
-    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+    if mine then redis.call('PEXPIRE', lease, ARGV[2])  -- a fifth less time than SET, of every partition every second
+    else redis.call('SET', lease, ARGV[1], 'PX', ARGV[2]) end
     local highest = math.max(generation, own)
     if known[2] ~= ARGV[1] or tonumber(known[1] or '0') ~= highest then  -- most renewals would write what is there
       redis.call('HSET', record, 'generation', highest, 'holder', ARGV[1])

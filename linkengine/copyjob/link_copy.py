@@ -19,9 +19,8 @@ A release is clean if no marker of an earlier owner can still be written either 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, KeysView, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Protocol
 
 import structlog
@@ -52,10 +51,6 @@ DRAIN_S = 5.0  # wait for responses after a stop; then the lease is left to expi
 FENCED_RETRY_S = 10.0  # until a fenced partition that is still assigned is tried again: the mirror may have been restored since
 # until a partition that failed permanently and is still assigned is tried again: a promotion may wait for it
 FAILED_RETRY_S = 60.0
-MANY = 2_500  # partitions of a link; above it, unchanged partitions are reported half as often
-IDLE_MS = 3_500  # less than two intervals of ``progress_reports.MOST_S``
-_TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms")
-_CONTENT = attrgetter(*(field.name for field in fields(PartitionProgress) if field.name not in _TIMES))
 KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps; Redis keeps them until they are processed
 
 
@@ -99,7 +94,6 @@ class LinkCopy:
         stagger = stagger_of(plan.link_id)
         self._report_schedule = ReportSchedule(every_s=plan.tuning.progress_ms / 1000, stagger=stagger)
         self._persist_at: dict[str, float] = {}
-        self._reported: dict[str, tuple[int, object]] = {}  # key -> time and content, without its times, of the last report
         self._scan_at = 0.0
         self._moved_bytes = 0  # of partitions that have ended
         self.pool = BufferPool()
@@ -212,7 +206,7 @@ class LinkCopy:
             self._check_leases(now)
             self._report(self._report_schedule.changed())
             self._persist_gaps(now)
-        self._report(self._report_schedule.due(now), routine=True)
+        self._report(self._report_schedule.due(now))
 
     def close(self) -> None:
         """Close everything at once. Leases that are still held are left to expire."""
@@ -251,7 +245,6 @@ class LinkCopy:
     def _drop(self, partition: MirrorPartition) -> None:
         self._report([partition])
         self._report_schedule.drop(partition)
-        self._reported.pop(partition.key, None)
         del self._partitions[partition.key]
 
     def _check_leases(self, now: float) -> None:
@@ -300,20 +293,10 @@ class LinkCopy:
         self._coordination.expire_lease(grant)
         self.expiring_leases[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
 
-    def _report(self, partitions: Collection[MirrorPartition], *, routine: bool = False) -> None:
-        """Send the progress of partitions. ``routine``: a report that only repeats the last report may be left out."""
+    def _report(self, partitions: Collection[MirrorPartition]) -> None:
         observations = self._observations(partitions)
-        if len(self._partitions) > MANY:
-            if routine:
-                observations = [progress for progress in observations if not self._is_repeated(progress)]
-            self._reported |= {progress.key: (progress.observed_at_ms, _CONTENT(progress)) for progress in observations}
         if observations:
             self._coordination.report(self.plan.link_id, observations)
-
-    def _is_repeated(self, progress: PartitionProgress) -> bool:
-        """Return whether the last report is recent and differs in its times only; False after the clock was set back."""
-        reported_ms, content = self._reported.get(progress.key, (0, None))
-        return 0 <= progress.observed_at_ms - reported_ms < IDLE_MS and _CONTENT(progress) == content
 
     def _persist_gaps(self, now: float) -> None:
         """Persist the gaps of each partition every KEEP_S, then drop them from memory; staggered, since each takes some time.

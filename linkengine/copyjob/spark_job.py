@@ -88,16 +88,17 @@ def run_in_executor(
 def copy_until_the_end(setup: WorkerSetup) -> None:
     """Run the copy loop with its Redis connections until its assignments end."""
     from linkengine.copyjob.coordination_thread import CoordinationPorts  # noqa: PLC0415 - sockets and codecs: executors only
+    from linkengine.copyjob.ports import SystemClock  # noqa: PLC0415
     from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
 
-    assignments = RedisAssignments(setup)
+    assignments, clock = RedisAssignments(setup), SystemClock()
     ports = CoordinationPorts(
         lease=RedisLease(setup.redis_url, ttl_ms=setup.lease_ttl_ms),
         assignments=assignments,
-        progress=RedisProgress(setup.redis_url, assignments.signer_of),
+        progress=RedisProgress(setup.redis_url, assignments.signer_of, now_ms=clock.now_ms),
         allowances=RedisAllowances(setup.redis_url),
     )
-    run_worker(setup, ports=ports, executor=executor_of(os.getpid()))
+    run_worker(setup, ports=ports, clock=clock, executor=executor_of(os.getpid()))
 
 
 def executor_of(pid: int) -> Executor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from linkengine.coordination import lease, losses, pool, progress
 from linkengine.coordination.losses import Loss
@@ -57,6 +58,11 @@ def end_workers(redis_url: str, workers: Iterable[str], *, secrets: tuple[str, .
 def read_readings(redis_url: str, link_id: str, signer: Signer) -> Readings:
     """Return the latest report of each partition of a link and, after a change of owner, the previous owner's last report."""
     return progress.read_readings(redis_url, link_id, signer)
+
+
+def read_renewal(redis_url: str, link_id: str, signer: Signer, names: AbstractSet[str]) -> int | None:
+    """Return a time (Unix ms) at which the reports with these names still held; None if any was not renewed."""
+    return progress.read_renewal(redis_url, link_id, signer, names)
 
 
 def read_news(redis_url: str, link_ids: Sequence[str]) -> list[str]:

@@ -25,7 +25,8 @@ from console.reconciling import coverage, plans
 from console.tasks.links import reconcile_link
 from console.verification.failover_actions import write_stop_report
 from console.workflows import stopping
-from linkengine.coordination.progress import RedisProgress
+from linkengine.coordination.client import client_for
+from linkengine.coordination.progress import RedisProgress, signed_renewal, signed_report
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, topic_ids_of
 from linkengine.domain.ranges import CheckedRange, hash_of
@@ -120,6 +121,35 @@ def test_figures_are_those_of_the_newest_report(mirror: MirrorTopic, link: Clust
     assert f'clusterlink_copied_bytes_total{place},topic="{mirror.name}"}} 200.0' in metrics
     stored = MirrorPartition.objects.get(mirror=mirror)
     assert (stored.mirror_end, stored.bytes_copied) == (10, 100)  # reading does not write
+
+
+def test_an_idle_partition_is_as_old_as_the_last_renewal_of_its_report(
+    mirror: MirrorTopic, link: ClusterLink, owner: Actor
+) -> None:
+    """A minute after its report; without a renewal its lag is unknown, never 0."""
+    now_ms, key, client = int(time.time() * 1000), plans.link_key(link), client_for(django_settings.REDIS_URL)
+    signer = signing_keys.link_signer(key)
+    idle = report(mirror, source_end=20, source_high_watermark=20, caught_up_at_ms=now_ms)
+    signed = signed_report(signer, key, idle, at_ms=now_ms - 60_000)
+    client.delete(f"renewals:{key}")
+    client.hset(f"progress:{key}", idle.key, f"{now_ms - 60_000} {signed}")
+
+    def renew(ago_ms: int) -> None:
+        name = signed.split(" ")[1][:16]
+        client.hset(f"renewals:{key}", "worker", f"{now_ms} {signed_renewal(signer, key, name, at_ms=now_ms - ago_ms)}")
+
+    def shown() -> tuple[int | None, int, list[int | None]]:
+        row, (listed,) = row_of(mirror), list_mirrors(by=owner)
+        age_ms = row.behind_ms(timezone.now())
+        assert age_ms is not None
+        return row.lag, age_ms // 1000 // 5 * 5, [listed.max_lag, list_links(by=owner)[0].max_lag]
+
+    assert shown() == (None, 60, [None, None])
+    renew(ago_ms=1_000)
+    assert shown() == (0, 0, [0, 0])
+    renew(ago_ms=20_000)  # the worker was killed 20 s ago, or has not observed the partition since
+    assert shown() == (None, 20, [None, None])
+    assert f'clusterlink_unknown_lag_partitions{{cluster="destination-id",link="{link.name}"}} 1.0' in prometheus_text()
 
 
 def test_readiness_has_the_time_lag_of_the_newest_report(mirror: MirrorTopic, link: ClusterLink) -> None:

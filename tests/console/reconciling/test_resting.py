@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as django_settings
@@ -13,13 +15,14 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import show_change
-from console.reconciling import plans
+from console.reconciling import plans, sampling
 from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks import links
 from console.tasks.links import _send_links, reconcile_link, sample_link
 from console.workflows import observing, pool
 from linkengine import jobs
+from linkengine.coordination import progress as engine_progress
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.linktasks import TaskName
@@ -274,6 +277,69 @@ def test_a_partition_of_a_paused_mirror_that_is_not_behind_needs_a_pass(
     assert not observing.sample(link, now=timezone.now())
 
     assert ClusterLink.objects.get(pk=link.pk).level_at == before
+
+
+@pytest.fixture
+def read_all(monkeypatch: pytest.MonkeyPatch, sink: RedisProgress, mirror: MirrorTopic, link: ClusterLink) -> Mock:
+    """The calls that read all reports, after a sample that found an idle link in sync."""
+    monkeypatch.setattr(engine_progress, "RENEW_S", 0.0)
+    for _ in range(2):
+        level_report(sink, mirror, generation=1)
+    settle(link)
+    sample_link(link_id=link.pk)
+    ClusterLink.objects.update(level_at=None)
+    calls = Mock(wraps=jobs.read_readings)
+    monkeypatch.setattr(jobs, "read_readings", calls)
+    return calls
+
+
+def test_samples_of_an_idle_link_read_only_renewals(
+    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, read_all: Mock, sent: Sent
+) -> None:
+    before = timezone.now() - timedelta(milliseconds=50)
+    level_report(sink, mirror, generation=1)
+
+    sample_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert not read_all.called
+    assert link.level_at is not None
+    assert link.level_at >= before
+    assert not is_reconciled(sent)
+
+
+@pytest.mark.parametrize("what", ["offsets", "error", "lost", "page", "settings", "time"])
+def test_all_reports_of_an_idle_link_are_read_after_a_change(
+    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, read_all: Mock, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match what:
+        case "offsets":
+            level_report(sink, mirror, generation=1, source_end=12, mirror_end=12, bytes_copied=5)
+        case "error":
+            report(sink, mirror, generation=1, phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR")
+        case "lost":
+            redis_client().delete(f"renewals:{plans.link_key(link)}")
+        case "page":
+            show_change(link.pk)
+        case "settings":
+            ClusterLink.objects.update(revision=7)
+        case _:
+            in_sync = observing._in_sync[link.pk]
+            monkeypatch.setitem(observing._in_sync, link.pk, replace(in_sync, until_s=0.0))
+
+    sample_link(link_id=link.pk)
+
+    assert read_all.called
+
+
+def test_an_idle_link_whose_reports_are_no_longer_renewed_needs_a_pass(link: ClusterLink, read_all: Mock) -> None:
+    """Its copy worker was killed, or hangs."""
+    link.refresh_from_db()
+
+    assert not observing.sample(link, now=timezone.now() + sampling.LEAST + timedelta(seconds=1))
+
+    link.refresh_from_db()
+    assert link.level_at is None
 
 
 def test_late_records_need_a_pass(mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent) -> None:

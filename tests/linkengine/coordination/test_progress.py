@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devcluster.redis import RedisServer
+from linkengine.coordination import progress as progress_module
 from linkengine.coordination.client import client_for
 from linkengine.coordination.progress import (
     RedisProgress,
@@ -25,8 +28,10 @@ from linkengine.coordination.progress import (
     read_news,
     read_progress,
     read_readings,
+    signed_renewal,
     signed_report,
     to_json,
+    unix_ms,
 )
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -36,6 +41,7 @@ from linkengine.domain.workers import CoordinationUnavailableError
 from tests.signing import OTHER, SIGNER
 
 NOW_MS = 1_800_000_000_000
+PAUSE_S = 0.3
 HOUR_MS = 3_600_000
 offsets = st.integers(0, 2**63 - 1)
 ranges = st.tuples(offsets, offsets).map(lambda pair: OffsetRange(min(pair), max(pair)))
@@ -98,6 +104,25 @@ def seen(
 
 def signer_of(_: str) -> Signer:
     return SIGNER
+
+
+def level(key: str = "mirror/0", *, end: int = 10, generation: int = 1, **values: object) -> PartitionProgress:
+    """Return an observation, made now, of a partition that is idle and in sync."""
+    now_ms = unix_ms()
+    known: dict[str, object] = {"source_end": end, "source_high_watermark": end, "mirror_end": end, "observed_at_ms": now_ms}
+    known |= {"source_seen_at_ms": now_ms, "caught_up_at_ms": now_ms}
+    return replace(seen(key, generation=generation), **{**known, **values})  # type: ignore[arg-type]
+
+
+def stored(redis_url: str, link_id: str, key: str = "mirror/0") -> str:
+    """Return a report as it is stored, with the time at which Redis received it."""
+    return str(client_for(redis_url).hget(f"progress:{link_id}", key))
+
+
+def ages(redis_url: str, link_id: str) -> dict[str, int]:
+    """Return the ages of the reports by key, in milliseconds."""
+    found = read_readings(redis_url, link_id, SIGNER).latest
+    return {key: unix_ms() - report.observed_at_ms for key, report in found.items()}
 
 
 def shown(redis_url: str, link_id: str) -> list[PartitionProgress]:
@@ -441,3 +466,370 @@ def test_a_report_that_failed_in_an_outage_is_news_afterwards(own_redis: RedisSe
     progress.report(link_id, [seen()])
 
     assert read_news(own_redis.url, [link_id]) == ["1"]
+
+
+# --- renewals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> RedisProgress:
+    """A worker that renews its reports with each observation."""
+    monkeypatch.setattr(progress_module, "RENEW_S", 0.0)
+    return RedisProgress(redis_url, signer_of)
+
+
+def test_an_idle_partition_is_reported_once_and_renewed_by_further_observations(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    writer.report(link_id, [level()])
+    first = stored(redis_url, link_id)
+    time.sleep(PAUSE_S)
+    latest = level()
+    writer.report(link_id, [latest])
+
+    (read,) = read_progress(redis_url, link_id, SIGNER)
+    assert stored(redis_url, link_id) == first
+    assert 0 <= latest.observed_at_ms - read.observed_at_ms < 100
+    assert read.observed_at_ms == read.source_seen_at_ms == read.caught_up_at_ms
+    assert replace(read, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0) == replace(
+        latest, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0
+    )
+    assert read_readings(redis_url, link_id, SIGNER, keys=["mirror/0"]).latest == {"mirror/0": read}
+
+
+def test_renewals_are_limited_in_number(redis_url: str, link_id: str) -> None:
+    progress, client = RedisProgress(redis_url, signer_of), client_for(redis_url)
+    values = set()
+    for _ in range(20):
+        progress.report(link_id, [level()])
+        values.add(str(client.hgetall(f"renewals:{link_id}")))
+        time.sleep(0.03)
+
+    assert len(values) <= 3
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"end": 11},
+        {"source_high_watermark": 12},
+        {"source_end": 11, "source_high_watermark": 11},
+        {"phase": PartitionPhase.SOURCE_UNREACHABLE, "error_code": "TIMEOUT_ERROR"},
+        {"error_code": "TIMEOUT_ERROR"},
+        {"bytes_copied": 7},
+        {"hold_id": "s2"},
+        {"generation": 2},
+        {"mirror_end": None, "unproven_end": 10},
+        {"source_end": None, "source_high_watermark": None},
+        {"gaps": (Gap(OffsetRange(3, 5), GapReason.LOST),)},
+        {"topic_ids": "other topics"},
+    ],
+    ids="-".join,
+)
+def test_a_partition_that_has_changed_is_reported_with_its_own_time(
+    redis_url: str, link_id: str, writer: RedisProgress, values: dict[str, object]
+) -> None:
+    for _ in range(2):
+        writer.report(link_id, [level(), level("mirror/1")])
+    before = stored(redis_url, link_id)
+
+    writer.report(link_id, [level(**values), level("mirror/1")])  # type: ignore[arg-type]
+
+    assert stored(redis_url, link_id) != before
+    read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
+    changed = level(**values)  # type: ignore[arg-type]
+    assert to_json(replace(read, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0)) == to_json(
+        replace(changed, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0)
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"phase": PartitionPhase.WAITING},
+        {"generation": 0},
+        {"source_high_watermark": 12},  # an open transaction
+        {"source_end": 12, "source_high_watermark": 12},  # behind
+        {"mirror_end": None, "unproven_end": 10},
+        {"source_seen_at_ms": None},
+        {"source_seen_at_ms": 1},  # a source that does not respond
+    ],
+    ids="-".join,
+)
+def test_a_partition_that_is_not_idle_and_in_sync_is_reported_each_time(
+    redis_url: str, link_id: str, writer: RedisProgress, values: dict[str, object]
+) -> None:
+    reports = set()
+    for _ in range(3):
+        writer.report(link_id, [level(**values), level("mirror/1")])  # type: ignore[arg-type]
+        reports.add(stored(redis_url, link_id))
+        time.sleep(0.01)
+
+    read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
+    assert len(reports) == 3
+    assert read.source_seen_at_ms is None or read.source_seen_at_ms < read.observed_at_ms + (read.source_seen_at_ms != 1)
+
+
+def test_a_renewal_has_the_time_of_the_oldest_observation(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    writer.report(link_id, [level("a/0"), level("b/0")])
+    writer.report(link_id, [level("a/0")])
+    time.sleep(PAUSE_S)
+    writer.report(link_id, [level("b/0")])
+
+    found = ages(redis_url, link_id)
+    assert found["a/0"] == pytest.approx(found["b/0"], abs=20)
+    assert found["b/0"] >= PAUSE_S * 1000
+
+
+def test_a_partition_that_is_no_longer_observed_becomes_old(
+    redis_url: str, link_id: str, writer: RedisProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes the other partitions look older for some seconds only."""
+    monkeypatch.setattr(progress_module, "OBSERVED_S", PAUSE_S / 2)
+    writer.report(link_id, [level("a/0"), level("b/0")])
+    for _ in range(3):
+        time.sleep(PAUSE_S)
+        writer.report(link_id, [level("b/0")])
+    writer.report(link_id, [level("b/0")])
+
+    found = ages(redis_url, link_id)
+    assert found["a/0"] >= 3 * PAUSE_S * 1000
+    assert found["b/0"] < 100
+
+
+def test_observations_that_waited_before_they_were_published_are_old(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    writer.report(link_id, [level()])
+    waiting = level()
+    time.sleep(PAUSE_S)
+    writer.report(link_id, [waiting])
+
+    assert ages(redis_url, link_id)["mirror/0"] >= PAUSE_S * 1000
+
+
+def test_without_further_observations_reports_become_old(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    """The worker was killed, or its loop hangs."""
+    for _ in range(3):
+        writer.report(link_id, [level()])
+    time.sleep(PAUSE_S)
+    writer.report(link_id, [])
+
+    assert ages(redis_url, link_id)["mirror/0"] >= PAUSE_S * 1000
+
+
+def test_an_older_report_in_a_restored_redis_is_not_renewed_and_everything_is_reported_again(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    client, names = client_for(redis_url), (f"progress:{link_id}", f"renewals:{link_id}")
+    for _ in range(2):
+        writer.report(link_id, [level("a/0", end=10), level("b/0")])
+    backup = {name: client.hgetall(name) for name in names}
+    time.sleep(PAUSE_S)
+    behind = {"end": 20, "source_end": 25, "source_high_watermark": 25}
+    for _ in range(2):
+        writer.report(link_id, [level("a/0", **behind), level("b/0")])  # type: ignore[arg-type]
+    for name, values in backup.items():
+        client.delete(name)
+        client.hset(name, mapping=values)  # type: ignore[arg-type]
+    assert ages(redis_url, link_id)["a/0"] >= PAUSE_S * 1000
+
+    writer.report(link_id, [level("b/0")])
+    assert ages(redis_url, link_id)["a/0"] >= PAUSE_S * 1000
+    writer.report(link_id, [level("a/0", **behind), level("b/0")])  # type: ignore[arg-type]
+
+    read = read_readings(redis_url, link_id, SIGNER).latest
+    assert (read["a/0"].mirror_end, read["a/0"].source_end) == (20, 25)
+    assert max(ages(redis_url, link_id).values()) < 100
+
+
+@pytest.mark.parametrize("lost", [("progress", "renewals"), ("progress",), ("renewals",)], ids="-".join)
+def test_everything_is_reported_again_after_redis_has_lost_it(
+    redis_url: str, link_id: str, writer: RedisProgress, lost: tuple[str, ...]
+) -> None:
+    for _ in range(2):
+        writer.report(link_id, [level("a/0"), level("b/0")])
+    client_for(redis_url).delete(*(f"{name}:{link_id}" for name in lost))
+
+    writer.report(link_id, [level("a/0")])  # notices the loss
+    writer.report(link_id, [level("a/0"), level("b/0")])
+
+    assert sorted(ages(redis_url, link_id)) == ["a/0", "b/0"]
+
+
+def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    """Not even while the worker renews a later report of the partition, and with the old renewal beside the new."""
+    client = client_for(redis_url)
+    for _ in range(2):
+        writer.report(link_id, [level(end=10)])
+    old = stored(redis_url, link_id)
+    (renewal,) = [
+        value
+        for name, value in client.hgetall(f"renewals:{link_id}").items()  # type: ignore[union-attr]
+        if not name.startswith("mark ")
+    ]
+    time.sleep(PAUSE_S)
+    for _ in range(2):
+        writer.report(link_id, [level(end=20)])
+    client.hset(f"progress:{link_id}", "mirror/0", f"{unix_ms()} {old.split(' ', maxsplit=1)[1]}")
+    client.hset(f"renewals:{link_id}", "another", f"{unix_ms()} {renewal.split(' ', maxsplit=1)[1]}")
+    writer.report(link_id, [level(end=20)])
+
+    read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
+    assert read.mirror_end == 10
+    assert unix_ms() - read.observed_at_ms >= PAUSE_S * 1000
+
+
+def test_a_forged_renewal_is_ignored_and_counted(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    client = client_for(redis_url)
+    writer.report(link_id, [level()])
+    time.sleep(PAUSE_S)
+    now_ms, name = unix_ms(), stored(redis_url, link_id).split(" ")[2][:16]
+    true = signed_renewal(SIGNER, link_id, name, at_ms=now_ms - 10_000)
+    forged = {
+        "another key": f"{now_ms} {signed_renewal(OTHER, link_id, name, at_ms=now_ms)}",
+        "another link": f"{now_ms} {signed_renewal(SIGNER, 'another link', name, at_ms=now_ms)}",
+        "another time": f"{now_ms} {true.replace(str(now_ms - 10_000), str(now_ms), 1)}",
+        "another report": f"{now_ms} {true} {name}",
+        "a report": stored(redis_url, link_id),
+        "not a renewal": "1",
+    }
+    client.hset(f"renewals:{link_id}", mapping=forged)
+    before = int(client.hget("refused", "report") or 0)  # type: ignore[arg-type]
+
+    assert ages(redis_url, link_id)["mirror/0"] >= PAUSE_S * 1000
+    assert int(client.hget("refused", "report") or 0) == before + len(forged)  # type: ignore[arg-type]
+
+    client.hset(f"renewals:{link_id}", "true", f"{now_ms} {signed_renewal(SIGNER, link_id, name, at_ms=now_ms)}")
+    assert ages(redis_url, link_id)["mirror/0"] < PAUSE_S * 1000
+
+
+def test_the_previous_owner_cannot_renew_the_report_of_the_new_owner(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    for _ in range(2):
+        writer.report(link_id, [level()])
+    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, hold_id="s2")])
+    time.sleep(PAUSE_S)
+    writer.report(link_id, [level()])  # has not noticed yet that it lost the lease
+
+    readings = read_readings(redis_url, link_id, SIGNER)
+    assert readings.latest["mirror/0"].hold_id == "s2"
+    assert unix_ms() - readings.latest["mirror/0"].observed_at_ms >= PAUSE_S * 1000
+    assert unix_ms() - readings.former["mirror/0"].observed_at_ms >= PAUSE_S * 1000
+
+
+def test_a_report_that_was_dropped_is_not_renewed_but_sent_again(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    owner = RedisProgress(redis_url, signer_of)
+    owner.report(link_id, [level(generation=5, hold_id="s2")])
+    writer.report(link_id, [level(generation=4)])
+    clear_mirror(redis_url, link_id, mirror_id="mirror")
+
+    writer.report(link_id, [level(generation=4)])
+
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].generation == 4
+
+
+def test_a_waiting_worker_does_not_hide_an_owner_that_renews_its_report(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
+    for _ in range(2):
+        writer.report(link_id, [level()])
+    received_ms, rest = stored(redis_url, link_id).split(" ", maxsplit=1)
+    client_for(redis_url).hset(f"progress:{link_id}", "mirror/0", f"{int(received_ms) - HOUR_MS} {rest}")
+    other = RedisProgress(redis_url, signer_of)
+
+    other.report(link_id, [waiting])
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s1"
+
+    client_for(redis_url).delete(f"renewals:{link_id}")  # the owner has renewed nothing for long
+    other.report(link_id, [waiting])
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s2"
+
+
+def test_the_last_report_of_a_hold_stays_although_it_was_renewed_for_longer_than_reports_are_kept(
+    redis_url: str, link_id: str, writer: RedisProgress
+) -> None:
+    for _ in range(2):
+        writer.report(link_id, [level()])
+    received_ms, rest = stored(redis_url, link_id).split(" ", maxsplit=1)
+    client_for(redis_url).hset(f"progress:{link_id}", "mirror/0", f"{int(received_ms) - HOUR_MS} {rest}")
+
+    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, hold_id="s2")])
+
+    assert read_readings(redis_url, link_id, SIGNER).former["mirror/0"].hold_id == "s1"
+
+
+def test_reports_are_signed_again_with_another_key(redis_url: str, link_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The previous key is removed later, and the reports that it signed become invalid."""
+    monkeypatch.setattr(progress_module, "RENEW_S", 0.0)
+    signers = {link_id: SIGNER}
+    progress = RedisProgress(redis_url, signers.__getitem__)
+    for _ in range(2):
+        progress.report(link_id, [level()])
+
+    signers[link_id] = OTHER
+    progress.report(link_id, [level()])
+
+    assert list(read_readings(redis_url, link_id, OTHER).latest) == ["mirror/0"]
+
+
+def test_reports_are_sent_again_after_redis_clock_was_set_back(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    """Otherwise their own times would be later than those of their renewals, and in the future, for an hour."""
+    real_ms = unix_ms()
+    with monkeypatched_clock(writer, ahead_ms=HOUR_MS):
+        for _ in range(2):
+            writer.report(link_id, [level()])
+    assert read_progress(redis_url, link_id, SIGNER)[0].observed_at_ms > real_ms + HOUR_MS // 2
+
+    for _ in range(2):
+        writer.report(link_id, [level()])
+
+    assert abs(ages(redis_url, link_id)["mirror/0"]) < 1_000
+
+
+@contextmanager
+def monkeypatched_clock(progress: RedisProgress, *, ahead_ms: int) -> Iterator[None]:
+    """Make Redis' clock, as a writer reads it, run ahead of the real clock."""
+    real = progress._redis.time
+    progress._redis.time = lambda: ((found := real())[0] + ahead_ms // 1000, found[1])  # type: ignore[method-assign]
+    progress._clock_read_at = float("-inf")
+    try:
+        yield
+    finally:
+        progress._redis.time = real  # type: ignore[method-assign]
+        progress._clock_read_at = float("-inf")
+
+
+def test_what_changed_during_an_outage_is_not_renewed(own_redis: RedisServer, link_id: str) -> None:
+    progress = RedisProgress(own_redis.url, signer_of)
+    for _ in range(2):
+        progress.report(link_id, [level(), level("mirror/1")])
+    own_redis.kill()
+    with pytest.raises(CoordinationUnavailableError):
+        progress.report(link_id, [level(source_end=30, source_high_watermark=30)])
+    own_redis.start()
+
+    progress.report(link_id, [level("mirror/1")])
+    assert "mirror/0" not in ages(own_redis.url, link_id)
+    progress.report(link_id, [level(source_end=30, source_high_watermark=30), level("mirror/1")])
+
+    assert read_readings(own_redis.url, link_id, SIGNER).latest["mirror/0"].source_end == 30
+    assert max(ages(own_redis.url, link_id).values()) < 1_000
+
+
+def test_renewals_of_workers_that_are_gone_are_removed(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    client, name = client_for(redis_url), f"renewals:{link_id}"
+    client.hset(name, mapping={"gone": f"{unix_ms() - HOUR_MS} 1 f f", "mark gone": f"{unix_ms() - HOUR_MS} 1"})
+
+    for _ in range(2):
+        writer.report(link_id, [level()])
+
+    assert "gone" not in client.hgetall(name)
+    assert client.hlen(name) == 2
+    assert 590_000 < client.pttl(name) <= 600_000  # type: ignore[operator]
+    clear_link(redis_url, link_id)
+    assert client.hgetall(name) == {}
