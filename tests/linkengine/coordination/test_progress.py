@@ -628,7 +628,7 @@ def test_an_older_report_in_a_restored_redis_is_not_renewed_and_everything_is_re
     time.sleep(PAUSE_S)
     behind = {"end": 20, "source_end": 25, "source_high_watermark": 25}
     for _ in range(2):
-        writer.report(link_id, [level("a/0", **behind), level("b/0")])  # type: ignore[arg-type]
+        writer.report(link_id, [level("a/0", **behind), level("b/0")])
     for name, values in backup.items():
         client.delete(name)
         client.hset(name, mapping=values)  # type: ignore[arg-type]
@@ -636,7 +636,7 @@ def test_an_older_report_in_a_restored_redis_is_not_renewed_and_everything_is_re
 
     writer.report(link_id, [level("b/0")])
     assert ages(redis_url, link_id)["a/0"] >= PAUSE_S * 1000
-    writer.report(link_id, [level("a/0", **behind), level("b/0")])  # type: ignore[arg-type]
+    writer.report(link_id, [level("a/0", **behind), level("b/0")])
 
     read = read_readings(redis_url, link_id, SIGNER).latest
     assert (read["a/0"].mirror_end, read["a/0"].source_end) == (20, 25)
@@ -661,15 +661,11 @@ def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
     """Not even while the worker renews a later report of the partition, and with the old renewal beside the new."""
-    client = client_for(redis_url)
+    client: Any = client_for(redis_url)
     for _ in range(2):
         writer.report(link_id, [level(end=10)])
     old = stored(redis_url, link_id)
-    (renewal,) = [
-        value
-        for name, value in client.hgetall(f"renewals:{link_id}").items()  # type: ignore[union-attr]
-        if not name.startswith("mark ")
-    ]
+    (renewal,) = [value for name, value in client.hgetall(f"renewals:{link_id}").items() if not name.startswith("mark ")]
     time.sleep(PAUSE_S)
     for _ in range(2):
         writer.report(link_id, [level(end=20)])
@@ -683,7 +679,7 @@ def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
 
 
 def test_a_forged_renewal_is_ignored_and_counted(redis_url: str, link_id: str, writer: RedisProgress) -> None:
-    client = client_for(redis_url)
+    client: Any = client_for(redis_url)
     writer.report(link_id, [level()])
     time.sleep(PAUSE_S)
     now_ms, name = unix_ms(), stored(redis_url, link_id).split(" ")[2][:16]
@@ -697,10 +693,10 @@ def test_a_forged_renewal_is_ignored_and_counted(redis_url: str, link_id: str, w
         "not a renewal": "1",
     }
     client.hset(f"renewals:{link_id}", mapping=forged)
-    before = int(client.hget("refused", "report") or 0)  # type: ignore[arg-type]
+    before = int(client.hget("refused", "report") or 0)
 
     assert ages(redis_url, link_id)["mirror/0"] >= PAUSE_S * 1000
-    assert int(client.hget("refused", "report") or 0) == before + len(forged)  # type: ignore[arg-type]
+    assert int(client.hget("refused", "report") or 0) == before + len(forged)
 
     client.hset(f"renewals:{link_id}", "true", f"{now_ms} {signed_renewal(SIGNER, link_id, name, at_ms=now_ms)}")
     assert ages(redis_url, link_id)["mirror/0"] < PAUSE_S * 1000
@@ -794,13 +790,19 @@ def test_reports_are_sent_again_after_redis_clock_was_set_back(redis_url: str, l
 @contextmanager
 def monkeypatched_clock(progress: RedisProgress, *, ahead_ms: int) -> Iterator[None]:
     """Make Redis' clock, as a writer reads it, run ahead of the real clock."""
-    real = progress._redis.time
-    progress._redis.time = lambda: ((found := real())[0] + ahead_ms // 1000, found[1])  # type: ignore[method-assign]
+    client: Any = progress._redis
+    real = client.time
+
+    def ahead() -> tuple[int, int]:
+        seconds, micros = real()
+        return seconds + ahead_ms // 1000, micros
+
+    client.time = ahead
     progress._clock_read_at = float("-inf")
     try:
         yield
     finally:
-        progress._redis.time = real  # type: ignore[method-assign]
+        client.time = real
         progress._clock_read_at = float("-inf")
 
 
@@ -822,7 +824,8 @@ def test_what_changed_during_an_outage_is_not_renewed(own_redis: RedisServer, li
 
 
 def test_renewals_of_workers_that_are_gone_are_removed(redis_url: str, link_id: str, writer: RedisProgress) -> None:
-    client, name = client_for(redis_url), f"renewals:{link_id}"
+    client: Any = client_for(redis_url)
+    name = f"renewals:{link_id}"
     client.hset(name, mapping={"gone": f"{unix_ms() - HOUR_MS} 1 f f", "mark gone": f"{unix_ms() - HOUR_MS} 1"})
 
     for _ in range(2):
@@ -830,6 +833,6 @@ def test_renewals_of_workers_that_are_gone_are_removed(redis_url: str, link_id: 
 
     assert "gone" not in client.hgetall(name)
     assert client.hlen(name) == 2
-    assert 590_000 < client.pttl(name) <= 600_000  # type: ignore[operator]
+    assert 590_000 < client.pttl(name) <= 600_000
     clear_link(redis_url, link_id)
     assert client.hgetall(name) == {}
