@@ -189,6 +189,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     """List consumer groups, filtered by name and status."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    prefetch_related_objects([link], "configs")
     query, status = _filters(request, known=GROUP_LOOKS)
     found = link.groups.matching(status=status, search=query)
     shown, pager = page_from(request, found)
@@ -211,6 +212,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List ACLs, filtered by name and status. ``?status=conflicts`` lists conflicting ACLs."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    prefetch_related_objects([link], "configs")
     query, status = _filters(request, known=[*ACL_LOOKS, "conflicts"])
     only_conflicts = status == "conflicts"
     found = link.acls.matching(status="" if only_conflicts else status, conflicts=only_conflicts, search=query)
