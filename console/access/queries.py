@@ -25,6 +25,7 @@ from console.models import (
     ApprovalRequest,
     AuditEvent,
     Cluster,
+    ClusterLink,
     Environment,
     GroupMember,
     Organization,
@@ -255,15 +256,26 @@ def readable_events(*, by: Actor) -> AuditEventQuerySet:
     """
     if by.may_do_all:
         return AuditEvent.objects.all()
-    reading = [
-        binding for binding in by.bindings if Permission.VIEW_AUDIT in permissions_of(binding) and not binding.resource_type
-    ]
-    if not reading:
-        check_permission(by, Permission.VIEW_AUDIT)
     scope = Q(actor=by.name)
-    for path in _paths(reading):
+    for path in _paths(_audit_bindings(by)):
         scope |= Q(resource=path) | Q(resource__startswith=f"{path}/")
     return AuditEvent.objects.filter(scope)
+
+
+def readable_events_of(link: ClusterLink, *, by: Actor) -> AuditEventQuerySet:
+    """Return the ``readable_events`` of a link and its mirror topics. No query for the scopes."""
+    events = AuditEvent.objects.below(path_of(link))
+    if by.may_do_all or allowing(_audit_bindings(by), Permission.VIEW_AUDIT, cluster=link.destination):
+        return events
+    return events.filter(actor=by.name)
+
+
+def _audit_bindings(by: Actor) -> list[RoleBinding]:
+    """Return the bindings by which the actor views an audit log; raise DeniedError if there are none."""
+    bindings = [row for row in by.bindings if Permission.VIEW_AUDIT in permissions_of(row) and not row.resource_type]
+    if not bindings:
+        check_permission(by, Permission.VIEW_AUDIT)
+    return bindings
 
 
 def _paths(bindings: Sequence[RoleBinding]) -> list[str]:

@@ -15,9 +15,8 @@ from django.views.decorators.http import require_GET, require_POST
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
 from console.access.audit_pages import EVENTS
 from console.access.presenters import event_row
-from console.access.queries import readable_events
+from console.access.queries import readable_events_of
 from console.actors import Actor
-from console.audit import path_of
 from console.links import pairs
 from console.links import queries as link_queries
 from console.links.health_queries import LinkHealth, health_of_link
@@ -491,7 +490,7 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the audit events of the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    listed, readable = EVENTS.read(request), readable_events(by=by).below(path_of(link))
+    listed, readable = EVENTS.read(request), readable_events_of(link, by=by)
     found = listed.select(readable)
     if listed.format:
         return listed.csv(f"activity-{link.name}", found)

@@ -83,7 +83,7 @@ class _Facts:
 
 
 def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = None) -> list[TaskView]:
-    """Return all tasks of a link, copying first; five queries, six if no recurring task has run yet.
+    """Return all tasks of a link, copying first; five queries, six if no recurring task has a row yet.
 
     ``current``: the progress of all mirrors of the link, with those of drills and stopped mirrors, if it was read.
     """
@@ -93,7 +93,7 @@ def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = N
     found = list(link.tasks.annotate(verified=verified))
     rows = {row.name: row for row in found}
     recurring = [_recurring(link, name, rows.get(name), mirrors=facts.unstopped) for name in TASKS]
-    ever = found[0].verified if found else VerifyRun.objects.filter(mirror__link=link).exists()
+    ever = found[0].verified if found else None
     troubled = _troubled(link)
     return [_copy(link, facts, troubled), _verify(link, facts, troubled, ever=ever), *recurring]
 
@@ -222,9 +222,11 @@ def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
     return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
 
 
-def _verify(link: ClusterLink, facts: _Facts, troubled: Sequence[MirrorTopic], *, ever: bool) -> TaskView:
+def _verify(link: ClusterLink, facts: _Facts, troubled: Sequence[MirrorTopic], *, ever: bool | None) -> TaskView:
     continuous = facts.unstopped and is_continuous(link=link)
     errors = tuple(_verify_errors(facts, troubled, continuous=continuous))
+    if not continuous and not errors and ever is None:
+        ever = VerifyRun.objects.filter(mirror__link=link).exists()
     configured = continuous or errors or ever
     state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
     return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))

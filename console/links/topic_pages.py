@@ -301,6 +301,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     """List consumer groups."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
     found = listed.select(link.groups.all())
     if listed.format:
@@ -323,6 +324,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List ACLs. ``?status=conflicts`` lists conflicting ACLs."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    prefetch_related_objects([link], "configs")
     listed = ACLS.read(request)
     found = listed.select(link.acls.all())
     if listed.format:

@@ -92,12 +92,27 @@
   function show(series, events) {
     shown = series;
     markers = events.markers.map((marker) => ({ ...marker, at: events.at[marker.step] }));
-    root.hidden = false; // before the charts are created, which need a width
-    document.querySelector("[data-graph-fallback]")?.remove(); // it stops polling, too
-    part("range").textContent = `${exact(series.start)} to ${exact(series.end)}, ${series.resolution} per point`;
-    for (const chart of series.charts) showChart(chart, series, false);
-    showChart(events.chart, events, true);
-    showEvents(events);
+    keepPlace(() => {
+      root.hidden = false; // before the charts are created, which need a width
+      document.querySelector("[data-graph-fallback]")?.remove(); // it stops polling, too
+      part("range").textContent = `${exact(series.start)} to ${exact(series.end)}, ${series.resolution} per point`;
+      for (const chart of series.charts) showChart(chart, series, false);
+      showChart(events.chart, events, true);
+      showEvents(events);
+    });
+  }
+
+  // The charts are higher than the pictures that they replace. What is read below them stays where it is in the window: the
+  // target of the address if it is visible, or everything if the charts are above the window.
+  function keepPlace(change) {
+    const target = document.getElementById(location.hash.slice(1));
+    const { top } = target?.getBoundingClientRect() ?? {};
+    const isBelow = target && root.compareDocumentPosition(target) === Node.DOCUMENT_POSITION_FOLLOWING;
+    const isRead = isBelow && top >= 0 && top < innerHeight;
+    const place = () => (isRead ? target.getBoundingClientRect().top : root.parentElement.getBoundingClientRect().bottom);
+    const before = place();
+    change();
+    if (isRead || before <= 0) scrollBy({ top: place() - before, behavior: "instant" });
   }
 
   function showChart(chart, span, stepped) {

@@ -150,6 +150,19 @@ def test_next_page_of_restores_scrolls_to_the_restores(scene: Scene, visits: Vis
     expect(page.locator("#restores-title")).to_be_in_viewport()
 
 
+@pytest.mark.parametrize("slowdown", [1, 6])
+def test_charts_do_not_push_the_target_of_the_address_out_of_view(scene: Scene, visits: Visits, slowdown: int) -> None:
+    visitor = visits.start(scene.admin)
+    session = visitor.page.context.new_cdp_session(visitor.page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": slowdown})
+
+    page = visitor.open(f"{scene.mirror_url('flights')}#partition-0")
+
+    expect(page.locator(".uplot").first).to_be_attached(timeout=30_000)
+    page.wait_for_timeout(200)
+    expect(page.locator("#partition-0")).to_be_in_viewport(timeout=1_000)  # before an update of the page
+
+
 def test_update_of_a_page_does_not_scroll_back_to_the_fragment_of_its_address(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(f"{scene.mirror_url('flights')}#rest")
     page.wait_for_load_state("networkidle")  # charts replace the pictures of the server
