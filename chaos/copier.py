@@ -20,7 +20,7 @@ from chaos.mutations import mutate
 from chaos.orders import FIFO, CopyOrder, StopOrder, write_whole
 from linkengine.copyjob.spark_job import copy_until_the_end
 from linkengine.domain.errors import LinkEngineError
-from linkengine.jobs import stop_mirror
+from linkengine.jobs import stop_mirrors
 
 RETRY_S = 0.5
 
@@ -38,11 +38,12 @@ def obey(directory: Path, name: str) -> None:
 def stop(order: StopOrder) -> dict[int, int]:
     """Stop a mirror and return its ends by partition. A failed attempt is repeated, as in the console."""
     while True:
-        try:
-            return dict(stop_mirror(order.stop).ends)
-        except LinkEngineError as error:  # for example while a fault holds up a broker
-            print(f"stop.failed: {error.code}: {error.message}", flush=True)
-            time.sleep(RETRY_S)
+        (result,) = stop_mirrors([order.stop]).values()
+        if not isinstance(result, LinkEngineError):
+            return dict(result.ends)
+        # for example while a fault holds up a broker
+        print(f"stop.failed: {result.code}: {result.message}", flush=True)
+        time.sleep(RETRY_S)
 
 
 def main(directory: Path, mutation: str = "") -> None:

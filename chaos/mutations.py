@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from linkengine.batches.patch import patch_for_append
@@ -10,6 +10,7 @@ from linkengine.copyjob import partition_state
 from linkengine.copyjob.destination import maintenance, producer, writer
 from linkengine.copyjob.destination.producer import topic_of
 from linkengine.copyjob.resume.log_end import LogEndQuery, read_log_ends
+from linkengine.copyjob.stop.fence import Fence
 from linkengine.domain.workers import generation_of
 from linkengine.jobs import stopping
 from linkengine.kafka import requests
@@ -61,15 +62,15 @@ def _no_looks() -> None:
 def _no_fence() -> None:
     """A stop does not fence: it only reads where the mirror ends."""
 
-    def read_ends(address: Any, assignments: Any, **_: Any) -> dict[int, int]:
+    def read_ends(address: Any, assignments: Any, **_: Any) -> Generator[dict[str, Fence]]:
         cluster = Cluster(address)
         try:
             tails = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False) for assignment in assignments])
         finally:
             cluster.close()
-        return {each.partition: tails[each.key].end for each in assignments}  # type: ignore[union-attr]
+        yield {key: Fence(end=tail.end, epoch=tail.leader.epoch) for key, tail in tails.items()}  # type: ignore[union-attr]
 
-    stopping.fence_partitions = read_ends  # type: ignore[attr-defined]
+    stopping.fence_partitions = read_ends  # type: ignore[assignment, attr-defined]
 
 
 def _no_raise() -> None:

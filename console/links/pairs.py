@@ -6,7 +6,7 @@ source-initiated link has a row with mode SOURCE at the source and an INBOUND ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -106,7 +106,12 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
 
 def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
     """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
-    return MirrorTopic.objects.unstopped().filter(link__destination__cluster_id=cluster_id, name=topic)
+    return mirrors_of_names(cluster_id, [topic])
+
+
+def mirrors_of_names(cluster_id: str, topics: Sequence[str]) -> QuerySet[MirrorTopic]:
+    """Return ``mirrors_of_name`` of several names."""
+    return MirrorTopic.objects.unstopped().filter(link__destination__cluster_id=cluster_id, name__in=topics)
 
 
 def side_with_common_part(mirror: MirrorTopic) -> ClusterLink | None:

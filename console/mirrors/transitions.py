@@ -49,7 +49,7 @@ def apply_event(
 
 
 def apply_to_many(
-    *, mirrors: Sequence[MirrorTopic], event: MirrorEvent, by: Actor, now: datetime, **changes: Any
+    *, mirrors: Sequence[MirrorTopic], event: MirrorEvent, by: Actor, now: datetime, detail: str = "", **changes: Any
 ) -> list[MirrorTopic]:
     """Apply an event to mirrors that share a state with a few SQL statements; return those that were still in that state.
 
@@ -69,7 +69,8 @@ def apply_to_many(
     moved = [mirror for mirror in mirrors if mirror.pk in keys]
     show_change(*{mirror.link_id for mirror in moved})
     StateTransition.objects.bulk_create(
-        StateTransition(mirror=mirror, from_state=old, to_state=new, event=event, by=by.name, at=now) for mirror in moved
+        StateTransition(mirror=mirror, from_state=old, to_state=new, event=event, by=by.name, at=now, detail=detail)
+        for mirror in moved
     )
     for mirror in moved:
         _set(mirror, values)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from django.db.models import F
 
-from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.links import show_change
 from console.reconciling.plans import mirror_key
 from linkengine.domain.errors import ErrorCode
@@ -212,7 +212,10 @@ def of_mirrors(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Due
 
 
 def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
-    """Return the mirrors (primary keys) that a single task fails over together: many whose fencing has not started."""
+    """Return the mirrors (primary keys) that a single task fails over together: many whose fencing has not started.
+
+    Left out are mirrors for which the others would have to wait. Takes a query if there are many.
+    """
     fresh = [
         mirror.pk
         for mirror in mirrors
@@ -225,7 +228,12 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
         and mirror.link.gap_filler == GapFiller.MARKERS  # other fences are transactions of each mirror
         and mirror.prior_state not in BECOMING  # the task that makes it a mirror has to give way first
     ]
-    return frozenset(fresh) if len(fresh) >= MANY else frozenset()
+    if len(fresh) < MANY:
+        return frozenset()
+    restores = RestoreRun.objects.filter(mirror__in=fresh, finished_at=None).exclude(doomed_at=None)
+    doomed = set(restores.values_list("mirror", flat=True))  # their topics may still be deleted, which is decided first
+    together = frozenset(fresh) - doomed
+    return together if len(together) >= MANY else frozenset()
 
 
 def is_over(*, link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> bool:

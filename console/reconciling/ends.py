@@ -31,26 +31,30 @@ def mirrored_ends(mirror: MirrorTopic) -> Ends:
 
 
 def fenced_ends(mirror: MirrorTopic) -> Ends:
-    """Return (partition, offset of the fence) of the recorded fences; an earlier version recorded ``stopped_end`` only."""
-    rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
-    return tuple(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
+    """Return (partition, offset of the fence) of the recorded fences."""
+    return fenced_ends_of([mirror])[mirror.pk]
 
 
-def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[Grant] = ()) -> MirrorStop:
-    """Return a stop with the mirror's ends as known from its progress and from the leases taken for the stop (``grants``)."""
-    ((_, known),) = many_with_known_ends([(mirror, stop)], grants=grants)
-    return known
+def fenced_ends_of(mirrors: Sequence[MirrorTopic]) -> dict[int, Ends]:
+    """Return ``fenced_ends`` by primary key; an earlier version recorded ``stopped_end`` only. One query."""
+    found: dict[int, list[tuple[int, int]]] = {mirror.pk: [] for mirror in mirrors}
+    rows = MirrorPartition.objects.filter(mirror__in=mirrors).annotate(fence=Coalesce("fenced_end", "stopped_end"))
+    for key, partition, fence in (
+        rows.exclude(stopped_end=None).order_by("partition").values_list("mirror", "partition", "fence")
+    ):
+        found[key].append((partition, fence))
+    return {key: tuple(fences) for key, fences in found.items()}
 
 
-def many_with_known_ends(
-    stops: Sequence[tuple[MirrorTopic, MirrorStop]], *, grants: Iterable[Grant]
-) -> list[tuple[MirrorTopic, MirrorStop]]:
-    """Return the result of ``with_known_ends`` for each of many stops. Takes two queries, and one request to Redis per link."""
+def with_known_ends(stops: Sequence[tuple[MirrorTopic, MirrorStop]], *, grants: Iterable[Grant] = ()) -> list[MirrorStop]:
+    """Return stops with the ends that are known from mirrors' progress and from the leases taken for the stops (``grants``).
+
+    Takes two queries, and one request to Redis per link.
+    """
     left = {grant.key: grant.left[1] for grant in grants if grant.left is not None}
     copied = _copied([mirror for mirror, _ in stops])
     return [
-        (mirror, replace(stop, copied=tuple(sorted(copied.get(mirror.pk, {}).items())), left=_left(stop, left)))
-        for mirror, stop in stops
+        replace(stop, copied=tuple(sorted(copied.get(mirror.pk, {}).items())), left=_left(stop, left)) for mirror, stop in stops
     ]
 
 
@@ -76,12 +80,7 @@ def _copied(mirrors: Sequence[MirrorTopic]) -> dict[int, dict[int, int]]:
     return found
 
 
-def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
-    """Store the ends of a mirror, before producers are allowed to write to it."""
-    record_many_ends([(mirror, stopped)])
-
-
-def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
+def record_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
     """Store the ends of mirrors, all or none, before producers are allowed to write to them.
 
     The fences of an earlier attempt keep the leader epochs that were stored then.

@@ -115,8 +115,8 @@ def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
     )
 
 
-def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groups.ClampedOffset], now: datetime) -> None:
-    """Store which groups a stop has reset. A repeated attempt does not overwrite it."""
+def store_clamped(clamped: Mapping[MirrorTopic, Iterable[groups.ClampedOffset]], *, now: datetime) -> None:
+    """Store which groups stops have reset. A repeated attempt does not overwrite it. One statement."""
     rows = [
         ClampedOffset(
             mirror=mirror,
@@ -129,7 +129,8 @@ def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groups.ClampedOffset
             message=offset.message,
             at=now,
         )
-        for offset in clamped
+        for mirror, offsets in clamped.items()
+        for offset in offsets
     ]
     ClampedOffset.objects.bulk_create(rows, ignore_conflicts=True, batch_size=500)
 

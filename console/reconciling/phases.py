@@ -115,7 +115,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     healing = next((event for event in _HEALING if can(MirrorState(mirror.state), event)), None)
     if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
         return False
-    changed = troubled and transition_errors.clear(mirror=mirror)
+    changed = troubled and transition_errors.clear(mirrors=[mirror])
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
         mirror.error_code, mirror.error_message, mirror.error_since = "", "", None

@@ -236,61 +236,52 @@ def syncs_of(mirrors: Sequence[MirrorTopic]) -> list[MirrorSync]:
     ]
 
 
-def stop_of(
-    mirror: MirrorTopic,
-    *,
-    generation: int,
-    fenced_ends: tuple[tuple[int, int], ...] | None = None,
-    partitions: int | None = None,
-) -> MirrorStop:
-    """Return the engine's plan for fencing a mirror; ``fenced_ends`` if the caller has read what an earlier attempt recorded.
+def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
+    """Return the engine's plan for stopping a mirror."""
+    (stop,) = stops_of([mirror], generations={mirror.pk: generation})
+    return stop
 
-    ``partitions`` is the topic's number of partitions if it is not in the row.
+
+def stops_of(
+    mirrors: Sequence[MirrorTopic],
+    *,
+    generations: Mapping[int, int],
+    partitions: Mapping[int, int | None] = MappingProxyType({}),
+) -> list[MirrorStop]:
+    """Return the engine's plans for stopping mirrors of a link; ``generations`` is by primary key.
+
+    ``partitions``, too: the numbers of partitions of topics whose rows do not have them.
     """
-    fences = ends.fenced_ends(mirror) if fenced_ends is None else fenced_ends
-    addresses = _source_of_stop(mirror.link), mirror.link.destination.address
-    stop = _stop(mirror, addresses, generation=generation, fenced_ends=fences, partitions=partitions)
-    return replace(stop, contested=is_contested(mirror))
-
-
-def stops_of(mirrors: Iterable[MirrorTopic], *, generations: Mapping[int, int]) -> list[MirrorStop]:
-    """Return the plans for fencing mirrors of a link, none of which was fenced before; ``generations`` by primary key."""
-    found = list(mirrors)
-    assert len({mirror.link_id for mirror in found}) <= 1
-    addresses = (_source_of_stop(found[0].link), found[0].link.destination.address) if found else None
-    return [_stop(mirror, addresses, generation=generations[mirror.pk], fenced_ends=()) for mirror in found if addresses]
-
-
-def _stop(
-    mirror: MirrorTopic,
-    addresses: tuple[ClusterAddress, ClusterAddress],
-    *,
-    generation: int,
-    fenced_ends: tuple[tuple[int, int], ...],
-    partitions: int | None = None,
-) -> MirrorStop:
-    source, destination = addresses
-    return MirrorStop(
-        source=source,
-        destination=destination,
-        assignments=assignments_of(mirror, partitions=partitions),
-        reason=StopReason(mirror.stop_reason),
-        generation=generation,
-        source_topic=mirror.source_topic,
-        mirror_topic=mirror.name,
-        mirror_topic_id=mirror.mirror_topic_id,
-        was_mirror=mirror.prior_state not in BECOMING,
-        failed=mirror.prior_state == MirrorState.FAILED,
-        seeding=_may_be_seeding(mirror),
-        fenced_ends=fenced_ends,
-        giving_back=mirror.giving_back,
-        source_configs=dict(mirror.source_configs),
-        configs=dict(mirror.config_overrides),
-        sync_include=mirror.link.sync_include,
-        guard=is_guarded(mirror.link),
-        was_closed=mirror.prior_state in CLOSED_FIRST,
-        group_offsets=known_offsets(mirror),
-    )
+    if not mirrors:
+        return []
+    (link,) = {mirror.link_id: mirror.link for mirror in mirrors}.values()
+    source, destination = _source_of_stop(link), link.destination.address
+    fences, contested = ends.fenced_ends_of(mirrors), _contested(mirrors)
+    return [
+        MirrorStop(
+            source=source,
+            destination=destination,
+            assignments=assignments_of(mirror, partitions=partitions.get(mirror.pk)),
+            reason=StopReason(mirror.stop_reason),
+            generation=generations[mirror.pk],
+            source_topic=mirror.source_topic,
+            mirror_topic=mirror.name,
+            mirror_topic_id=mirror.mirror_topic_id,
+            contested=mirror.name in contested,
+            was_mirror=mirror.prior_state not in BECOMING,
+            failed=mirror.prior_state == MirrorState.FAILED,
+            seeding=_may_be_seeding(mirror),
+            fenced_ends=fences[mirror.pk],
+            giving_back=mirror.giving_back,
+            source_configs=dict(mirror.source_configs),
+            configs=dict(mirror.config_overrides),
+            sync_include=mirror.link.sync_include,
+            guard=is_guarded(mirror.link),
+            was_closed=mirror.prior_state in CLOSED_FIRST,
+            group_offsets=known_offsets(mirror),
+        )
+        for mirror in mirrors
+    ]
 
 
 def _may_be_seeding(mirror: MirrorTopic) -> bool:
@@ -350,7 +341,14 @@ def is_guarded(link: ClusterLink) -> bool:
 
 def is_contested(mirror: MirrorTopic) -> bool:
     """Return whether another mirror that is not stopped has this name on the cluster: the ACLs may belong to it."""
-    return pairs.mirrors_of_name(mirror.link.destination.cluster_id, mirror.name).exclude(pk=mirror.pk).exists()
+    return bool(_contested([mirror]))
+
+
+def _contested(mirrors: Sequence[MirrorTopic]) -> set[str]:
+    """Return the names for which ``is_contested`` holds, of mirrors of a link. One query."""
+    cluster_id = mirrors[0].link.destination.cluster_id
+    rows = pairs.mirrors_of_names(cluster_id, [mirror.name for mirror in mirrors])
+    return set(rows.exclude(pk__in=[mirror.pk for mirror in mirrors]).values_list("name", flat=True))
 
 
 def config_of(link: ClusterLink, name: str) -> str:

@@ -41,21 +41,16 @@ def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool
 
 def replace(*, mirror: MirrorTopic, errors: Mapping[str, str], now: datetime) -> bool:
     """Set exactly these errors (code to message). Returns whether a page would show something new."""
-    changed = clear(mirror=mirror, keep=errors)
+    changed = clear(mirrors=[mirror], keep=errors)
     for code, message in errors.items():
         changed |= note(mirror=mirror, code=code, message=message, now=now)
     return changed
 
 
-def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
+def clear(*, mirrors: Sequence[MirrorTopic], keep: Iterable[str] = ()) -> bool:
     """Remove all errors except those that do not end with the state of the copy: lost records, differences (``KEPT``)."""
-    gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *KEPT]).delete()
+    gone, _ = StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=[*keep, *KEPT]).delete()
     return bool(gone)
-
-
-def clear_many(*, mirrors: Sequence[MirrorTopic]) -> None:
-    """Apply ``clear`` to many mirrors."""
-    StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=KEPT).delete()
 
 
 def end(*, mirror: MirrorTopic, codes: Iterable[str]) -> bool:
@@ -163,21 +158,13 @@ def _is_global(error: BaseException) -> bool:
 _NAMED = 3  # in the message; the report lists all
 
 
-def note_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -> None:
-    """Show refused steps on the mirror. An empty list ends what was shown before."""
-    if refused:
-        note(mirror=mirror, code=CONFIGS_REFUSED, message=_message(refused), now=now)
-    else:
-        end(mirror=mirror, codes=[CONFIGS_REFUSED])
-
-
-def note_refusals_of_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
-    """Apply ``note_refusals`` to many mirrors; a single statement if nothing is refused."""
+def note_refusals(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
+    """Show refused steps on mirrors. No steps end what was shown before. A single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
     StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
     for mirror, steps in refused.items():
         if steps:
-            note_refusals(mirror=mirror, refused=steps, now=now)
+            note(mirror=mirror, code=CONFIGS_REFUSED, message=_message(steps), now=now)
 
 
 def add_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -> None:
@@ -188,7 +175,7 @@ def add_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: da
             known = {step.name for step in report.unresolved}
             report.refused = [*report.refused, *(_row(step) for step in refused if step.name not in known)]
             report.save(update_fields=["refused"])
-        note_refusals(mirror=mirror, refused=refused, now=now)
+        note_refusals({mirror: refused}, now=now)
         show_change(mirror.link_id)
 
 
@@ -204,7 +191,7 @@ def settle_refusals(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now:
             report.refused = [*rows, *(_row(step) for step in refused if step.name not in known)]
             report.save(update_fields=["refused"])
             left += [step for step in report.unresolved if step.name == FILLERS]
-        note_refusals(mirror=mirror, refused=left, now=now)
+        note_refusals({mirror: left}, now=now)
         show_change(mirror.link_id)
 
 

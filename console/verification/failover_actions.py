@@ -241,37 +241,28 @@ _UNOBSERVED = PartitionAtStop(
 )
 
 
-def write_stop_report(
-    *,
-    mirror: MirrorTopic,
-    now: datetime,
-    source_ends: Mapping[int, int] | None = None,
-    asked_at: datetime | None = None,
-    refused: Sequence[RefusedStep] = (),
-) -> StopReport:
-    """Write the report of a mirror that has just become writable; part of the caller's transaction.
-
-    ``source_ends`` is what the source returned after the fence of a promotion, None if it was unavailable. ``refused`` are
-    the configs that the destination refused after producers were let in.
-    """
-    (known,) = _known([mirror])
-    report = _draft(known, now=now, source_ends=source_ends, asked_at=asked_at)
-    report.refused = as_stored(refused)
-    report.save(force_insert=True)
-    _assign_clamped([mirror])
-    return report
-
-
 def write_stop_reports(
-    *, mirrors: Sequence[MirrorTopic], now: datetime, refused: Mapping[int, Sequence[RefusedStep]] = MappingProxyType({})
-) -> None:
-    """Write the reports of many mirrors without contacting their sources; a few statements. ``refused`` is by primary key."""
-    reports = [_draft(known, now=now) for known in _known(mirrors)]
-    for report in reports:
-        report.refused = as_stored(refused.get(report.mirror_id, ())) if report.mirror_id is not None else []
+    *,
+    mirrors: Sequence[MirrorTopic],
+    now: datetime,
+    source_ends: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+    asked_at: datetime | None = None,
+    refused: Mapping[MirrorTopic, Sequence[RefusedStep]] = MappingProxyType({}),
+) -> list[StopReport]:
+    """Write the reports of mirrors that have just become writable; part of the caller's transaction, with a few statements.
+
+    ``source_ends`` (by primary key) is what the sources of promotions returned after the fence, at ``asked_at``; nothing if
+    they were unavailable. ``refused`` are the configs that the destination refused after producers were let in.
+    """
+    reports = [
+        _draft(known, now=now, source_ends=source_ends.get(known.mirror.pk), asked_at=asked_at) for known in _known(mirrors)
+    ]
+    for mirror, report in zip(mirrors, reports, strict=True):
+        report.refused = as_stored(refused.get(mirror, ()))
         report.keep_names()
     StopReport.objects.bulk_create(reports)
     _assign_clamped(mirrors)
+    return reports
 
 
 def _assign_clamped(mirrors: Sequence[MirrorTopic]) -> None:

@@ -1,26 +1,31 @@
 """Promote and failover: takes a mirror from PENDING_STOPPED to STOPPED.
 
     step  promote                                               failover
-    1     wait until nothing blocks it: lag, configs, groups    (the source may be unreachable)
+    1     wait until nothing blocks it: lag, configs, groups    finish what an interrupted set-up or restore has begun
     2     set ``drained_at``; assign the partitions to no copy worker, so that their leases are released
-    3     take the leases within 10 s, check step 1 again       take the leases; after 1 s continue without the missing ones
-    4     set ``fencing_at``, the mark
+    3     take the leases within 10 s, check step 1 again       set the mark
+    4     set ``fencing_at``, the mark                          take the leases; after 1 s continue without the missing ones
     5     per partition: append the fence (a marker with higher epochs); store the mirrored ends
     6     clamp consumer groups to the ends, make the topic writable, restore the source's configs, become STOPPED
 
-Up to step 4 a promotion can return to copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch in
-the mirror that the source does not have. ``linkengine.jobs.stopping`` carries out steps 5 and 6.
+Up to the mark a promotion can return to copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch
+in the mirror that the source does not have. ``linkengine.jobs.stopping`` carries out steps 5 and 6.
+
+From the mark on there is one way, which takes a list of mirrors of a link. A promotion is a list of one, and so is a failover,
+unless a link has many at the same time (``due_tasks.stopped_together``). Of those, the mirrors that would delay the others are
+left with their mark, and each is continued in a list of its own.
 
 A worker may crash at any step; the reconciler sends the task again, and each step can be repeated. Two workers may carry out
 the same stop, since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap,
-and a worker continues only while the row has its own mark (``check_marks``). ``reconciling.due_tasks`` decides how often a
+and a worker continues only while the row has its own mark (``_still_ours``). ``reconciling.due_tasks`` decides how often a
 promotion checks step 1.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -28,7 +33,6 @@ from typing import Any
 
 import structlog
 from django.db import transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from console.actors import ENGINE
@@ -36,8 +40,7 @@ from console.mirrors import lineage, progress, transitions
 from console.models import MirrorPartition, MirrorTopic
 from console.queue import dispatch
 from console.reconciling import due_tasks, ends, groups, plans, transition_errors
-from console.reconciling.due_tasks import MANY
-from console.verification.failover_actions import write_stop_report, write_stop_reports
+from console.verification.failover_actions import write_stop_reports
 from console.workflows import leases
 from console.workflows.export_diverged import remove_doomed
 from console.workflows.leases import write_assignments
@@ -46,10 +49,10 @@ from console.workflows.preemption import PreemptedError, check_wanted, preemptin
 from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
-from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
-from linkengine.domain.plans import GapFiller, PartitionPhase
-from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, StopReason
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped, RefusedStep
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.workers import Grant
 
 DRAIN_S = 3.0  # how long a task repeats the check; later checks are further apart and in tasks of their own
@@ -76,14 +79,10 @@ _NO_TROUBLE: Mapping[str, Any] = MappingProxyType(
 _log = structlog.get_logger(__name__)
 
 
-class StopTakenOverError(Exception):
-    """Another worker has continued this stop, so this process must not change the topic any further."""
-
-
 def advance(mirror: MirrorTopic) -> None:
     """Advance a stopping mirror as far as possible."""
     if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
-        _stop_now(mirror)
+        _fail_over(mirror)
     else:
         _promote(mirror)
 
@@ -128,8 +127,8 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers:
             _set_drained(mirror, at=None)  # resume copying
-        else:
-            _fence(mirror, taken, drained_at=drained_at)
+        elif _mark([mirror], drained_at=drained_at):  # if suspended, another worker may have resumed copying
+            _stop([mirror], {mirror.pk: taken})
 
 
 def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
@@ -138,59 +137,103 @@ def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str
     return blockers_of(mirror) or unconfirmed_end(mirror, taken.grants)
 
 
-def _stop_now(mirror: MirrorTopic) -> None:
+def _fail_over(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
     write_assignments(mirror.link_id)
     with preempting(mirror) as found:
-        if found is None or not is_stopping(found) or not remove_doomed(found):
-            return
-        with leases.taken(found, wait_s=FAILOVER_RELEASE_S) as taken:
-            _fence(found, taken)
+        if found is not None and is_stopping(found) and remove_doomed(found):
+            _take_leases_and_stop([found])
 
 
-def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
-    """Mark the stop, fence all partitions and open the topic. There is no way back to copying after the mark.
+def stop_many(link_id: int) -> None:
+    """Fail the mirrors of a link over that can be stopped together."""
+    write_assignments(link_id)
+    failing_over = MirrorTopic.objects.filter(link=link_id, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.FAILOVER)
+    mirrors = list(failing_over.filter(fencing_at=None).with_links().prefetch_related("partitions"))
+    together = due_tasks.stopped_together(mirrors)
+    _take_leases_and_stop([mirror for mirror in mirrors if mirror.pk in together])
 
-    Nothing is fenced unless the row still has the values of ``unchanged``: if this process was suspended, another worker may
-    have resumed copying.
+
+def _take_leases_and_stop(mirrors: Sequence[MirrorTopic]) -> None:
+    marked = _mark(mirrors)
+    if marked:
+        with leases.taken_from_many(marked, wait_s=FAILOVER_RELEASE_S) as taken:
+            _stop(marked, taken)
+
+
+def _mark(mirrors: Sequence[MirrorTopic], **unchanged: datetime) -> list[MirrorTopic]:
+    """Mark stops and return those that were marked. There is no way back to copying after the mark.
+
+    A row is marked if it still has the values that were read, and those of ``unchanged``: another worker may have marked it.
     """
-    stopping = {"state": MirrorState.PENDING_STOPPED, "stop_reason": mirror.stop_reason, "fencing_at": mirror.fencing_at}
-    marked = MirrorTopic.objects.filter(pk=mirror.pk, **stopping, **unchanged)
+    now, marked = timezone.now(), list[MirrorTopic]()
+    as_read: dict[tuple[str, datetime | None], list[MirrorTopic]] = defaultdict(list)
+    for mirror in mirrors:
+        as_read[mirror.stop_reason, mirror.fencing_at].append(mirror)
+    stopping = MirrorTopic.objects.filter(state=MirrorState.PENDING_STOPPED, deletion_requested_at=None, **unchanged)
+    for (reason, fencing_at), group in as_read.items():
+        keys = [mirror.pk for mirror in group]
+        number = stopping.filter(pk__in=keys, stop_reason=reason, fencing_at=fencing_at).update(fencing_at=now)
+        if 0 < number < len(group):
+            known = set(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now).values_list("pk", flat=True))
+            group = [mirror for mirror in group if mirror.pk in known]  # noqa: PLW2901 - the others have changed
+        marked += group if number else []
+    for mirror in marked:
+        mirror.fencing_at = now
+    return marked
+
+
+def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> None:
+    """Fence all partitions of marked mirrors of a link, open the topics and store the results."""
+    by_topic, opened = {mirror.name: mirror for mirror in mirrors}, dict[str, datetime]()
+    known = _plans_of(mirrors, taken)
+    results = jobs.stop_mirrors(
+        known,
+        on_fenced=lambda found: ends.record_ends((by_topic[topic], stopped) for topic, stopped in found.items()),
+        on_open=lambda topics: opened.update(dict.fromkeys(topics, timezone.now())),
+        still_ours=partial(_still_ours, by_topic),
+    )
     now = timezone.now()
-    if not marked.update(fencing_at=now):
-        return  # another worker has marked it
-    mirror.fencing_at = now
-    check_ours, missing, opened = partial(check_marks, [mirror.pk], marked_at=now), "", Opening()
-    stopped = None
-    try:
-        stop = plans.stop_of(mirror, generation=taken.generation, partitions=_note_topic(mirror))
-        stop = ends.with_known_ends(stop, mirror, grants=taken.grants)
-        stopped = jobs.stop_mirror(
-            stop, on_fenced=partial(ends.record_ends, mirror), on_open=opened.note, check_ours=check_ours
-        )
-        groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
-    except LinkEngineError as error:
-        if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
+    found = {by_topic[topic]: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)}
+    groups.store_clamped(found, now=now)  # first: an attempt after a crash may find all groups in place
+    by_time: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
+    for topic, result in results.items():
+        if isinstance(result, MirrorStopped):
+            by_time[opened[topic], ""][by_topic[topic]] = result
+        elif result.code == ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
+            by_time[now, result.message][by_topic[topic]] = None
+        else:
+            note_failure(by_topic[topic], result, fatal=False, now=now)
+    for (writable_at, detail), stopped in by_time.items():
+        rows = list(stopped.items())
+        for first in range(0, len(rows), PER_COMMIT):
+            part = dict(rows[first : first + PER_COMMIT])
+            note_stopped(part, now=writable_at, source_ends=_source_ends(part), detail=detail)
+    if by_time:
+        dispatch.send("reconcile_link", link_id=mirrors[0].link_id)
+
+
+def _plans_of(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> list[MirrorStop]:
+    """Return the engine's plans, without those of mirrors whose topic cannot be looked for now.
+
+    Nothing can be stopped while the destination's address cannot be built, which is noted for each mirror.
+    """
+    partitions: dict[int, int | None] = {}
+    for mirror in mirrors:
+        try:
+            partitions[mirror.pk] = _note_topic(mirror)
+        except LinkEngineError as error:
             note_failure(mirror, error, fatal=False, now=timezone.now())
-            return
-        missing = error.message
-    except StopTakenOverError:
-        _log.warning("stop.taken_over", mirror=mirror.name)
-        return
-    writable_at = opened.at or timezone.now()
-    source_ends = _source_ends(mirror)
-    note_stopped(mirror, now=writable_at, source_ends=source_ends, detail=missing, marked_at=now, stopped=stopped)
-    dispatch.send("reconcile_link", link_id=mirror.link_id)
-
-
-class Opening:
-    """The time at which producers were let in. Later steps do not count in the RTO."""
-
-    def __init__(self) -> None:
-        self.at: datetime | None = None
-
-    def note(self) -> None:
-        self.at = timezone.now()
+    found = [mirror for mirror in mirrors if mirror.pk in partitions]
+    generations = {mirror.pk: taken[mirror.pk].generation for mirror in found}
+    try:
+        stops = plans.stops_of(found, generations=generations, partitions=partitions)
+    except LinkEngineError as error:
+        for mirror in found:
+            note_failure(mirror, error, fatal=False, now=timezone.now())
+        return []
+    grants = [grant for lease in taken.values() for grant in lease.grants]
+    return ends.with_known_ends(list(zip(found, stops, strict=True)), grants=grants)
 
 
 def _note_topic(mirror: MirrorTopic) -> int | None:
@@ -209,23 +252,36 @@ def _note_topic(mirror: MirrorTopic) -> int | None:
     return found.partitions
 
 
-def _source_ends(mirror: MirrorTopic) -> dict[int, int] | None:
-    """Return the source's log ends after the fence of a promotion; producers may have written to it since the last check."""
-    if mirror.stop_reason != StopReason.PROMOTE:
-        return None
-    try:
-        there = plans.source_address(mirror.link)
-        return jobs.topic_ends(there, mirror.source_topic, topic_id=mirror.source_topic_id)
-    except LinkEngineError as error:
-        _log.warning("stop.source_not_seen", mirror=mirror.name, code=error.code)
-        return None
+def _source_ends(mirrors: Iterable[MirrorTopic]) -> dict[int, dict[int, int]]:
+    """Return the log ends of the sources of promotions after the fence, by primary key.
+
+    Producers may have written to a source since the last check.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for mirror in mirrors:
+        if mirror.stop_reason != StopReason.PROMOTE:
+            continue
+        try:
+            there = plans.source_address(mirror.link)
+            found[mirror.pk] = jobs.topic_ends(there, mirror.source_topic, topic_id=mirror.source_topic_id)
+        except LinkEngineError as error:
+            _log.warning("stop.source_not_seen", mirror=mirror.name, code=error.code)
+    return found
 
 
-def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
-    """Raise StopTakenOverError if a stop has another mark: this process was suspended and another worker continued."""
-    marked = MirrorTopic.objects.filter(pk__in=mirror_ids, state=MirrorState.PENDING_STOPPED, fencing_at=marked_at)
-    if marked.count() < len(mirror_ids):
-        raise StopTakenOverError
+def _still_ours(by_topic: Mapping[str, MirrorTopic], topics: Collection[str]) -> set[str]:
+    """Return the topics whose stop still has the mark of this process. Another worker continues the others."""
+    mirrors = [by_topic[topic] for topic in topics]
+    ours = {mirror.name for mirror in _with_own_mark(mirrors)}
+    if len(ours) < len(topics):
+        _log.warning("stop.taken_over", mirrors=sorted(set(topics) - ours)[:10], number=len(topics) - len(ours))
+    return ours
+
+
+def _with_own_mark(mirrors: Sequence[MirrorTopic]) -> list[MirrorTopic]:
+    rows = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors], state=MirrorState.PENDING_STOPPED)
+    marks = dict(rows.values_list("pk", "fencing_at"))
+    return [mirror for mirror in mirrors if mirror.pk in marks and marks[mirror.pk] == mirror.fencing_at]
 
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
@@ -269,49 +325,33 @@ def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: d
 
 
 def note_stopped(
-    mirror: MirrorTopic,
+    stopped: Mapping[MirrorTopic, MirrorStopped | None],
     *,
     now: datetime,
-    source_ends: dict[int, int] | None = None,
+    source_ends: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
     detail: str = "",
-    marked_at: datetime | None = None,
-    stopped: MirrorStopped | None = None,
 ) -> None:
-    """Set a mirror to STOPPED and write its failover report.
+    """Set mirrors to STOPPED and write their failover reports, in few statements.
 
-    Does nothing if another worker has continued the stop (``marked_at``).
-
-    ``now`` is when producers were let in; ``stopped`` is the engine's result, None if the topic does not exist.
+    Mirrors that are stopped already, or whose stop another worker continues (its mark differs), are left as they are.
+    ``now`` is when producers were let in. ``stopped`` has the engine's results, None for topics that do not exist.
+    ``source_ends`` are by primary key, those of promotions.
     """
-    facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_TROUBLE}
-    try:
-        with transaction.atomic():
-            if marked_at is not None:
-                check_marks([mirror.pk], marked_at=marked_at)
-            transition_errors.clear(mirror=mirror)
-            moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
-            _clear_partitions([moved])
-            asked_at, refused = timezone.now(), stopped.refused if stopped else ()
-            write_stop_report(mirror=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
-            if stopped is None or stopped.gives_back:
-                transition_errors.note_refusals(mirror=moved, refused=refused, now=now)
-            lineage.close_lineage(mirror=moved, now=now)
-    except (IllegalTransitionError, StopTakenOverError):  # another run of this task was faster
-        _log.info("stop.done_already", mirror=mirror.name)
-
-
-def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now: datetime) -> None:
-    """Apply ``note_stopped`` to many mirrors, all still stopping when they were read, in few statements."""
-    mirrors, stopped = [mirror for mirror, _ in stops], {mirror.pk: found for mirror, found in stops}
+    asked_at = timezone.now()
     with transaction.atomic():
-        moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_NO_TROUBLE)
-        transition_errors.clear_many(mirrors=moved)
+        ours = _with_own_mark(list(stopped))
+        facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_TROUBLE}
+        moved = transitions.apply_to_many(mirrors=ours, event=MirrorEvent.FENCED, **facts)
+        results = {mirror: stopped[mirror] for mirror in moved}
+        refused = {mirror: result.refused if result is not None else () for mirror, result in results.items()}
+        transition_errors.clear(mirrors=moved)
         _clear_partitions(moved)
-        write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
-        transition_errors.note_refusals_of_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
+        write_stop_reports(mirrors=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
+        kept = [mirror for mirror, result in results.items() if result is not None and not result.gives_back]
+        transition_errors.note_refusals({mirror: refused[mirror] for mirror in moved if mirror not in kept}, now=now)
         lineage.close_many(moved, now=now)
-    for mirror in set(mirrors) - set(moved):  # changed since they were read: handled singly
-        note_stopped(mirror, now=now, stopped=stopped[mirror.pk])
+    if len(moved) < len(stopped):
+        _log.info("stop.done_already", mirrors=len(stopped) - len(moved))
 
 
 def _clear_partitions(mirrors: Sequence[MirrorTopic]) -> None:
@@ -380,78 +420,3 @@ def unconfirmed_end(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorC
         ErrorCode.WAITING_FOR_LAG: "Both sides end at the same offset, but the mirror's last records were not compared with "
         f"the source's yet (partition {found[0]}). The tail check runs as soon as copying resumes."
     }
-
-
-# --- the failover of many mirrors -------------------------------------------------------------------------------------
-
-
-def stop_many(link_id: int) -> None:
-    """Fail many mirrors of a link over at once: the same steps, each for all mirrors together.
-
-    Takes only mirrors without a mark, and marks them first. Mirrors that are not finished keep the mark, so the task for a
-    single mirror continues with them.
-    """
-    write_assignments(link_id)
-    mirrors = _claim_many(link_id)
-    if mirrors:
-        _stop_many({mirror.name: mirror for mirror in mirrors})
-
-
-def _claim_many(link_id: int) -> list[MirrorTopic]:
-    """Mark the mirrors that can be stopped together, and return them."""
-    eligible = MirrorTopic.objects.filter(
-        link=link_id,
-        state=MirrorState.PENDING_STOPPED,
-        stop_reason=StopReason.FAILOVER,
-        fencing_at=None,
-        deletion_requested_at=None,
-        num_partitions__gt=0,
-        holds_copy=True,
-        link__gap_filler=GapFiller.MARKERS,
-    ).exclude(Q(partitions__stopped_end__isnull=False) | Q(prior_state__in=BECOMING))
-    keys = list(eligible.values_list("pk", flat=True))
-    if len(keys) < MANY:
-        return []
-    now = timezone.now()
-    eligible.filter(pk__in=keys).update(fencing_at=now)
-    return list(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now).with_links().prefetch_related("partitions"))
-
-
-def _stop_many(mirrors: Mapping[str, MirrorTopic]) -> None:
-    with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
-        stops = plans.stops_of(mirrors.values(), generations={key: lease.generation for key, lease in taken.items()})
-        grants = [grant for lease in taken.values() for grant in lease.grants]
-        opened = Opening()
-        known = ends.many_with_known_ends(list(zip(mirrors.values(), stops, strict=True)), grants=grants)
-        try:
-            stopped = jobs.stop_many(
-                [stop for _, stop in known],
-                on_fenced=lambda found: _record_many(mirrors, found.items()),
-                on_open=opened.note,
-                check_ours=partial(_check_many_marks, mirrors),
-            )
-        except StopTakenOverError:
-            _log.warning("stop_many.taken_over", mirrors=len(mirrors))
-            return
-        except LinkEngineError as error:  # the task for a single mirror recognizes those that were fenced
-            _log.warning("stop_many.failed", code=error.code, mirrors=len(mirrors))
-            return
-    done = list(stopped.items())
-    for first in range(0, len(done), PER_COMMIT):
-        with transaction.atomic():
-            batch = done[first : first + PER_COMMIT]
-            for name, result in batch:
-                if result.clamped:
-                    groups.store_clamped(mirror=mirrors[name], clamped=result.clamped, now=timezone.now())
-            note_many_stopped([(mirrors[name], result) for name, result in batch], now=opened.at or timezone.now())
-
-
-def _check_many_marks(mirrors: Mapping[str, MirrorTopic]) -> None:
-    marks = {mirror.fencing_at for mirror in mirrors.values()}
-    for marked_at in marks - {None}:
-        assert marked_at is not None
-        check_marks([mirror.pk for mirror in mirrors.values() if mirror.fencing_at == marked_at], marked_at=marked_at)
-
-
-def _record_many(mirrors: Mapping[str, MirrorTopic], found: Iterable[tuple[str, MirrorStopped]]) -> None:
-    ends.record_many_ends((mirrors[name], stopped) for name, stopped in found)

@@ -51,8 +51,7 @@ from linkengine.jobs.reversing import (
     open_topic,
     take_over_mirror,
 )
-from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
-from linkengine.jobs.stopping_many import stop_many
+from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirrors
 from linkengine.jobs.syncing import (
     change_acls,
     group_blockers,
@@ -114,8 +113,7 @@ __all__ = [
     "run_copy_worker",
     "setup_mirror",
     "setup_worker",
-    "stop_many",
-    "stop_mirror",
+    "stop_mirrors",
     "sync_groups",
     "sync_mirror",
     "sync_mirrors",

@@ -1,6 +1,6 @@
-"""Turn a mirror into an ordinary, writable topic: the last step of a promotion and all of a failover.
+"""Turn mirrors into ordinary, writable topics: the last step of a promotion and all of a failover.
 
-Order of the steps:
+Order of the steps, each for all mirrors before the next step:
 
 1. The fence, so that no stale copy worker appends behind it. The ends are recorded.
 2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
@@ -12,17 +12,22 @@ Order of the steps:
 Between 3 and 4 the topic still has a mirror's configs: unlimited retention, CreateTime, the largest message limit. So nothing
 is deleted early, and nothing is refused that the source would have accepted.
 A failover does not contact the source if its configs are known from before.
+
+A list of mirrors is the only way; a single mirror is a list of one. Mirrors go through steps 2 to 4 as soon as all of their own
+partitions are fenced. What may take long for one mirror (a partition without a leader, a topic that has to be looked for, a log
+that has to be read) is done only if no other mirror of the list would wait for it. Otherwise the mirror is left out of the
+result, and the caller stops it in a list of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from linkengine.copyjob.stop.fence import fence_partitions
+from linkengine.copyjob.stop.fence import Fence, FenceOrError, fence_partitions
 from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.configs import ConfigChange, configs_at_stop, lacking, looks_like_mirror, mirror_configs, still_due
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -40,54 +45,298 @@ _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_
 log = structlog.get_logger(__name__)
 
 
-def stop_mirror(
-    stop: MirrorStop,
+@dataclass(slots=True)
+class _Mirror:
+    """A mirror on its way through the steps."""
+
+    stop: MirrorStop
+    found: TopicDescription
+    gives_back: bool = False
+    fences: dict[int, Fence] = field(default_factory=dict)  # of this attempt, by partition
+    stopped: MirrorStopped = field(default_factory=lambda: MirrorStopped(ends=()))
+    heads: dict[int, int] = field(default_factory=dict)
+    refused: list[RefusedStep] = field(default_factory=list)
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self.found.name
+
+    @property
+    def was_seeding(self) -> bool:
+        """Whether the topic may hold part of a head."""
+        return self.stop.seeding and looks_like_mirror(self.found.configs)
+
+    @property
+    def unfenced(self) -> list[PartitionAssignment]:
+        """The partitions without a known fence; a topic created in place of the one that was found is refused by its id."""
+        known = dict(self.stop.fenced_ends).keys() | self.fences.keys()
+        partitions = (partition for partition in self.stop.assignments if partition.partition not in known)
+        return [replace(partition, mirror_topic_id=self.found.topic_id) for partition in partitions]
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The known ends by partition."""
+        return dict(self.stop.fenced_ends) | {number: fence.end for number, fence in self.fences.items()}
+
+
+def stop_mirrors(
+    stops: Sequence[MirrorStop],
     *,
-    on_fenced: Callable[[MirrorStopped], None] | None = None,
-    on_open: Callable[[], None] = lambda: None,
-    check_ours: Callable[[], None] = lambda: None,
-) -> MirrorStopped:
-    """Fence the mirror, move groups to its end, allow writes, restore the source's configs. Safe to repeat.
+    on_fenced: Callable[[Mapping[str, MirrorStopped]], None] = lambda _: None,
+    on_open: Callable[[Collection[str]], None] = lambda _: None,
+    still_ours: Callable[[Collection[str]], Collection[str]] = lambda topics: topics,
+) -> dict[str, MirrorStopped | LinkEngineError]:
+    """Fence mirrors, move groups to their ends, allow writes, restore the sources' configs. Safe to repeat.
+
+    Returns results by mirror topic. Mirrors are independent: the failure of a mirror neither fails nor delays the others. The
+    error of a mirror is returned if it is the only one. Otherwise mirrors that fail, or whose stop may take long, are left out
+    of the result, perhaps fenced already; stop each of them in a list of its own.
 
     ``on_fenced`` records the ends before producers may write; if a partition cannot be fenced, those of the others. Once
     producers have written, the ends can no longer be found in the log: a later attempt needs them in ``stop.fenced_ends``, and
-    ``gives_back`` in ``stop.giving_back``. ``on_open`` is called when producers may write. ``check_ours`` raises if another
-    worker has taken over this stop: the topic may be a mirror again, with configs and ACLs that it needs.
+    ``gives_back`` in ``stop.giving_back``. ``on_open`` is called when producers may write. ``still_ours`` returns which of
+    these topics no other worker has taken over: the others may be mirrors again, with configs and ACLs that they need. They
+    are no longer touched and left out of the result.
 
     A topic that was only becoming a mirror keeps its configs and groups, unless it has a mirror's configs already; so does a
     topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
-    (``find_mirror``), it counts as missing: it keeps its records and configs, and only the ACLs of the mirror are removed.
-
-    Raises MIRROR_TOPIC_MISSING if the topic is gone, and errors of the destination. Refusals of the destination after step 3
-    are returned.
+    (``find_mirror``), it counts as missing: it keeps its records and configs, only the ACLs of the mirror are removed, and the
+    error is MIRROR_TOPIC_MISSING. Other errors are those of the destination. Its refusals after step 3 are part of
+    ``MirrorStopped``.
     """
-    found = _find(stop)
-    if found is None:
-        check_ours()
-        raise _missing(stop)
-    destination = ClusterAdmin(stop.destination)
-    gives_back = stop.giving_back or _is_mirror(destination, stop, found)
+    if not stops:
+        return {}
+    stopping = _Stopping(stops, on_fenced=on_fenced, on_open=on_open, still_ours=still_ours)
+    try:
+        stopping.run()
+    except LinkEngineError as error:  # of the whole cluster
+        stopping.fail_all(error)
+    return stopping.results
 
-    def keep(ends: MirrorStopped) -> None:
-        check_ours()
-        if on_fenced is not None:
-            on_fenced(replace(ends, gives_back=gives_back))
 
-    stopped = _fence(stop, found, keep=keep)
-    check_ours()
-    clamped = _clamp(destination, stop, stopped) if gives_back else []
-    was_seeding = stop.seeding and looks_like_mirror(found.configs)
-    heads = _heads(destination, found, stopped) if was_seeding else {}
-    check_ours()
-    _let_producers_in(destination, stop, found.name)
-    on_open()
-    refused = _finish_seeding(destination, stop, stopped, heads=heads) if was_seeding else []
-    if gives_back:
-        change = _due(stop, destination.describe(found.name).configs)
-        check_ours()
-        refused += restore_configs(destination, {found.name: change}).get(found.name, ())
-    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, refused=[step.name for step in refused])
-    return replace(stopped, clamped=tuple(clamped), gives_back=gives_back, refused=tuple(refused))
+class _Stopping:
+    """A call of ``stop_mirrors``."""
+
+    def __init__(
+        self,
+        stops: Sequence[MirrorStop],
+        *,
+        on_fenced: Callable[[Mapping[str, MirrorStopped]], None],
+        on_open: Callable[[Collection[str]], None],
+        still_ours: Callable[[Collection[str]], Collection[str]],
+    ) -> None:
+        assert len({stop.destination for stop in stops}) == 1
+        self._stops, self._alone = stops, len(stops) == 1
+        self._address = stops[0].destination
+        self._destination = ClusterAdmin(self._address)
+        self._on_fenced, self._on_open, self._still_ours = on_fenced, on_open, still_ours
+        self.results: dict[str, MirrorStopped | LinkEngineError] = {}
+
+    def run(self) -> None:
+        """Stop the mirrors as far as possible."""
+        mirrors = self._ours(self._each(self._find(), self._note_gives_back))
+        by_key = {partition.key: (mirror, partition.partition) for mirror in mirrors for partition in mirror.unfenced}
+        self._finish([mirror for mirror in mirrors if not mirror.unfenced])
+        failures: dict[str, LinkEngineError] = {}
+        with closing(self._fences(mirrors)) as rounds:
+            for found in rounds:
+                for key, fence in found.items():
+                    mirror, number = by_key[key]
+                    if isinstance(fence, Fence):
+                        mirror.fences[number] = fence
+                    else:
+                        failures[mirror.topic] = fence
+                seen = {by_key[key][0].topic: by_key[key][0] for key in found}
+                self._finish([mirror for mirror in seen.values() if not mirror.unfenced])
+        self._fail_partly_fenced([mirror for mirror in mirrors if mirror.topic in failures], failures)
+
+    def fail_all(self, error: LinkEngineError) -> None:
+        """Note an error for all mirrors without a result."""
+        for stop in self._stops:
+            if _topic_of(stop) not in self.results:
+                self._fail(_topic_of(stop), error)
+
+    def _fail(self, topic: str, error: LinkEngineError) -> None:
+        log.warning("mirror_not_stopped", topic=topic, code=error.code, alone=self._alone)
+        if self._alone:
+            self.results[topic] = error
+
+    def _each(self, mirrors: Iterable[_Mirror], step: Callable[[_Mirror], None]) -> list[_Mirror]:
+        """Carry out a step for each mirror; return those for which it succeeded."""
+        kept: list[_Mirror] = []
+        for mirror in mirrors:
+            try:
+                step(mirror)
+            except LinkEngineError as error:
+                self._fail(mirror.topic, error)
+            else:
+                kept.append(mirror)
+        return kept
+
+    def _ours(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
+        ours = set(self._still_ours([mirror.topic for mirror in mirrors])) if mirrors else set()
+        return [mirror for mirror in mirrors if mirror.topic in ours]
+
+    # before the fence
+
+    def _find(self) -> list[_Mirror]:
+        """Describe the topics, with two requests per 500; remove the ACLs of those that are missing."""
+        chosen = [stop for stop in self._stops if self._alone or not _takes_long(stop)]
+        seen = {topic.name: topic for topic in self._destination.topics([_topic_of(stop) for stop in chosen])}
+        mirrors: list[_Mirror] = []
+        for stop in chosen:
+            found = seen.get(_topic_of(stop))
+            if self._alone:
+                found = find_mirror(
+                    self._destination,
+                    _topic_of(stop),
+                    topic_id=stop.mirror_topic_id,
+                    contested=stop.contested,
+                    seen=found,
+                )
+            elif found is not None and found.topic_id != stop.mirror_topic_id:
+                found = None
+            if found is not None:
+                mirrors.append(_Mirror(stop=stop, found=found))
+            elif self._alone and self._still_ours([_topic_of(stop)]):
+                self._fail(_topic_of(stop), _missing(stop))
+        return mirrors
+
+    def _note_gives_back(self, mirror: _Mirror) -> None:
+        mirror.gives_back = mirror.stop.giving_back or _is_mirror(self._destination, mirror.stop, mirror.found)
+        if not mirror.gives_back and not self._alone:
+            raise _left(mirror)
+
+    def _fences(self, mirrors: Sequence[_Mirror]) -> Generator[dict[str, FenceOrError]]:
+        unfenced = [(mirror, partition) for mirror in mirrors for partition in mirror.unfenced]
+        generations = {partition.key: mirror.stop.generation for mirror, partition in unfenced}
+        partitions = [partition for _, partition in unfenced]
+        return fence_partitions(self._address, partitions, generations=generations, patient=self._alone)
+
+    def _fail_partly_fenced(self, mirrors: Sequence[_Mirror], failures: Mapping[str, LinkEngineError]) -> None:
+        """Record the fences of mirrors that have a partition without.
+
+        If a partition's leader is away for hours, the fences of the other partitions are recorded all the same. On a cluster
+        without an authorizer, records that applications write behind them would hide them from the next attempt, which would
+        write new ones.
+        """
+        for mirror in self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends):
+            with suppress(LinkEngineError):  # the error that prevents the stop is returned
+                self._record([mirror])
+        for mirror in mirrors:
+            self._fail(mirror.topic, failures[mirror.topic])
+
+    # behind the fence
+
+    def _finish(self, fenced: Sequence[_Mirror]) -> None:
+        """Carry out all steps for mirrors whose partitions are fenced; those without a group to be moved come first."""
+        mirrors = self._ours(self._record(self._each(fenced, self._note_ends)))
+        waiting = {mirror.topic for mirror in mirrors if _has_groups_to_move(mirror)}
+        self._open([mirror for mirror in mirrors if mirror.topic not in waiting])
+        self._open([mirror for mirror in mirrors if mirror.topic in waiting])
+
+    def _note_ends(self, mirror: _Mirror) -> None:
+        """Determine the ends, and the offsets from which the mirror holds records that were not mirrored."""
+        ends, epochs = mirror.ends, {number: fence.epoch for number, fence in mirror.fences.items()}
+        assignments = [partition for partition in mirror.stop.assignments if partition.partition in ends]
+        if not self._alone and _reads_log(mirror.stop, assignments, ends):
+            raise _left(mirror)
+        foreign = _foreign(mirror.stop, assignments, ends)
+        mirror.stopped = MirrorStopped(
+            ends=tuple(sorted(ends.items())),
+            foreign=tuple(sorted(foreign.items())),
+            epochs=tuple(sorted(epochs.items())),
+            gives_back=mirror.gives_back,
+        )
+
+    def _record(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
+        ours = self._ours(mirrors)
+        if ours:
+            self._on_fenced({mirror.topic: mirror.stopped for mirror in ours})
+        return ours
+
+    def _open(self, mirrors: Sequence[_Mirror]) -> None:
+        mirrors = self._ours(self._each(mirrors, self._prepare))
+        mirrors = self._let_producers_in(mirrors)
+        if not mirrors:
+            return
+        self._on_open([mirror.topic for mirror in mirrors])
+        mirrors = self._restore_configs(self._each(mirrors, self._finish_seeding))
+        for mirror in mirrors:
+            stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
+            self.results[mirror.topic] = stopped
+            names = [step.name for step in stopped.refused]
+            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
+
+    def _prepare(self, mirror: _Mirror) -> None:
+        """Move groups, and note where heads end, as long as producers may not write."""
+        if mirror.gives_back:
+            clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
+            mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
+        mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
+
+    def _let_producers_in(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
+        refused = self._destination.allow_many_writes([mirror.topic for mirror in mirrors if mirror.stop.guard])
+
+        def check(mirror: _Mirror) -> None:
+            if mirror.topic in refused:
+                raise refused[mirror.topic]
+            if mirror.stop.was_closed and not mirror.stop.guard:
+                open_if_closed(self._address, mirror.topic)
+
+        return self._each(mirrors, check)
+
+    def _finish_seeding(self, mirror: _Mirror) -> None:
+        if mirror.was_seeding:
+            mirror.refused += _finish_seeding(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
+
+    def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
+        giving = [mirror.topic for mirror in mirrors if mirror.gives_back]
+        present = {topic.name: topic.configs for topic in self._destination.topics(giving)} if giving else {}
+        changes: dict[str, ConfigChange] = {}
+
+        def note_change(mirror: _Mirror) -> None:
+            if not mirror.gives_back:
+                return
+            if mirror.topic not in present and not self._alone:
+                raise _left(mirror)
+            configs = present.get(mirror.topic)
+            configs = self._destination.describe(mirror.topic).configs if configs is None else configs
+            changes[mirror.topic] = _due(mirror.stop, configs)
+
+        mirrors = self._ours(self._each(mirrors, note_change))
+        kept = {mirror.topic for mirror in mirrors}
+        refused = restore_configs(self._destination, {topic: change for topic, change in changes.items() if topic in kept})
+        for mirror in mirrors:
+            mirror.refused += refused.get(mirror.topic, ())
+        return mirrors
+
+
+def _left(mirror: _Mirror) -> LinkEngineError:
+    """Return the error of a mirror that other mirrors do not wait for."""
+    message = f"Mirror topic {mirror.topic!r} is not stopped together with others, since its stop may take long. Retrying."
+    return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
+
+
+def _takes_long(stop: MirrorStop) -> bool:
+    """Return whether other mirrors would wait for requests of this stop to a coordinator, to the source, or for a head."""
+    by_transactions = any(partition.transactional_id for partition in stop.assignments)
+    contacts_source = stop.reason is not StopReason.FAILOVER or not stop.source_configs
+    return not stop.mirror_topic_id or stop.seeding or by_transactions or contacts_source
+
+
+def _reads_log(stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int]) -> bool:
+    """Return whether the log has to be searched for foreign writes (``foreign_starts``)."""
+    known, copied = _known_ends(stop), dict(stop.copied)
+    numbers = {partition.partition for partition in assignments} - known.keys()
+    return stop.was_mirror and any(copied.get(number, ends[number]) < ends[number] for number in numbers)
+
+
+def _has_groups_to_move(mirror: _Mirror) -> bool:
+    ends = dict(mirror.stopped.ends) | dict(mirror.stopped.foreign)
+    offsets = mirror.stop.group_offsets if mirror.gives_back else ()
+    return any(offset.partition in ends and not offset.is_in_place(ends[offset.partition]) for offset in offsets)
 
 
 def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lambda: None) -> tuple[RefusedStep, ...]:
@@ -134,13 +383,6 @@ def _missing(stop: MirrorStop) -> LinkEngineError:
     return error
 
 
-def _let_producers_in(destination: ClusterAdmin, stop: MirrorStop, topic: str) -> None:
-    if stop.guard:
-        destination.allow_writes(topic)
-    elif stop.was_closed:
-        open_if_closed(stop.destination, topic)
-
-
 def _is_mirror(destination: ClusterAdmin, stop: MirrorStop, found: TopicDescription) -> bool:
     """Return whether the topic's configs and groups are a mirror's, so that the stop changes them."""
     if not stop.was_mirror:
@@ -167,38 +409,6 @@ def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
         open_if_closed(stop.destination, _topic_of(stop))
 
 
-def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorStopped], None]) -> MirrorStopped:
-    """Fence the topic that was found; a topic created in its place from here on is refused by its id.
-
-    If a partition's leader is away for hours, the fences of the other partitions are recorded all the same. On a cluster
-    without an authorizer, records that applications write behind them would hide them from the next attempt, which would write
-    new ones.
-    """
-    assignments = [replace(partition, mirror_topic_id=found.topic_id) for partition in stop.assignments]
-    here, so_far, epochs = stop.destination, dict(stop.fenced_ends), dict[int, int]()
-    try:
-        ends = fence_partitions(here, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs)
-    except LinkEngineError:
-        if len(so_far) > len(stop.fenced_ends):
-            with suppress(LinkEngineError):  # the error that prevents the stop is raised
-                fenced = [partition for partition in assignments if partition.partition in so_far]
-                keep(_stopped(stop, fenced, so_far, epochs=epochs))
-        raise
-    stopped = _stopped(stop, assignments, ends, epochs=epochs)
-    keep(stopped)
-    return stopped
-
-
-def _stopped(
-    stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int], *, epochs: Mapping[int, int]
-) -> MirrorStopped:
-    """Return the fences, and the offsets from which the mirror holds records that were not mirrored."""
-    foreign = _foreign(stop, assignments, ends)
-    return MirrorStopped(
-        ends=tuple(sorted(ends.items())), foreign=tuple(sorted(foreign.items())), epochs=tuple(sorted(epochs.items()))
-    )
-
-
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
     """Return the offsets from which a mirror has foreign records; a topic that was only becoming a mirror is not checked.
 
@@ -206,12 +416,17 @@ def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fence
     """
     if not stop.was_mirror:
         return {}
-    copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
-    left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
-    known = left | {number: end for number, end in copied.items() if number in fenced}  # the latter from an earlier attempt
+    copied, known = dict(stop.copied), _known_ends(stop)
     below_fence = {number: end for number, end in known.items() if end < fences.get(number, end)}
     unknown = [partition for partition in assignments if partition.partition not in known]
     return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=copied)
+
+
+def _known_ends(stop: MirrorStop) -> dict[int, int]:
+    """Return the ends of mirrored records by partition, as far as they are known without reading the log."""
+    copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
+    left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
+    return left | {number: end for number, end in copied.items() if number in fenced}  # the latter from an earlier attempt
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:

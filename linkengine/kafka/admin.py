@@ -251,7 +251,11 @@ class ClusterAdmin:
 
     def allow_writes(self, topic: str) -> None:
         """Undo ``deny_writes``. Idempotent."""
-        self._allow(topic, AclOperation.WRITE)
+        self._allow_each([topic], AclOperation.WRITE)
+
+    def allow_many_writes(self, topics: Sequence[str]) -> dict[str, LinkEngineError]:
+        """Undo ``deny_writes`` for topics with few requests; return the errors by topic. Idempotent."""
+        return self._allow(topics, AclOperation.WRITE)
 
     def denies_writes(self, topic: str) -> bool:
         """Return whether ``deny_writes`` is in force."""
@@ -272,19 +276,11 @@ class ClusterAdmin:
 
     def allow_reads(self, topic: str) -> None:
         """Undo ``deny_reads``. Idempotent."""
-        self._allow(topic, AclOperation.READ)
+        self._allow_each([topic], AclOperation.READ)
 
     def denies_reads(self, topic: str) -> bool:
         """Return whether ``deny_reads`` is in force."""
         return admin_acls.denies(self._session, topic, AclOperation.READ)
-
-    def allow_many_writes(self, topics: Sequence[str]) -> None:
-        """Undo ``deny_writes`` for many topics with few requests. Idempotent."""
-        admin_acls.allow_many(self._session, topics, AclOperation.WRITE)
-        self._wait_until(
-            lambda: not admin_acls.denied_topics(self._session, AclOperation.WRITE) & set(topics),
-            what=f"DENY WRITE on one of {len(topics)} topics is still in force",
-        )
 
     def _deny(self, topic: str, operation: AclOperation) -> None:
         admin_acls.deny(self._session, topic, operation)
@@ -293,18 +289,25 @@ class ClusterAdmin:
             what=f"DENY {operation.name} on topic {topic!r} is not in force",
         )
 
-    def _allow(self, topic: str, operation: AclOperation) -> None:
-        try:
-            admin_acls.allow(self._session, topic, operation)
-        except LinkEngineError as error:
+    def _allow_each(self, topics: Sequence[str], operation: AclOperation) -> None:
+        for error in self._allow(topics, operation).values():
+            raise error
+
+    def _allow(self, topics: Sequence[str], operation: AclOperation) -> dict[str, LinkEngineError]:
+        refused = admin_acls.allow(self._session, topics, operation)
+        for topic, error in list(refused.items()):
             # A user may have removed the rule on a cluster where the link's principal has lost the right to change ACLs.
             if error.code == ErrorCode.AUTHORIZATION_ERROR and admin_acls.is_absent(self._session, topic, operation):
-                return
-            raise
-        self._wait_until(
-            lambda: not admin_acls.denies(self._session, topic, operation),
-            what=f"DENY {operation.name} on topic {topic!r} is still in force",
-        )
+                del refused[topic]
+        allowed = [topic for topic in topics if topic not in refused]
+        try:
+            self._wait_until(
+                lambda: not admin_acls.denied_topics(self._session, allowed, operation),
+                what=f"DENY {operation.name} on {_named(allowed)} is still in force",
+            )
+        except LinkEngineError as error:
+            refused |= dict.fromkeys(admin_acls.denied_topics(self._session, allowed, operation), error)
+        return refused
 
     def _wait_until(self, shown: Callable[[], bool], *, what: str, timeout_s: float = VISIBLE_TIMEOUT_S) -> None:
         """Wait until the brokers show what the controller has confirmed: brokers apply metadata changes with a delay."""
@@ -316,3 +319,7 @@ class ClusterAdmin:
                     f"After {timeout_s:.1f} s {what}. Check the brokers and the controller of the cluster, then try again.",
                 )
             time.sleep(_POLL_S)
+
+
+def _named(topics: Sequence[str]) -> str:
+    return f"topic {topics[0]!r}" if len(topics) == 1 else f"one of {len(topics)} topics"

@@ -69,38 +69,36 @@ def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
     session.all(lambda client: client.create_acls([binding], request_timeout=REQUEST_TIMEOUT_S), what=what)
 
 
-def allow(session: AdminSession, topic: str, operation: AclOperation) -> None:
-    """Delete the rule of ``deny``; other rules stay. Idempotent, also without an authorizer."""
-    what = f"remove DENY {operation.name} on topic {topic!r}"
-    rule = _filter(topic, operation)
-    _, failures = session.settle(lambda client: client.delete_acls([rule], request_timeout=REQUEST_TIMEOUT_S), what=what)
-    for error in failures.values():
-        if error.code() != KafkaError.SECURITY_DISABLED:
-            raise translated(error, what=what)
+def allow(session: AdminSession, topics: Sequence[str], operation: AclOperation) -> dict[str, LinkEngineError]:
+    """Delete the rule of ``deny`` from topics; other rules stay. Return refusals by topic.
 
-
-def allow_many(session: AdminSession, topics: Sequence[str], operation: AclOperation) -> None:
-    """Delete the rule of ``deny`` from many topics; other rules stay. Idempotent."""
-    what = f"remove DENY {operation.name} on {len(topics)} topics"
+    Idempotent, also without an authorizer.
+    """
+    refused: dict[str, LinkEngineError] = {}
     for first in range(0, len(topics), _PER_REQUEST):
         rules = [_filter(topic, operation) for topic in topics[first : first + _PER_REQUEST]]
-        _, failures = session.settle(partial(_delete, rules), what=what)
-        for error in failures.values():
+        _, failures = session.settle(partial(_delete, rules), what=f"remove DENY {operation.name} on {len(rules)} topics")
+        for rule, error in failures.items():
             if error.code() != KafkaError.SECURITY_DISABLED:
-                raise translated(error, what=what)
+                refused[rule.name] = translated(error, what=f"remove DENY {operation.name} on topic {rule.name!r}")
+    return refused
 
 
 def _delete(rules: list[AclBindingFilter], client: AdminClient) -> dict[AclBindingFilter, Future[Any]]:
     return client.delete_acls(rules, request_timeout=REQUEST_TIMEOUT_S)
 
 
-def denied_topics(session: AdminSession, operation: AclOperation) -> frozenset[str]:
-    """Return the topics that have the rule of ``deny``; none without an authorizer."""
+def denied_topics(session: AdminSession, topics: Sequence[str], operation: AclOperation) -> frozenset[str]:
+    """Return those of the topics that have the rule of ``deny``; none without an authorizer."""
+    if not topics:
+        return frozenset()
     rules = session.one(
-        lambda client: client.describe_acls(_filter(None, operation), request_timeout=REQUEST_TIMEOUT_S),
+        lambda client: client.describe_acls(
+            _filter(topics[0] if len(topics) == 1 else None, operation), request_timeout=REQUEST_TIMEOUT_S
+        ),
         what=f"list the topics on which {operation.name} is denied",
     )
-    return frozenset(rule.name for rule in rules)
+    return frozenset(rule.name for rule in rules) & frozenset(topics)
 
 
 def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.queue import dispatch
-from console.verification.failover_actions import write_stop_report
+from console.verification.failover_actions import write_stop_reports
 from tests.browser.conftest import Visits
 from tests.browser.page_data import Scene
 from tests.browser.test_accessibility import EVERYTHING, _run
@@ -29,7 +29,7 @@ def no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 def stop(name: str) -> None:
     """Do what a worker does at the end of a stop, except for the state."""
     MirrorPartition.objects.filter(mirror__name=name).update(stopped_end=5)
-    write_stop_report(mirror=MirrorTopic.objects.get(name=name), now=timezone.now())
+    write_stop_reports(mirrors=[MirrorTopic.objects.get(name=name)], now=timezone.now())
 
 
 def test_figures_are_live_and_the_selection_is_kept(scene: Scene, visits: Visits) -> None:

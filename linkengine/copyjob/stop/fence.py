@@ -15,19 +15,30 @@ log; producers are admitted only after the ends were recorded. Within a call it 
 cannot be denied (a destination without an authorizer), other producers may write at any time. If gaps are filled by
 transactions, the fence is an empty transaction that commits, and its coordinator refuses the earlier owners. Blocking.
 
-``fence_many`` writes the same fence to many partitions with a few requests per broker, for mirrors that were not fenced before.
-Each fence is confirmed by a second reading: the log is longer by exactly the fence, the leader remembers its epochs, and the
-high watermark covers it. A partition that is not confirmed is left to ``fence_partitions``, which reads the log itself.
+``fence_partitions`` is the only way to fence. It takes any number of partitions, of any number of mirrors, and works in rounds.
+Steps 1, 3 and 4 send a few requests per broker for all of them:
+
+1. Read log end and epochs.
+2. A log whose last marker has an odd coordinator epoch may already end with a fence. Only then, and if transactions fill gaps,
+   its last batches are read.
+3. Append the markers.
+4. Read log end and epochs again. A marker counts as the fence if the leader, in the same leader epoch, has a log that is longer
+   by exactly this marker, remembers its epochs and has replicated it.
+5. If that does not hold, search the log from the end that was read in step 1 for a fence. If there is none, begin again.
+
+Steps 2 and 5 read logs partition by partition, and rounds are repeated for up to a minute. So that a mirror does not wait for
+another mirror's partitions, a call for several mirrors is not ``patient``: it has seconds instead of a minute, does without
+steps 2 and 5 and writes at most one marker per partition. What it does not fence is fenced by a patient call for that mirror.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -40,133 +51,238 @@ from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.workers import is_closed
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import LATEST, list_offsets
-from linkengine.kafka.protocol import BrokerError, UnreplicatedError
+from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
+from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.requests import MARKERS_VERSION
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
 PATIENCE_S = 60.0  # to wait for leaders, and for followers to replicate the marker; then the caller retries
+SHORT_PATIENCE_S = 2.0  # the same for several mirrors: what takes longer is fenced mirror by mirror
 PAUSE_S = 0.2
 MARKER_TIMEOUT_S = 30.0
 PER_REQUEST = 500
-READINGS = 10  # readings to confirm the fences
+_FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """The fence of a partition: its offset, which is the mirrored end, and the leader epoch in which it was read."""
+
+    end: int
+    epoch: int
+
+
+FenceOrError = Fence | LinkEngineError
 
 
 def fence_partitions(
-    address: ClusterAddress,
-    assignments: Sequence[PartitionAssignment],
-    *,
-    generation: int,
-    already_fenced_ends: dict[int, int] | None = None,
-    epochs: dict[int, int] | None = None,
-) -> dict[int, int]:
-    """Fence the partitions and return the mirrored ends by partition: the offset after the last mirrored one.
+    address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, generations: Mapping[str, int], patient: bool = True
+) -> Generator[dict[str, FenceOrError]]:
+    """Fence partitions of a cluster and yield, by key, each fence as soon as it is confirmed.
 
-    Safe to repeat until producers are admitted; pass recorded ends as ``already_fenced_ends``, they are returned
-    unchanged. Raises LinkEngineError if a partition cannot be fenced within PATIENCE_S; the others stay fenced, and their
-    ends have been added to ``already_fenced_ends``. ``epochs`` receives the leader epochs under which this call read its
-    fences.
+    ``generations`` is by key; each is higher than that of every copy worker. A partition that is not fenced within PATIENCE_S
+    (``patient``) or SHORT_PATIENCE_S, or that the cluster refuses to fence, is yielded with its error; that neither fails nor
+    delays the others. Safe to repeat until producers are admitted, for partitions whose fence was not recorded.
     """
-    ends = {} if already_fenced_ends is None else already_fenced_ends
-    cluster = Cluster(address)
-    fencing = _Fencing(cluster, generation=generation, ends=ends, epochs={} if epochs is None else epochs)
-    deadline = time.monotonic() + PATIENCE_S
-    try:
-        for tries in count(1):  # from 1: ``fence_many`` may have tried once
-            missing = [assignment for assignment in assignments if assignment.partition not in ends]
-            if not missing:
-                break
-            failure = fencing.round(missing, tries=tries)
-            if failure is None:
-                continue
-            if time.monotonic() > deadline or failure.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR):
-                raise failure
-            time.sleep(PAUSE_S)
-    finally:
-        cluster.close()
-    return ends
+    missing = {assignment.key: assignment for assignment in assignments}
+    with closing(Cluster(address)) as cluster:
+        fencing = _Fencing(cluster, generations=generations, patient=patient)
+        deadline = time.monotonic() + (PATIENCE_S if patient else SHORT_PATIENCE_S)
+        while missing:
+            found = fencing.round(list(missing.values()))
+            is_over = time.monotonic() > deadline
+            final = {key: each for key, each in found.items() if is_over or isinstance(each, Fence) or each.code in _FINAL}
+            for key in final:
+                del missing[key]
+            if final:
+                yield final
+            if missing:
+                time.sleep(PAUSE_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marker:
+    """A marker that fences, or claims, a partition whose log end was read before."""
+
+    assignment: PartitionAssignment
+    log_end: LogEnd
+    epoch: int
+    coordinator_epoch: int
+    commit: bool
+
+    @property
+    def place(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.assignment.mirror_topic, self.assignment.partition
 
 
 class _Fencing:
-    """The fences of a call, and from which offset each is searched for."""
+    """The fences of a call: the markers it has written, and from which offset each is searched for."""
 
-    def __init__(self, cluster: Cluster, *, generation: int, ends: dict[int, int], epochs: dict[int, int]) -> None:
-        """Create the state of a call that adds its results to ``ends`` and ``epochs``."""
-        self._cluster, self._generation, self._ends, self._epochs = cluster, generation, ends, epochs
-        self._search_from: dict[int, int] = {}  # by partition that was tried: no fence of this call lies below this offset
+    def __init__(self, cluster: Cluster, *, generations: Mapping[str, int], patient: bool) -> None:
+        self._cluster, self._generations, self._patient = cluster, generations, patient
+        self._search_from: dict[str, int] = {}  # by key that was tried: no fence of this call lies below this offset
+        self._markers: dict[str, _Marker] = {}  # the last marker by key
+        # A call for several mirrors may have sent a marker before a patient call, which may be appended late: the epochs of the
+        # patient call are above it.
+        self._tries: dict[str, int] = defaultdict(lambda: 1 if patient else 0)
 
-    def round(self, missing: Sequence[PartitionAssignment], *, tries: int) -> LinkEngineError | None:
-        """Try each partition once: find its fence, or write it. Return the last error."""
-        failure: LinkEngineError | None = None
+    def round(self, missing: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
+        """Try each partition once: find its fence, or write it. Return the fence or the error of each by key."""
+        results: dict[str, FenceOrError] = dict(_finish_begun(self._cluster, missing))
+        results |= self._look([assignment for assignment in missing if assignment.key not in results])
+        return results
+
+    def _look(self, assignments: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
+        by_key = {assignment.key: assignment for assignment in assignments}
+        log_ends = self._log_ends(assignments)
+        results = self._found(by_key, log_ends)
+        unfenced = {key: each for key, each in log_ends.items() if key not in results and isinstance(each, LogEnd)}
+        refusals = self._write(by_key, unfenced)
+        after = self._log_ends([by_key[key] for key in unfenced if not by_key[key].transactional_id])
+        # the producer of a transaction is not read again: that would abort the next transaction
+        after |= {key: log_end for key, log_end in unfenced.items() if by_key[key].transactional_id}
+        found = self._found(by_key, after)
+        for key in unfenced:
+            unseen = UnreplicatedError(by_key[key].mirror_topic, by_key[key].partition)
+            result = found.get(key, unseen)
+            results[key] = result if isinstance(result, Fence) else refusals.get(key, result)
+            self._tries[key] += 1
+        return results
+
+    def _log_ends(self, assignments: Sequence[PartitionAssignment]) -> dict[str, LogEnd | LinkEngineError]:
+        """Return log ends by key.
+
+        An end may move: the fence ends the mirror, and whatever is appended before it is below it.
+        """
+        if not assignments:
+            return {}
+        queries = [LogEndQuery(assignment=assignment, clean=False, once=True) for assignment in assignments]
         try:
-            _finish_begun(self._cluster, missing)
-            # the end may move: the fence ends the mirror, and whatever is appended before it is below it
-            log_ends = read_log_ends(
-                self._cluster, [LogEndQuery(assignment=assignment, clean=False, once=True) for assignment in missing]
-            )
+            return read_log_ends(self._cluster, queries)
         except LinkEngineError as error:
-            return error
-        for assignment in missing:
-            log_end = log_ends[assignment.key]
-            try:
-                if isinstance(log_end, LinkEngineError):
-                    raise log_end
-                self._ends[assignment.partition] = self._fenced_end(assignment, log_end, tries=tries)
-                self._epochs[assignment.partition] = log_end.leader.epoch
-            except LinkEngineError as error:
-                failure = error
-        return failure
+            return {assignment.key: error for assignment in assignments}
 
-    def _fenced_end(self, assignment: PartitionAssignment, log_end: LogEnd, *, tries: int) -> int:
-        end = (
-            self._search(assignment, log_end)
-            if assignment.partition in self._search_from
-            else _last_fence(self._cluster, assignment, log_end)
-        )
-        if end is None:
-            # an unclean leader election may shorten the log
-            self._search_from[assignment.partition] = min(self._search_from.get(assignment.partition, log_end.end), log_end.end)
-            write_marker(self._cluster, assignment, log_end, generation=self._generation, commit=True, tries=tries)
-            end = self._search(assignment, log_end)
-        if end is None:
-            raise UnreplicatedError(assignment.mirror_topic, assignment.partition)
-        return end
+    def _found(
+        self, assignments: Mapping[str, PartitionAssignment], log_ends: Mapping[str, LogEnd | LinkEngineError]
+    ) -> dict[str, FenceOrError]:
+        """Return fences, and errors of partitions that cannot be read or have to wait; the others need a marker."""
+        readable = {key: each for key, each in log_ends.items() if isinstance(each, LogEnd)}
+        results: dict[str, FenceOrError] = {key: each for key, each in log_ends.items() if isinstance(each, LinkEngineError)}
+        results |= self._confirmed(readable)
+        for key, log_end in readable.items():
+            if key in results:
+                continue
+            try:
+                end = self._search(assignments[key], log_end)
+            except LinkEngineError as error:
+                results[key] = error
+            else:
+                if end is not None:
+                    results[key] = Fence(end=end, epoch=log_end.leader.epoch)
+        return results
+
+    def _confirmed(self, log_ends: Mapping[str, LogEnd]) -> dict[str, FenceOrError]:
+        """Return the fences of this call that log ends and high watermarks confirm."""
+        written = [self._markers[key] for key in log_ends if key in self._markers]
+        confirmed: dict[str, FenceOrError] = {}
+        for broker, markers in _by_broker(written).items():
+            try:
+                visible = list_offsets(self._cluster, broker, [marker.place for marker in markers], timestamp=LATEST)
+            except LinkEngineError:  # the leader may have moved: the log is searched
+                continue
+            for marker in markers:
+                (error, high_watermark), after = visible.get(marker.place, (1, 0)), log_ends[marker.assignment.key]
+                is_searched = self._search_from[marker.assignment.key] == marker.log_end.end  # below it, no fence of this call
+                if not error and is_searched and _is_confirmed(marker, after, high_watermark):
+                    confirmed[marker.assignment.key] = Fence(end=marker.log_end.end, epoch=after.leader.epoch)
+        return confirmed
 
     def _search(self, assignment: PartitionAssignment, log_end: LogEnd) -> int | None:
+        """Return the offset of the fence, None if a marker has to be written; raise if that is left to a patient call."""
+        tried = assignment.key in self._search_from
+        if not tried and not _may_end_with_fence(log_end):
+            return None
+        if not self._patient:
+            raise UnreplicatedError(assignment.mirror_topic, assignment.partition)
+        return self._first_fence(assignment, log_end) if tried else _last_fence(self._cluster, assignment, log_end)
+
+    def _first_fence(self, assignment: PartitionAssignment, log_end: LogEnd) -> int | None:
         """Return the offset of this call's first fence, even if other records follow it; None if there is none."""
-        end = start = self._search_from[assignment.partition]
+        end = start = self._search_from[assignment.key]
         place = (assignment.mirror_topic, log_end.topic_id, assignment.partition)
         with closing(batches_in(self._cluster, log_end.leader, topic=place, offsets=(start, None))) as batches:
             for view, batch in batches:
                 if view.producer_id == log_end.producer_id and is_commit(view, batch):
                     return view.base_offset
                 end = view.next_offset
-        self._search_from[assignment.partition] = end
+        self._search_from[assignment.key] = end
         return None
 
+    def _write(
+        self, assignments: Mapping[str, PartitionAssignment], log_ends: Mapping[str, LogEnd]
+    ) -> dict[str, LinkEngineError]:
+        """Write a marker to each partition; return errors by key. The logs show afterwards which were written."""
+        refusals: dict[str, LinkEngineError] = {}
+        markers: list[_Marker] = []
+        for key, log_end in log_ends.items():
+            # an unclean leader election may shorten the log
+            self._search_from[key] = min(self._search_from.get(key, log_end.end), log_end.end)
+            generation, tries = self._generations[key], self._tries[key]
+            if log_end.transactions is None:
+                marker = _marker(assignments[key], log_end, generation=generation, commit=True, tries=tries)
+                markers.append(marker)
+                self._markers[key] = marker
+                continue
+            try:
+                write_marker(self._cluster, assignments[key], log_end, generation=generation, commit=True)
+            except LinkEngineError as error:
+                refusals[key] = error
+        timeout_s = MARKER_TIMEOUT_S if self._patient else SHORT_PATIENCE_S
+        return refusals | _send_markers(self._cluster, markers, timeout_s=timeout_s)
 
-def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> None:
-    """Commit a fence that an earlier attempt has begun as a transaction and not ended.
 
-    Its marker is appended to the mirror in any case. If it were aborted, as the next step would do, it would count as
+def _may_end_with_fence(log_end: LogEnd) -> bool:
+    """Return whether a log may end with a fence: its last marker was one, or the epochs are those of a coordinator."""
+    return log_end.transactions is not None or is_closed(log_end.producer.coordinator_epoch)
+
+
+def _is_confirmed(marker: _Marker, after: LogEnd, high_watermark: int) -> bool:
+    """Return whether the log is longer by exactly this marker. No leader has shortened it since: that would be a new epoch."""
+    remembered = (after.producer.epoch, after.producer.coordinator_epoch) == (marker.epoch, marker.coordinator_epoch)
+    longer_by_marker = after.leader == marker.log_end.leader and after.end == marker.log_end.end + 1
+    return remembered and longer_by_marker and high_watermark >= after.end
+
+
+def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> dict[str, LinkEngineError]:
+    """Commit fences that an earlier attempt has begun as transactions and not ended; return errors by key.
+
+    The marker is appended to the mirror in any case. If it were aborted, as the next step would do, it would count as
     mirrored. A fence is recognized by its epoch, which the partition's leader has not seen yet; so its marker fences all
     earlier owners.
     """
+    errors: dict[str, LinkEngineError] = {}
     for assignment in missing:
-        transactions = EmptyTransactions(cluster, assignment.transactional_id)
-        begun = (
-            transactions.open_producer(topic=assignment.mirror_topic, partition=assignment.partition)
-            if assignment.transactional_id
-            else None
-        )
-        if begun is None:
-            continue
-        log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True, transactions=begun)])[assignment.key]
-        if isinstance(log_end, LogEnd) and begun.epoch > log_end.producer.epoch:
-            transactions.commit(begun)
+        try:
+            if assignment.transactional_id:
+                _finish_begun_in(cluster, assignment)
+        except LinkEngineError as error:
+            errors[assignment.key] = error
+    return errors
+
+
+def _finish_begun_in(cluster: Cluster, assignment: PartitionAssignment) -> None:
+    transactions = EmptyTransactions(cluster, assignment.transactional_id)
+    begun = transactions.open_producer(topic=assignment.mirror_topic, partition=assignment.partition)
+    if begun is None:
+        return
+    log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True, transactions=begun)])[assignment.key]
+    if isinstance(log_end, LogEnd) and begun.epoch > log_end.producer.epoch:
+        transactions.commit(begun)
 
 
 def _last_fence(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd) -> int | None:
@@ -204,12 +320,6 @@ def last_marker(cluster: Cluster, assignment: PartitionAssignment, log_end: LogE
     return (view.producer_id, control_type(view, records[position : position + view.size])) if view.is_control else None
 
 
-def read_marker_error(response: Any) -> int:
-    """Return the error code of the only marker of a WriteTxnMarkers response."""
-    code: int = response.markers[0].topics[0].partitions[0].error_code
-    return code
-
-
 def write_marker(
     cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, generation: int, commit: bool, tries: int = 0
 ) -> None:
@@ -221,135 +331,83 @@ def write_marker(
         transactions = EmptyTransactions(cluster, assignment.transactional_id)
         transactions.mark(log_end.transactions, topic=assignment.mirror_topic, partition=assignment.partition, commit=commit)
         return
+    marker = _marker(assignment, log_end, generation=generation, commit=commit, tries=tries)
+    for refusal in _send_markers(cluster, [marker], timeout_s=MARKER_TIMEOUT_S).values():
+        raise refusal
+
+
+def _marker(assignment: PartitionAssignment, log_end: LogEnd, *, generation: int, commit: bool, tries: int) -> _Marker:
     epoch, coordinator_epoch = epochs_above(log_end.producer, generation=generation, closes=commit, tries=tries)
-    marker = WriteTxnMarkersRequest.WritableTxnMarker
-    topic = marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])
-    wanted = marker(
-        producer_id=assignment.producer_id,
-        producer_epoch=epoch,
-        transaction_result=commit,
-        topics=[topic],
-        coordinator_epoch=coordinator_epoch,
-    )
-
-    def build(_: Connection) -> Any:
-        return WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[wanted])
-
-    error = cluster.call(
-        log_end.leader.broker,
-        build,
-        response=WriteTxnMarkersResponse,
-        read=read_marker_error,
-        timeout_s=MARKER_TIMEOUT_S,
-        repeatable=False,
-    )
-    if error:
-        raise BrokerError(error, f"The marker of mirror {assignment.mirror_topic}-{assignment.partition} was refused")
+    return _Marker(assignment=assignment, log_end=log_end, epoch=epoch, coordinator_epoch=coordinator_epoch, commit=commit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fence:
-    assignment: PartitionAssignment
-    log_end: LogEnd  # as read before the fence was written
-    epoch: int
-    coordinator_epoch: int
-
-
-def fence_many(
-    address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, generations: Mapping[str, int]
-) -> dict[str, tuple[int, int]]:
-    """Fence the partitions and return (mirrored end, leader epoch) by key of those that are confirmed.
-
-    The others are left out. The leader epoch is the one under which the fence was read. ``generations`` is by key. Never
-    raises for a single partition; raises LinkEngineError if the cluster does not respond at all.
-    """
-    cluster = Cluster(address)
-    try:
-        wanted = list(_planned(cluster, assignments, generations))
-        for broker, group in _by_broker(wanted).items():
-            for first in range(0, len(group), PER_REQUEST):
-                _write(cluster, broker, group[first : first + PER_REQUEST])
-        return _confirm_patiently(cluster, wanted)
-    finally:
-        cluster.close()
-
-
-def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], generations: Mapping[str, int]) -> Iterable[_Fence]:
-    # the end may move, since unreachable copy workers may still write: a fence counts only if a later reading confirms it
-    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True, once=True) for assignment in assignments])
-    for assignment in assignments:
-        log_end = log_ends[assignment.key]
-        if isinstance(log_end, LinkEngineError):
-            continue
-        epoch, coordinator_epoch = epochs_above(log_end.producer, generation=generations[assignment.key], closes=True)
-        yield _Fence(assignment=assignment, log_end=log_end, epoch=epoch, coordinator_epoch=coordinator_epoch)
-
-
-def _by_broker(fences: Iterable[_Fence]) -> dict[int, list[_Fence]]:
-    groups: dict[int, list[_Fence]] = defaultdict(list)
-    for fence in fences:
-        groups[fence.log_end.leader.broker].append(fence)
+def _by_broker(markers: Iterable[_Marker]) -> dict[int, list[_Marker]]:
+    groups: dict[int, list[_Marker]] = defaultdict(list)
+    for marker in markers:
+        groups[marker.log_end.leader.broker].append(marker)
     return groups
 
 
-def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
-    """Send the markers; which of them were written is read from the logs afterwards."""
-    marker = WriteTxnMarkersRequest.WritableTxnMarker
-    markers = [
-        marker(
-            producer_id=fence.assignment.producer_id,
-            producer_epoch=fence.epoch,
-            transaction_result=True,
-            topics=[
-                marker.WritableTxnMarkerTopic(
-                    name=fence.assignment.mirror_topic, partition_indexes=[fence.assignment.partition]
-                )
-            ],
-            coordinator_epoch=fence.coordinator_epoch,
-        )
-        for fence in fences
-    ]
+def _send_markers(cluster: Cluster, markers: Sequence[_Marker], *, timeout_s: float) -> dict[str, LinkEngineError]:
+    """Send the markers to their leaders, to all brokers at the same time; return errors by key.
 
-    def build(_: Connection) -> Any:
-        return WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=markers)
-
-    with suppress(LinkEngineError):
-        cluster.call(
-            broker,
-            build,
-            response=WriteTxnMarkersResponse,
-            read=lambda _: None,
-            timeout_s=MARKER_TIMEOUT_S,
-            repeatable=False,
-        )
+    A broker responds once all markers of a request are replicated. After an error other than a refusal, a marker may have been
+    written or be written late.
+    """
+    groups = _by_broker(markers)
+    if not groups:
+        return {}
+    with ThreadPoolExecutor(len(groups), thread_name_prefix="send-markers") as threads:
+        sent = threads.map(lambda broker: _send_to(cluster, broker, groups[broker], timeout_s=timeout_s), groups)
+        return {key: error for errors in sent for key, error in errors.items()}
 
 
-def _confirm_patiently(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
-    """Read up to READINGS times: followers replicate the markers a little later than the leader appends them."""
-    confirmed: dict[str, tuple[int, int]] = {}
-    for _ in range(READINGS):
-        unconfirmed = [fence for fence in fences if fence.assignment.key not in confirmed]
-        if not unconfirmed:
-            break
-        confirmed |= _confirmed(cluster, unconfirmed)
-        if len(confirmed) < len(fences):
-            time.sleep(PAUSE_S)
-    return confirmed
+def _send_to(cluster: Cluster, broker: int, markers: Sequence[_Marker], *, timeout_s: float) -> dict[str, LinkEngineError]:
+    errors: dict[str, LinkEngineError] = {}
+    for first in range(0, len(markers), PER_REQUEST):
+        batch = markers[first : first + PER_REQUEST]
+        request = WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[_wire(marker) for marker in batch])
+
+        def build(_: Connection, request: Any = request) -> Any:
+            return request
+
+        try:
+            codes = cluster.call(
+                broker,
+                build,
+                response=WriteTxnMarkersResponse,
+                read=_read_marker_errors,
+                timeout_s=timeout_s,
+                repeatable=False,
+            )
+        except LinkEngineError as error:
+            errors |= {marker.assignment.key: error for marker in batch}
+            continue
+        for marker in batch:
+            code = codes.get(marker.place, KafkaCode.REQUEST_TIMED_OUT)
+            if code:
+                what = f"The marker of mirror {marker.place[0]}-{marker.place[1]} was refused"
+                errors[marker.assignment.key] = BrokerError(code, what)
+    return errors
 
 
-def _confirmed(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
-    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=fence.assignment, clean=True, once=True) for fence in fences])
-    confirmed: dict[str, tuple[int, int]] = {}
-    for broker, group in _by_broker(fences).items():
-        places = {(fence.assignment.mirror_topic, fence.assignment.partition): fence for fence in group}
-        visible = list_offsets(cluster, broker, places, timestamp=LATEST)
-        for place, fence in places.items():
-            (error, high_watermark), after = visible.get(place, (1, 0)), log_ends[fence.assignment.key]
-            if not error and isinstance(after, LogEnd) and _is_confirmed(fence, after, high_watermark):
-                confirmed[fence.assignment.key] = fence.log_end.end, after.leader.epoch
-    return confirmed
+def _wire(marker: _Marker) -> Any:
+    message = WriteTxnMarkersRequest.WritableTxnMarker
+    topic, partition = marker.place
+    return message(
+        producer_id=marker.assignment.producer_id,
+        producer_epoch=marker.epoch,
+        transaction_result=marker.commit,
+        topics=[message.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+        coordinator_epoch=marker.coordinator_epoch,
+    )
 
 
-def _is_confirmed(fence: _Fence, after: LogEnd, high_watermark: int) -> bool:
-    remembered = (after.producer.epoch, after.producer.coordinator_epoch) == (fence.epoch, fence.coordinator_epoch)
-    return remembered and after.end == fence.log_end.end + 1 and high_watermark >= after.end
+def _read_marker_errors(response: Any) -> dict[TopicPartition, int]:
+    """Return the error code of each marker by topic and partition."""
+    return {
+        (topic.name, partition.partition_index): partition.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for partition in topic.partitions
+    }

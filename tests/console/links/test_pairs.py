@@ -55,7 +55,7 @@ def test_interrupted_restore_does_not_make_an_older_stop_count(long_ago: MirrorT
     assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
 
     do(long_ago, E.FAILOVER)
-    stopping.note_stopped(MirrorTopic.objects.get(pk=long_ago.pk), now=NOW)
+    stopping.note_stopped({MirrorTopic.objects.get(pk=long_ago.pk): None}, now=NOW)
     assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
 
 

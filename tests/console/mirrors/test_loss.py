@@ -12,7 +12,7 @@ from console.mirrors import transitions
 from console.mirrors.figures import figures_of, records_at_risk_of
 from console.mirrors.operation_queries import preview
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StopReport
-from console.verification.failover_actions import write_stop_report, write_stop_reports
+from console.verification.failover_actions import write_stop_reports
 from linkengine.domain.states import MirrorEvent, StopReason
 from tests.console.conftest import NOW, MakeMirror
 
@@ -54,7 +54,7 @@ def test_confirmation_and_report_of_a_failover_agree(
     confirmed = preview(mirror, E.FAILOVER).records_at_risk
     confirmed_with_others = records_at_risk_of([mirror])[mirror.pk]
     to_copy = preview(mirror, E.PROMOTE).records_to_copy
-    report = write_stop_report(mirror=fail_over(mirror, by=owner), now=NOW)
+    (report,) = write_stop_reports(mirrors=[fail_over(mirror, by=owner)], now=NOW)
 
     assert confirmed == confirmed_with_others == to_copy == report.records_not_copied == lost
 

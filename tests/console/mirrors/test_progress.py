@@ -23,7 +23,7 @@ from console.mirrors.queries import get_mirror, list_mirrors
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks.links import reconcile_link
-from console.verification.failover_actions import write_stop_report
+from console.verification.failover_actions import write_stop_reports
 from console.workflows import stopping
 from linkengine.coordination.client import client_for
 from linkengine.coordination.progress import RedisProgress, signed_renewal, signed_report
@@ -241,7 +241,7 @@ def test_a_failover_report_uses_the_newest_report_instead_of_the_stored_row(mirr
     now = timezone.now()
     MirrorTopic.objects.filter(pk=mirror.pk).update(stop_reason=StopReason.FAILOVER, state_since=now)
 
-    found = write_stop_report(mirror=MirrorTopic.objects.get(pk=mirror.pk), now=now)
+    (found,) = write_stop_reports(mirrors=[MirrorTopic.objects.get(pk=mirror.pk)], now=now)
 
     (partition,) = found.partitions
     assert (partition["source_end"], partition["stable_end"], partition["outdated"]) == (27, 25, False)
@@ -254,7 +254,7 @@ def test_a_failover_report_without_redis_marks_a_stored_sample_as_outdated(mirro
     now = timezone.now()
     MirrorTopic.objects.filter(pk=mirror.pk).update(stop_reason=StopReason.FAILOVER, state_since=now)
 
-    found = write_stop_report(mirror=MirrorTopic.objects.get(pk=mirror.pk), now=now)
+    (found,) = write_stop_reports(mirrors=[MirrorTopic.objects.get(pk=mirror.pk)], now=now)
 
     assert found.partitions[0]["outdated"] is True
     assert found.records_not_copied is None

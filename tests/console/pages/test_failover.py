@@ -24,7 +24,7 @@ from console.models import (
     StopReport,
     SyncedGroup,
 )
-from console.verification.failover_actions import write_stop_report
+from console.verification.failover_actions import write_stop_reports
 from console.verification.failover_page_presenters import CHECKLIST
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
@@ -175,7 +175,7 @@ def test_report_of_a_stopped_topic_has_reason_and_checklist(admin: Client, scene
     mirror = MirrorTopic.objects.get(name="planes")
     MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=5)
 
-    write_stop_report(mirror=mirror, now=timezone.now())
+    write_stop_reports(mirrors=[mirror], now=timezone.now())
 
     report = StopReport.objects.get(operation_number=operation.pk)
     text = admin.get(f"/failover-reports/operations/{operation.pk}/").content.decode()

@@ -131,7 +131,7 @@ def test_groups_with_any_name_are_stored_recalled_and_clamped(link: ClusterLink,
         store_report(link=link, report=report, whole=True, now=NOW)
     clamped = [domain_groups.ClampedOffset(group=name, partition=0, source=9, before=None, after=5) for name in names]
     for _ in range(2):
-        store_clamped(mirror=mirror, clamped=clamped, now=NOW)
+        store_clamped({mirror: clamped}, now=NOW)
 
     assert sorted(link.groups.values_list("name", flat=True)) == sorted(names)
     assert {row.destination_name for row in link.groups.all()} == {f"west.{name}" for name in names}

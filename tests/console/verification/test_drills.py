@@ -22,7 +22,7 @@ from console.verification.failover_actions import (
     conclude,
     report_of,
     start_drill,
-    write_stop_report,
+    write_stop_reports,
 )
 from console.workflows.drills import COMPARISONS, _check, _clean, _comparison, _copies, _judged, _prepare
 from linkengine import jobs
@@ -255,7 +255,7 @@ def test_a_drill_reports_configs_that_the_destination_refuses_after_a_failover(
     copy.state, copy.stop_reason = MirrorState.STOPPED, "failover"
     copy.save()
     step = RefusedStep(name="retention.ms", value="99", code="POLICY_VIOLATION_ERROR", message="7 days at most.")
-    write_stop_report(mirror=copy, now=NOW, refused=[step])
+    write_stop_reports(mirrors=[copy], now=NOW, refused={copy: [step]})
 
     judged = _judged(copy, VerifyRun(), Drill.objects.get())
 

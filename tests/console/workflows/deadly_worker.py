@@ -44,7 +44,7 @@ from console.reconciling import due_tasks, ends  # noqa: E402
 from console.redis import locks  # noqa: E402
 from console.tasks import links as link_tasks  # noqa: E402
 from console.tasks import verification  # noqa: E402
-from console.workflows import links, pool, restoring, reversing, stopping  # noqa: E402
+from console.workflows import links, pool, restoring, reversing  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -106,7 +106,7 @@ def arm(deaths: Deaths) -> None:
         setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
     transitions.apply_event = deaths.wrap("move", transitions.apply_event)
     transitions.apply_to_many = deaths.wrap("move", transitions.apply_to_many)
-    ends.record_many_ends = deaths.wrap("record-ends", ends.record_many_ends)
+    ends.record_ends = deaths.wrap("record-ends", ends.record_ends)
     for name, task in app.tasks.items():
         if not name.startswith("celery."):
             task.run = deaths.wrap("task", task.run, task=name)
@@ -121,7 +121,7 @@ def hurry() -> None:
     pool.CLAIM_MS = 200
     reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
-    due_tasks.MANY = stopping.MANY = 3
+    due_tasks.MANY = 3
 
 
 @worker_ready.connect

@@ -1,4 +1,4 @@
-"""Rows of many mirrors that are stopped together equal, row by row, the rows of mirrors that are stopped singly."""
+"""Stops of several mirrors: their rows equal, row by row, those of lists of one; which mirrors are stopped together."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from console.models import (
     LineageRange,
     MirrorPartition,
     MirrorTopic,
+    RestoreRun,
     StateTransition,
     StateTransitionError,
     StopReport,
@@ -25,8 +26,8 @@ from console.models import (
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.due_tasks import MANY, stopped_together
-from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, record_many_ends, with_known_ends
-from console.workflows.stopping import _claim_many, note_many_stopped, note_stopped
+from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, with_known_ends
+from console.workflows.stopping import _mark, note_stopped
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
@@ -85,13 +86,13 @@ def _written(mirror: MirrorTopic) -> dict[str, Any]:
 def test_rows_equal_those_of_single_stops(pairs: list[tuple[MirrorTopic, MirrorTopic]]) -> None:
     ends = {0: MirrorStopped(ends=((0, 10), (1, 12)), epochs=((0, 3), (1, 4))), 1: MirrorStopped(ends=((0, 10),))}
     for number, (single, _) in enumerate(pairs):
-        record_ends(single, ends[number % 2])
-    record_many_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
+        record_ends([(single, ends[number % 2])])
+    record_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
 
     stopped = [REFUSED if number == 4 else NOTHING_REFUSED for number in range(KINDS)]
     for number, (single, _) in enumerate(pairs):
-        note_stopped(single, now=LATER, stopped=stopped[number])
-    note_many_stopped([(many, stopped[number]) for number, (_, many) in enumerate(pairs)], now=LATER)
+        note_stopped({single: stopped[number]}, now=LATER)
+    note_stopped({many: stopped[number] for number, (_, many) in enumerate(pairs)}, now=LATER)
 
     assert set(MirrorTopic.objects.values_list("state", flat=True)) == {S.STOPPED}
     for single, many in pairs:
@@ -105,13 +106,13 @@ def test_rows_equal_those_of_single_stops(pairs: list[tuple[MirrorTopic, MirrorT
 def test_foreign_record_below_the_fence_is_not_part_of_the_copy(make_mirror: MakeMirror) -> None:
     mirror = _stopping(make_mirror, "orders", 0)
 
-    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),), epochs=((0, 3),)))
-    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))  # a retry that finds the fences recorded
+    record_ends([(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),), epochs=((0, 3),)))])
+    record_ends([(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))])  # a retry finds the fences recorded
 
     assert (mirrored_ends(mirror), fenced_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
     assert plans.verify_of(mirror).ends == ((0, 11), (1, 10))
     assert MirrorPartition.objects.get(mirror=mirror, partition=0).fence_epoch == 3
-    again = with_known_ends(plans.stop_of(mirror, generation=2), mirror)
+    (again,) = with_known_ends([(mirror, plans.stop_of(mirror, generation=2))])
     assert (again.fenced_ends, again.copied) == (((0, 12), (1, 10)), ((0, 11), (1, 10)))
 
 
@@ -119,54 +120,103 @@ def test_number_of_statements_does_not_grow_with_the_mirrors(make_mirror: MakeMi
     mirrors = [_stopping(make_mirror, f"many-{number}", 1) for number in range(40)]
 
     with CaptureQueriesContext(connection) as queries:
-        record_many_ends((mirror, MirrorStopped(ends=((0, 10), (1, 10)))) for mirror in mirrors)
-        note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
+        record_ends((mirror, MirrorStopped(ends=((0, 10), (1, 10)))) for mirror in mirrors)
+        note_stopped(dict.fromkeys(mirrors, NOTHING_REFUSED), now=LATER)
 
     assert len(queries) < len(mirrors)
 
 
 def test_mirror_that_was_stopped_in_between_is_not_changed(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(3)]
-    note_stopped(MirrorTopic.objects.get(pk=mirrors[1].pk), now=NOW)
+    note_stopped({MirrorTopic.objects.get(pk=mirrors[1].pk): None}, now=NOW)
     before = _written(mirrors[1])
 
-    note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
+    note_stopped(dict.fromkeys(mirrors, NOTHING_REFUSED), now=LATER)
 
     assert _written(mirrors[1]) == before
     assert StateTransition.objects.filter(to_state=S.STOPPED, by=ENGINE.name).count() == len(mirrors)
     assert StopReport.objects.filter(writable_at=LATER).count() == 2
 
 
-def test_mirror_that_is_still_being_set_up_is_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
-    """Its set-up has to give way first."""
+def _unfenced(make_mirror: MakeMirror) -> list[MirrorTopic]:
     mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(MANY)]
     MirrorPartition.objects.update(stopped_end=None)
-    assert stopped_together(link.mirrors.all())
+    return mirrors
+
+
+def test_mirror_that_is_still_being_set_up_is_stopped_in_a_list_of_its_own(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    """Its set-up has to give way first."""
+    mirrors = _unfenced(make_mirror)
+    assert stopped_together(link.mirrors.all()) == {mirror.pk for mirror in mirrors}
     MirrorTopic.objects.filter(pk=mirrors[0].pk).update(prior_state=S.PENDING_SETUP)
 
     assert stopped_together(link.mirrors.all()) == frozenset()
-    assert _claim_many(link.pk) == []
 
 
-def test_mirrors_with_transactions_as_gap_filler_are_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_mirror_whose_topic_may_still_be_deleted_is_stopped_in_a_list_of_its_own(
+    make_mirror: MakeMirror, link: ClusterLink
+) -> None:
+    """Its restore was interrupted after it had decided the deletion; then the mirror failed."""
+    mirrors = [*_unfenced(make_mirror), _stopping(make_mirror, "doomed", 0)]
+    doomed = mirrors[-1]
+    MirrorTopic.objects.filter(pk=doomed.pk).update(prior_state=S.FAILED)
+    assert doomed.pk in stopped_together(link.mirrors.all())
+    run = RestoreRun.objects.create(mirror=doomed, requested_by="owner", requested_at=NOW, doomed_at=NOW)
+
+    assert stopped_together(link.mirrors.all()) == {mirror.pk for mirror in mirrors[:-1]}
+
+    RestoreRun.objects.filter(pk=run.pk).update(finished_at=NOW)
+    assert doomed.pk in stopped_together(link.mirrors.all())
+
+
+def test_mirrors_with_transactions_as_gap_filler_are_stopped_in_lists_of_their_own(
+    make_mirror: MakeMirror, link: ClusterLink
+) -> None:
     """Each of their fences is a transaction; a marker would be refused, or belong to a producer that never wrote them."""
-    for number in range(MANY):
-        _stopping(make_mirror, f"many-{number}", 0)
-    MirrorPartition.objects.update(stopped_end=None)
+    _unfenced(make_mirror)
     ClusterLink.objects.update(gap_filler=GapFiller.TRANSACTIONS)
 
     assert stopped_together(MirrorTopic.objects.select_related("link")) == frozenset()
-    assert _claim_many(link.pk) == []
-    assert not MirrorTopic.objects.exclude(fencing_at=None).exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"fencing_at": LATER}, {"stop_reason": "promote"}, {"state": S.STOPPED}, {"deletion_requested_at": NOW}],
+    ids=lambda change: next(iter(change)),
+)
+def test_row_that_changed_since_it_was_read_is_not_marked(make_mirror: MakeMirror, change: dict[str, Any]) -> None:
+    first, *others = [_stopping(make_mirror, f"many-{number}", 0) for number in range(3)]
+    MirrorTopic.objects.filter(pk=first.pk).update(**change)
+
+    marked = _mark([first, *others])
+
+    assert marked == others
+    (mark,) = {mirror.fencing_at for mirror in marked}
+    assert set(MirrorTopic.objects.filter(fencing_at=mark)) == set(others)
+    assert _mark([first]) == []
+
+
+def test_later_mark_replaces_the_mark_of_a_worker_that_crashed(make_mirror: MakeMirror) -> None:
+    mirror = _stopping(make_mirror, "orders", 0)
+    assert _mark([mirror]) == [mirror]
+    suspended = MirrorTopic.objects.get()
+
+    assert _mark([mirror]) == [mirror]
+    assert suspended.fencing_at != mirror.fencing_at
+    note_stopped({suspended: NOTHING_REFUSED}, now=LATER)
+    assert MirrorTopic.objects.get().state == S.PENDING_STOPPED
+    note_stopped({mirror: NOTHING_REFUSED}, now=LATER)
+    assert MirrorTopic.objects.get().state == S.STOPPED
 
 
 @pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later stop", "by another worker"])
 def test_stop_that_another_worker_continued_is_not_stored(make_mirror: MakeMirror, marked_at: datetime | None) -> None:
     """The mirror is stopping again, after a restore, and is not fenced yet; or another worker is about to fence it."""
-    mirror = _stopping(make_mirror, "orders", 0)
+    mirror, other = _stopping(make_mirror, "orders", 0), _stopping(make_mirror, "others", 0)
     MirrorTopic.objects.filter(pk=mirror.pk).update(fencing_at=marked_at)
+    mirror.fencing_at = NOW
 
-    note_stopped(mirror, now=LATER, marked_at=NOW)
+    note_stopped({mirror: NOTHING_REFUSED, other: NOTHING_REFUSED}, now=LATER)
 
     assert MirrorTopic.objects.get(pk=mirror.pk).state == S.PENDING_STOPPED
-    assert not StopReport.objects.exists()
+    assert StopReport.objects.get().mirror == other

@@ -18,7 +18,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.redis import locks
 from console.tasks.mirrors import stop_many
-from console.workflows import reversing, stopping
+from console.workflows import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -62,12 +62,10 @@ def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
 def test_bulk_failover_survives_a_crash_after_the_fences(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, die: Die, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (operations,):
-        monkeypatch.setattr(module, "FEW", 1)
-    for module in (due_tasks, stopping):
-        monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(operations, "FEW", 1)
+    monkeypatch.setattr(due_tasks, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    die("stop_many", "after")
+    die("stop_mirrors", "after")
 
     operate_many(link=twin.link, pattern=".*", operation=E.FAILOVER, by=SYSTEM, now=NOW)
     drive(lambda: states(twin) == [S.STOPPED])
@@ -79,7 +77,6 @@ def test_bulk_failover_survives_a_crash_after_the_fences(
 def test_many_mirrors_are_stopped_in_one_task(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "MANY", 1)
     monkeypatch.setattr(due_tasks, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     request_operation(twin, E.FAILOVER)

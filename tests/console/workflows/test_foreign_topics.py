@@ -12,7 +12,6 @@ from console.mirrors.transitions import apply_event
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror, stop_many
-from console.workflows import stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.plans import TopicDescription
@@ -127,14 +126,13 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    for module in (due_tasks, stopping):
-        monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(due_tasks, "MANY", 1)
     theirs = intrude(mirror)
     miss(mirror)
 
     request_operation(mirror, E.FAILOVER)
     if together:
-        stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
+        stop_many(link_id=mirror.link_id)  # leaves it to a list of its own
     advance_stop(mirror_id=mirror.pk)
 
     assert states(mirror) == [S.STOPPED]

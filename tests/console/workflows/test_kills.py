@@ -32,10 +32,10 @@ pytestmark = [
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
 SETUP = around("setup_mirror", "move", task="setup_mirror")
-PROMOTION = around("sync_mirror", "write_assignments", "stop_mirror", "record-ends", "move", task="advance_stop") | after(
+PROMOTION = around("sync_mirror", "write_assignments", "stop_mirrors", "record-ends", "move", task="advance_stop") | after(
     "promotion_blockers", task="advance_stop"
 )
-FAILOVER = around("write_assignments", "stop_mirror", "record-ends", "move", task="advance_stop")
+FAILOVER = around("write_assignments", "stop_mirrors", "record-ends", "move", task="advance_stop")
 REVERSAL = (
     around("close_topic", "sync_mirror", "move", task="advance_reversal")
     | after("promotion_blockers", task="advance_reversal")

@@ -36,7 +36,7 @@ pytestmark = [
 ]
 S, E = MirrorState, MirrorEvent
 # a worker that crashes within the batch leaves marked mirrors behind, which are then stopped singly
-TOGETHER = around("write_assignments", task="stop_many") | {"stop_many.before-stop_many"}
+TOGETHER = around("write_assignments", task="stop_many") | {"stop_many.before-stop_mirrors"}
 DRILL = around("move", "try_writing", task="advance_drill")
 
 

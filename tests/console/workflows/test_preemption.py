@@ -20,6 +20,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
 from linkengine.jobs import mirror_topics as engine
+from linkengine.jobs import stopping as engine_stopping
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.console.conftest import NOW
 from tests.console.workflows.reversal import Drive, fresh, records, request_operation, states, write
@@ -137,7 +138,7 @@ def test_failover_during_seeding_leaves_an_empty_writable_topic(
 
     setup_mirror(mirror_id=mirror.pk)
     if refused:
-        interleave(jobs, "stop_mirror", fail)
+        interleave(engine_stopping, "fence_partitions", fail)
         advance_stop(mirror_id=mirror.pk)
         assert states(mirror) == [S.PENDING_STOPPED]
     advance_stop(mirror_id=mirror.pk)

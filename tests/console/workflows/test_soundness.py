@@ -147,7 +147,7 @@ def test_reversal_is_not_completed_if_the_copy_lost_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The leader of the new source was lost with the fence right after the stop, and an application has written since."""
-    topic, stop = twin.name, jobs.stop_mirror
+    topic, stop = twin.name, jobs.stop_mirrors
 
     def lose_behind(*arguments: Any, **options: Any) -> Any:
         result = stop(*arguments, **options)
@@ -157,7 +157,7 @@ def test_reversal_is_not_completed_if_the_copy_lost_its_end(
 
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     before = records(source_cluster, topic)
-    monkeypatch.setattr(jobs, "stop_mirror", lose_behind)
+    monkeypatch.setattr(jobs, "stop_mirrors", lose_behind)
     request_operation(twin, E.REVERSE_AND_START)
     drive(lambda: states(twin) == [S.STOPPED])
     row = MirrorTopic.objects.get(link=pair[1])

@@ -167,7 +167,7 @@ def test_promotion_retried_after_its_fence_does_not_check_the_lag_again(
 
     monkeypatch.setattr(stopping, "blockers_of", note_check)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_let_producers_in", fail)
+        patch.setattr(engine.ClusterAdmin, "allow_many_writes", fail)
         request_operation(twin, MirrorEvent.PROMOTE)
         drive(lambda: twin.transition_errors.filter(code=ErrorCode.TIMEOUT_ERROR).exists())
     drive(lambda: states(twin) == [MirrorState.STOPPED])

@@ -17,7 +17,7 @@ from console.models.fields import UnreadableProperties
 from console.reconciling import due_tasks, plans, transition_errors
 from console.redis import replies
 from console.tasks.mirrors import give_configs_back, setup_mirror
-from console.workflows import preemption, stopping
+from console.workflows import preemption
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -108,17 +108,16 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(operations, "FEW", 3)
-    for module in (due_tasks, stopping):
-        monkeypatch.setattr(module, "MANY", 3)
+    monkeypatch.setattr(due_tasks, "MANY", 3)
     together: list[set[str]] = []
-    stop_many = jobs.stop_many
+    stop_mirrors = jobs.stop_mirrors
 
     def noted(*arguments: Any, **options: Any) -> Any:
-        stopped = stop_many(*arguments, **options)
+        stopped = stop_mirrors(*arguments, **options)
         together.append(set(stopped))
         return stopped
 
-    monkeypatch.setattr(jobs, "stop_many", noted)
+    monkeypatch.setattr(jobs, "stop_mirrors", noted)
     topic, dated = new_mirror.name, {"state": S.PENDING_SETUP, "state_since": NOW, "created_at": NOW}
     names = [f"{topic}-{number}" for number in (2, 3)]
     rows = [MirrorTopic.objects.create(link=new_mirror.link, name=name, source_topic=topic, **dated) for name in names]
@@ -145,8 +144,7 @@ def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_ge
     jobs.close_topic(here, new_mirror.name)  # by a task that was suspended during the stop
     preemption.settle(new_mirror)
     transition_errors.note_refusals(
-        mirror=fresh(new_mirror),
-        refused=[RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")],
+        {fresh(new_mirror): [RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")]},
         now=NOW,
     )
     give_configs_back(mirror_id=new_mirror.pk, reply_to="reply")

@@ -16,8 +16,10 @@ from devcluster.kafka import KafkaCluster
 from linkengine.coordination.pool import key_for
 from linkengine.copyjob.coordination_thread import CoordinationPorts
 from linkengine.copyjob.source.side import SourceSide
+from linkengine.copyjob.stop.fence import Fence, FenceOrError, fence_partitions
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import (
     CopyPlan,
     CopyTuning,
@@ -185,6 +187,18 @@ def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) 
     with Copier(plan_of(clusters, topic, partitions=partitions, **tuning)) as copier:
         copier.wait_for_ends(ends_of(clusters[0], topic, partitions=partitions))
     return copier.join()
+
+
+def fence(plan: CopyPlan, *, generation: int = 100, patient: bool = True) -> dict[int, int]:
+    """Fence the partitions of a plan; return the mirrored ends by partition, or raise the error."""
+    generations = {assignment.key: generation for assignment in plan.assignments}
+    found: dict[str, FenceOrError] = {}
+    for results in fence_partitions(plan.destination, plan.assignments, generations=generations, patient=patient):
+        found |= results
+    for result in found.values():
+        if isinstance(result, LinkEngineError):
+            raise result
+    return {each.partition: result.end for each in plan.assignments if isinstance(result := found[each.key], Fence)}
 
 
 def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: str) -> None:

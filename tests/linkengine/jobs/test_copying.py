@@ -11,6 +11,7 @@ from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.linkengine.jobs.copyworkers import COPIED_WITHIN_S, copy_worker
+from tests.linkengine.jobs.stops import stop_mirror
 from tests.signing import SECRETS, SIGNER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -62,7 +63,7 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     outcomes = jobs.read_progress(redis_url, link_id, SIGNER)
     blockers = jobs.promotion_blockers(**sides, **topics)
     report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
-    stopped = jobs.stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))
+    stopped = stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))
     send_here(source_topic, user="app")
 
     assert {(outcome.phase, outcome.mirror_end) for outcome in outcomes} == {

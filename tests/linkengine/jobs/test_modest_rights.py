@@ -16,6 +16,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.linkengine.jobs.stops import stop_mirror
 
 pytestmark = pytest.mark.kafka
 _OPERATIONS = (AclOperation.ALTER, AclOperation.ALTER_CONFIGS, AclOperation.DELETE, AclOperation.DESCRIBE)
@@ -45,7 +46,7 @@ def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
         )
 
     created = jobs.setup_mirror(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
-    stopped = jobs.stop_mirror(
+    stopped = stop_mirror(
         MirrorStop(
             source=setup.source, destination=setup.destination, reason=StopReason.FAILOVER, generation=9, guard=False,
             assignments=by_transactions(2, created.source_topic_id), source_topic=source_topic, mirror_topic=source_topic,

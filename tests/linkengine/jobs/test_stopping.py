@@ -15,6 +15,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.linkengine.jobs.stops import stop_mirror
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
@@ -51,7 +52,7 @@ def stop(
 def test_a_stopped_mirror_is_a_writable_topic_with_the_sources_configs(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send
 ) -> None:
-    stopped = jobs.stop_mirror(stop)
+    stopped = stop_mirror(stop)
 
     configs = here.describe(stop.mirror_topic).configs
     assert stopped == MirrorStopped(ends=((0, 5), (1, 0)), epochs=((0, 0), (1, 0)))
@@ -62,15 +63,15 @@ def test_a_stopped_mirror_is_a_writable_topic_with_the_sources_configs(
 
 
 def test_a_fence_ends_every_partition(stop: MirrorStop, here: ClusterAdmin) -> None:
-    jobs.stop_mirror(stop)
+    stop_mirror(stop)
 
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 6, 1: 1}
 
 
 def test_stopping_twice_returns_the_same_ends_and_writes_no_second_fence(stop: MirrorStop, here: ClusterAdmin) -> None:
-    first = jobs.stop_mirror(stop)
+    first = stop_mirror(stop)
 
-    assert jobs.stop_mirror(stop) == first
+    assert stop_mirror(stop) == first
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 6, 1: 1}
 
 
@@ -79,9 +80,9 @@ def test_ends_are_recorded_before_producers_may_write_and_kept_afterwards(
 ) -> None:
     recorded: list[tuple[MirrorStopped, bool]] = []
 
-    jobs.stop_mirror(stop, on_fenced=lambda stopped: recorded.append((stopped, here.denies_writes(stop.mirror_topic))))
+    stop_mirror(stop, on_fenced=lambda stopped: recorded.append((stopped, here.denies_writes(stop.mirror_topic))))
     send_here(stop.mirror_topic, user="app", count=2)
-    again = jobs.stop_mirror(replace(stop, fenced_ends=recorded[0][0].ends))
+    again = stop_mirror(replace(stop, fenced_ends=recorded[0][0].ends))
 
     assert recorded == [(MirrorStopped(ends=((0, 5), (1, 0)), epochs=((0, 0), (1, 0))), True)]
     assert (again.ends, again.epochs) == (((0, 5), (1, 0)), ())
@@ -97,14 +98,14 @@ def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
     more = replace(stop, assignments=(*stop.assignments, replace(stop.assignments[0], partition=2)))
     known = {"copied": ((0, 4), (1, 0))}
     with pytest.raises(LinkEngineError):
-        jobs.stop_mirror(replace(more, **known), on_fenced=recorded.append)
+        stop_mirror(replace(more, **known), on_fenced=recorded.append)
     assert recorded == [MirrorStopped(ends=((0, 5), (1, 0)), foreign=((0, 4),), epochs=((0, 0), (1, 0)))]
     assert looks_like_mirror(here.describe(stop.mirror_topic).configs)
     assert here.denies_writes(stop.mirror_topic)
 
     send_here(stop.mirror_topic, count=2)  # by a super user
     here.add_partitions(stop.mirror_topic, total=3)
-    again = jobs.stop_mirror(replace(more, **known, fenced_ends=recorded[0].ends), on_fenced=recorded.append)
+    again = stop_mirror(replace(more, **known, fenced_ends=recorded[0].ends), on_fenced=recorded.append)
 
     assert again == recorded[1] == MirrorStopped(ends=((0, 5), (1, 0), (2, 0)), foreign=((0, 4),), epochs=((2, 0),))
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1, 2: 1}
@@ -125,10 +126,10 @@ def test_records_that_no_copy_worker_wrote_count_as_foreign(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, known: dict[str, Any], foreign: tuple[tuple[int, int], ...]
 ) -> None:
     """The five records are of another producer than the mirror's. The recorded ends stay, whatever is written then."""
-    first = jobs.stop_mirror(replace(stop, **known))
+    first = stop_mirror(replace(stop, **known))
     send_here(stop.mirror_topic, user="app", count=2)
     recorded = tuple(sorted((dict(first.ends) | dict(first.foreign)).items()))
-    again = jobs.stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "left": ()}))
+    again = stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "left": ()}))
 
     assert (first.ends, first.foreign) == (((0, 5), (1, 0)), foreign)
     assert replace(again, epochs=first.epochs) == first
@@ -139,46 +140,21 @@ def test_a_group_is_rewound_to_the_end_of_the_mirrored_records(stop: MirrorStop,
     commit(here, group, place, offset=5)
     known = (KnownOffset(group=group, partition=0, source=5),)
 
-    jobs.stop_mirror(replace(stop, copied=((0, 3), (1, 0)), group_offsets=known))
+    stop_mirror(replace(stop, copied=((0, 3), (1, 0)), group_offsets=known))
 
     assert here.committed([group])[0][group][place].offset == 3
-
-
-@pytest.mark.parametrize("known", ["copied", "left"])
-def test_a_mirror_that_does_not_end_where_copying_ended_is_not_stopped_with_others(
-    stop: MirrorStop, here: ClusterAdmin, known: str
-) -> None:
-    assert jobs.stop_many([replace(stop, **{known: ((0, 3), (1, 0))})], on_fenced=dict) == {}
-    assert here.denies_writes(stop.mirror_topic)
-
-    alone = jobs.stop_mirror(replace(stop, copied=((0, 3), (1, 0))))
-    assert (alone.ends, alone.foreign) == (((0, 5), (1, 0)), ((0, 3),))
 
 
 @pytest.mark.parametrize(("guard", "failed"), [(True, False), (False, True)], ids=["guarded", "failed"])
 def test_a_topic_used_by_applications_since_an_earlier_stop_is_only_fenced(
     stop: MirrorStop, here: ClusterAdmin, guard: bool, failed: bool
 ) -> None:
-    jobs.stop_mirror(stop)
+    stop_mirror(stop)
     here.set_configs(stop.mirror_topic, {"retention.ms": "123000"})
     again = replace(stop, guard=guard, failed=failed)
 
-    together = jobs.stop_many([again], on_fenced=dict)
-    alone = jobs.stop_mirror(again)
-
-    assert (together, alone.ends) == ({}, ((0, 5), (1, 0)))
+    assert stop_mirror(again).ends == ((0, 5), (1, 0))
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == "123000"
-
-
-def test_a_mirror_whose_gaps_are_filled_by_transactions_is_not_stopped_with_others(
-    stop: MirrorStop, here: ClusterAdmin
-) -> None:
-    """Its principal may have been allowed to send markers since; such a marker would have another producer id."""
-    filled = [replace(assignment, transactional_id=f"clusterlink-{assignment.key}") for assignment in stop.assignments]
-
-    assert jobs.stop_many([replace(stop, assignments=tuple(filled))], on_fenced=dict) == {}
-
-    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 5, 1: 0}
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["after", "before"])
@@ -186,14 +162,14 @@ def test_a_stop_repeated_after_producers_may_write_rewinds_no_group(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, opened: bool
 ) -> None:
     group, place = f"{stop.mirror_topic}-app", (stop.mirror_topic, 0)
-    first = jobs.stop_mirror(stop)
+    first = stop_mirror(stop)
     send_here(stop.mirror_topic, user="app", count=4)
     if not opened:
         here.deny_writes(stop.mirror_topic)
     commit(here, group, place, offset=9)
     known = (KnownOffset(group=group, partition=0, source=7),)
 
-    again = jobs.stop_mirror(replace(stop, fenced_ends=first.ends, group_offsets=known))
+    again = stop_mirror(replace(stop, fenced_ends=first.ends, group_offsets=known))
 
     found, _ = here.committed([group])
     assert found[group][place].offset == (9 if opened else 5)
@@ -207,7 +183,7 @@ def test_a_mirror_is_stopped_while_its_source_is_down(
 ) -> None:
     down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}" if known else "")
 
-    jobs.stop_mirror(replace(stop, source=down, reason=reason))
+    stop_mirror(replace(stop, source=down, reason=reason))
 
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == "99000"
     assert not here.denies_writes(stop.mirror_topic)
@@ -219,7 +195,7 @@ def test_a_stop_without_known_source_configs_keeps_unlimited_retention(
 ) -> None:
     down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}" if known else "")
 
-    jobs.stop_mirror(replace(stop, source=down, source_configs={}))
+    stop_mirror(replace(stop, source=down, source_configs={}))
 
     configs = here.describe(stop.mirror_topic).configs
     assert configs["retention.ms"] == "-1"
@@ -230,7 +206,7 @@ def test_a_stop_without_known_source_configs_keeps_unlimited_retention(
 def test_a_promotion_applies_the_sources_current_configs(stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin) -> None:
     there.set_configs(stop.source_topic, {"retention.ms": "77000"})
 
-    jobs.stop_mirror(replace(stop, reason=StopReason.PROMOTE))
+    stop_mirror(replace(stop, reason=StopReason.PROMOTE))
 
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == "77000"
 
@@ -239,7 +215,7 @@ def test_a_deleted_mirror_topic_cannot_be_stopped(stop: MirrorStop, here: Cluste
     here.delete_topic(stop.mirror_topic)
 
     with pytest.raises(LinkEngineError) as missed:
-        jobs.stop_mirror(stop)
+        stop_mirror(stop)
 
     assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
 
@@ -254,7 +230,7 @@ def test_another_topic_of_the_mirrors_name_is_neither_stopped_nor_deleted(
     topic_id = stop.mirror_topic_id if known else ""
 
     with pytest.raises(LinkEngineError) as missed:
-        jobs.stop_mirror(replace(stop, mirror_topic_id=topic_id))
+        stop_mirror(replace(stop, mirror_topic_id=topic_id))
     deleted = jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic, mirror_topic_id=topic_id)
 
     assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
@@ -263,12 +239,11 @@ def test_another_topic_of_the_mirrors_name_is_neither_stopped_nor_deleted(
     assert not here.denies_writes(stop.mirror_topic)
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["alone", "with others"])
-def test_a_foreign_acl_that_denies_reads_deletes_no_records(stop: MirrorStop, here: ClusterAdmin, many: bool) -> None:
+def test_a_foreign_acl_that_denies_reads_deletes_no_records(stop: MirrorStop, here: ClusterAdmin) -> None:
     """It looks like the ACL of a head that is being seeded, but was synced from the source or set to keep readers away."""
     here.deny_reads(stop.mirror_topic)
 
-    ends = jobs.stop_many([stop], on_fenced=dict)[stop.mirror_topic].ends if many else jobs.stop_mirror(stop).ends
+    ends = stop_mirror(stop).ends
 
     assert ends == ((0, 5), (1, 0))
     assert here.offsets(stop.mirror_topic, OffsetKind.START) == {0: 0, 1: 0}
@@ -278,10 +253,10 @@ def test_a_foreign_acl_that_denies_reads_deletes_no_records(stop: MirrorStop, he
 
 
 def test_a_topic_with_its_own_records_is_never_treated_as_being_seeded(stop: MirrorStop, here: ClusterAdmin) -> None:
-    jobs.stop_mirror(stop)  # an ordinary topic from here on
+    stop_mirror(stop)  # an ordinary topic from here on
     here.deny_reads(stop.mirror_topic)
 
-    jobs.stop_mirror(replace(stop, seeding=True, was_mirror=False))
+    stop_mirror(replace(stop, seeding=True, was_mirror=False))
 
     assert here.offsets(stop.mirror_topic, OffsetKind.START) == {0: 0, 1: 0}
 

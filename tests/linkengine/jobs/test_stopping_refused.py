@@ -15,6 +15,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped,
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.linkengine.jobs.stops import stop_mirror
 from tests.policies import Policy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -77,25 +78,10 @@ def check_opened(stop: MirrorStop, stopped: MirrorStopped, here: ClusterAdmin) -
 def test_a_refused_config_does_not_keep_the_topic_closed_and_is_returned_with_value_and_reason(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, reason: StopReason
 ) -> None:
-    stopped = jobs.stop_mirror(replace(stop, reason=reason))
+    stopped = stop_mirror(replace(stop, reason=reason))
 
     check_opened(stop, stopped, here)
     assert stopped.ends == ((0, 5), (1, 0))
-    send_here(stop.mirror_topic, user="app")
-
-
-def test_many_mirrors_become_writable_although_configs_are_refused(
-    stop: MirrorStop, here: ClusterAdmin, send_here: Send
-) -> None:
-    recorded: list[str] = []
-    stopped = jobs.stop_many(
-        [stop],
-        on_fenced=recorded.extend,
-        on_open=lambda: recorded.append(f"denied: {here.denies_writes(stop.mirror_topic)}"),
-    )
-
-    check_opened(stop, stopped[stop.mirror_topic], here)
-    assert recorded == [stop.mirror_topic, "denied: False"]
     send_here(stop.mirror_topic, user="app")
 
 
@@ -105,13 +91,13 @@ def test_producers_may_write_before_configs_are_restored(stop: MirrorStop, here:
     def record_state() -> None:
         seen.append((here.denies_writes(stop.mirror_topic), looks_like_mirror(here.describe(stop.mirror_topic).configs)))
 
-    jobs.stop_mirror(stop, on_open=record_state)
+    stop_mirror(stop, on_open=record_state)
 
     assert seen == [(False, True)]
 
 
 def test_a_retry_succeeds_once_the_policy_allows_it(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
-    jobs.stop_mirror(stop)
+    stop_mirror(stop)
 
     (again,) = jobs.give_configs_back(stop)
     policy.forget()
@@ -122,7 +108,7 @@ def test_a_retry_succeeds_once_the_policy_allows_it(stop: MirrorStop, here: Clus
 
 
 def test_a_retry_keeps_a_value_that_a_user_has_set(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
-    jobs.stop_mirror(stop)
+    stop_mirror(stop)
     here.set_configs(stop.mirror_topic, {"retention.ms": "3600000", "max.message.bytes": "2000000"})
 
     assert jobs.give_configs_back(stop) == ()
@@ -148,10 +134,10 @@ def test_a_stop_that_crashed_after_producers_may_write_restores_the_configs(
         raise CrashError
 
     with pytest.raises(CrashError):
-        jobs.stop_mirror(stop, on_fenced=recorded.append, on_open=crash)
+        stop_mirror(stop, on_fenced=recorded.append, on_open=crash)
     send_here(stop.mirror_topic, user="app", count=3)
     policy.forget()
-    stopped = jobs.stop_mirror(replace(stop, fenced_ends=recorded[0].ends, giving_back=recorded[0].gives_back))
+    stopped = stop_mirror(replace(stop, fenced_ends=recorded[0].ends, giving_back=recorded[0].gives_back))
 
     configs = here.describe(stop.mirror_topic).configs
     assert (stopped.ends, stopped.refused) == (((0, 5), (1, 0)), ())
@@ -164,7 +150,7 @@ def test_each_refused_config_is_returned_separately(stop: MirrorStop, here: Clus
     policy.limit(retention_ms=WEEK_MS, delete_retention_ms=1)
     source = {**stop.source_configs, "delete.retention.ms": "100"}
 
-    stopped = jobs.stop_mirror(replace(stop, source_configs=source))
+    stopped = stop_mirror(replace(stop, source_configs=source))
 
     assert [(step.name, step.value) for step in stopped.refused] == [("delete.retention.ms", "100"), ("retention.ms", MONTH_MS)]
     assert all(isinstance(step, RefusedStep) and step.message for step in stopped.refused)

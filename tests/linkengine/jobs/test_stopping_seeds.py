@@ -15,6 +15,7 @@ from linkengine.domain.states import StopReason
 from linkengine.jobs import mirror_topics as setting_up
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.linkengine.jobs.stops import stop_mirror
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
@@ -41,7 +42,7 @@ def test_a_failover_during_seeding_leaves_an_empty_readable_topic(
     with pytest.raises(ConnectionAbortedError):
         jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
-    jobs.stop_mirror(
+    stop_mirror(
         MirrorStop(
             source=setup_plan.source,
             destination=setup_plan.destination,
@@ -87,7 +88,7 @@ def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
         producer.produce(source_topic, "mine", partition=0)
         assert producer.flush(60) == 0
 
-    jobs.stop_mirror(
+    stop_mirror(
         MirrorStop(
             source=setup.source,
             destination=setup.destination,

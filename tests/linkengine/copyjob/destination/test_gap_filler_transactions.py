@@ -10,7 +10,6 @@ import pytest
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from linkengine.copyjob.destination.head_seed import seed_head
-from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
@@ -25,6 +24,7 @@ from tests.linkengine.copyjob.copying import (
     assert_equal_topics,
     create_pair,
     ends_of,
+    fence,
     plan_of,
     producer_for,
     read_topic,
@@ -105,7 +105,7 @@ def test_fence_is_recognised_and_fences_stale_copy_workers(clusters: Pair, topic
     write_transaction(producer, topic_name, 9, commit=True)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 10})
-        ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+        ends = [fence(plan) for _ in range(2)]
         write_transaction(producer, topic_name, 9, commit=True)
         wait_for(lambda: copier.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED)
 
@@ -125,7 +125,7 @@ def test_fence_at_a_gap_is_not_taken_for_a_gap_fill(clusters: Pair, topic_name: 
         if later:
             copier.stop()
             copier.join()
-        assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 10}
+        assert fence(plan) == {0: 10}
         write_transaction(producer, topic_name, 2, commit=False)
         write_transaction(producer, topic_name, 3, commit=True)
         found = (plan.assignments[0].key, PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
@@ -145,7 +145,7 @@ def test_fence_interrupted_between_its_two_steps_counts_no_offset(clusters: Pair
     assert transactions._add(transactions.fence(), topic=topic_name, partition=0) == (0, None)
     session.close()
 
-    ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+    ends = [fence(plan) for _ in range(2)]
 
     assert ends == [{0: 3}, {0: 3}]
     assert ends_of(clusters[1], topic_name) == {0: 4}
@@ -154,12 +154,12 @@ def test_fence_interrupted_between_its_two_steps_counts_no_offset(clusters: Pair
 def test_fence_in_the_log_ends_the_mirrored_range_without_other_state(clusters: Pair, topic_name: str) -> None:
     """Behind a fill of the same producer, and before an application's records."""
     plan = copied_plan(clusters, topic_name)
-    assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 3}
+    assert fence(plan) == {0: 3}
     producer = producer_for(clusters[1])
     producer.produce(topic_name, value="an application's")
     producer.flush()
 
-    fences = fence_partitions(plan.destination, plan.assignments, generation=101)
+    fences = fence(plan, generation=101)
 
     assert fences == {0: 5}
     for copied in (3, 0):
@@ -171,7 +171,7 @@ def test_mirror_with_a_foreign_writer_is_fenced_immediately(clusters: Pair, topi
     plan = copied_plan(clusters, topic_name)
 
     with application_writing(clusters[1], topic_name):
-        fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+        fences = fence(plan)
 
     markers = [view.base_offset for view, _ in read_batches_of(clusters[1], topic_name) if view.is_control]
     assert markers == [2, fences[0]]

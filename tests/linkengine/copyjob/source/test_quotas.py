@@ -15,7 +15,6 @@ from kafka.protocol.admin import AlterClientQuotasRequest, AlterClientQuotasResp
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.destination import producer
 from linkengine.copyjob.source import fetcher
-from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import requests
 from linkengine.kafka.cluster import Cluster
@@ -26,6 +25,7 @@ from tests.linkengine.copyjob.copying import (
     address,
     assert_equal_topics,
     create_pair,
+    fence,
     plan_of,
     producer_for,
     wait_for,
@@ -93,10 +93,12 @@ def test_quotas_of_both_clusters_are_respected_without_an_error(
 
 
 def test_fence_waits_for_the_quota_when_it_reads_the_log_end(clusters: Pair, topic_name: str) -> None:
+    """It does after an earlier attempt, whose fence may be the last batch."""
     create_pair(clusters, topic_name)
     mirror = clusters[1]
     write(mirror, topic_name, 2)
     plan = plan_of(clusters, topic_name)
+    assert fence(plan) == {0: 2}
     session = Cluster(plan.destination)
     try:
         with quotas(clusters):
@@ -104,7 +106,7 @@ def test_fence_waits_for_the_quota_when_it_reads_the_log_end(clusters: Pair, top
             read_twice(session, topic_name)
             limit(mirror, "consumer_byte_rate", FETCHED_PER_S / 2.5)
             began = time.monotonic()
-            assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 2}
+            assert fence(plan) == {0: 2}
             assert time.monotonic() - began > 5.0
     finally:
         limit(mirror, "consumer_byte_rate", None)

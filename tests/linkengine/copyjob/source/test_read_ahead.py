@@ -21,7 +21,6 @@ from devcluster.distance import Distance
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.source.read_ahead import ReadAhead
 from linkengine.copyjob.source.staggered_polls import StaggeredPolls
-from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import (
@@ -33,6 +32,7 @@ from tests.linkengine.copyjob.copying import (
     create_pair,
     create_topic,
     ends_of,
+    fence,
     plan_for,
     producer_for,
     read_topic,
@@ -250,7 +250,7 @@ def test_mirror_is_stopped_immediately_while_pieces_are_in_flight(far: Far, topi
         copier.release_buffers()
         wait_for(lambda: copier.lease.acquire(plan.assignments[0].key, "stop") is not None)
         took_s = time.monotonic() - told_at
-        (mirrored,) = fence_partitions(plan.destination, plan.assignments, generation=100).values()
+        (mirrored,) = fence(plan).values()
         time.sleep(1.0)
 
     assert took_s < 15.0  # also on a slow machine

@@ -1,25 +1,28 @@
 """Fences on a real broker: the mirrored end, and that no stale copy worker writes behind it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
-from linkengine.copyjob.stop.fence import PATIENCE_S, fence_many, fence_partitions, write_marker
+from linkengine.copyjob.stop import fence as fence_module
+from linkengine.copyjob.stop.fence import PATIENCE_S, SHORT_PATIENCE_S, Fence, fence_partitions, write_marker
 from linkengine.copyjob.stop.takeover import foreign_starts
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
-    copy_all,
     create_pair,
     ends_of,
+    fence,
     plan_of,
     producer_for,
     wait_for,
@@ -54,16 +57,6 @@ def write_fence(plan: CopyPlan) -> None:
     cluster.close()
 
 
-def fence_singly(plan: CopyPlan) -> dict[int, int]:
-    return fence_partitions(plan.destination, plan.assignments, generation=100)
-
-
-def fence_together(plan: CopyPlan) -> dict[int, int]:
-    ends = fence_many(plan.destination, plan.assignments, generations={assignment.key: 100 for assignment in plan.assignments})
-    assert {epoch for _, epoch in ends.values()} == {0}
-    return {assignment.partition: ends[assignment.key][0] for assignment in plan.assignments}
-
-
 def test_fencing_returns_the_mirrored_ends_and_is_idempotent(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name, partitions=2)
     write(clusters[0], topic_name, 25)
@@ -71,7 +64,7 @@ def test_fencing_returns_the_mirrored_ends_and_is_idempotent(clusters: Pair, top
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 25, 1: 0})
 
-    ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+    ends = [fence(plan) for _ in range(2)]
 
     assert ends == [{0: 25, 1: 0}] * 2
     assert ends_of(clusters[1], topic_name, partitions=2) == {0: 26, 1: 1}
@@ -82,7 +75,7 @@ def test_end_is_at_the_first_of_two_fences_if_a_response_was_lost(clusters: Pair
     for _ in range(2):
         write_fence(plan)
 
-    assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 25}
+    assert fence(plan) == {0: 25}
     assert ends_of(clusters[1], topic_name) == {0: 27}
 
 
@@ -92,7 +85,7 @@ def test_unrecorded_fence_ends_the_mirrored_part(clusters: Pair, topic_name: str
     write_fence(plan)
     write(clusters[1], topic_name, 3)
 
-    fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+    fences = fence(plan)
 
     assert fences == {0: 29}
     for copied in (25, 10):
@@ -126,7 +119,7 @@ def test_mirror_is_fenced_in_time_while_an_application_writes(clusters: Pair, to
 
     with application_writing(clusters[1], topic_name):
         began = time.monotonic()
-        fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+        fences = fence(plan)
         took_s = time.monotonic() - began
         ends = foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: 25})
 
@@ -135,22 +128,9 @@ def test_mirror_is_fenced_in_time_while_an_application_writes(clusters: Pair, to
     assert took_s < PATIENCE_S / 2
 
 
-def test_recorded_ends_are_returned_without_reading_the_log(clusters: Pair, topic_name: str) -> None:
-    create_pair(clusters, topic_name)
-    copy_all(clusters, topic_name)
-    plan = plan_of(clusters, topic_name)
-
-    ends = fence_partitions(plan.destination, plan.assignments, generation=1, already_fenced_ends={0: 7})
-
-    assert ends == {0: 7}
-    assert ends_of(clusters[1], topic_name) == {0: 0}
-
-
 @pytest.mark.parametrize("mirrored", [10, 0], ids=["mirror with records", "empty mirror"])
-@pytest.mark.parametrize("fence", [fence_singly, fence_together])
-def test_stale_copy_worker_cannot_write_behind_the_fence(
-    clusters: Pair, topic_name: str, fence: Callable[[CopyPlan], dict[int, int]], mirrored: int
-) -> None:
+@pytest.mark.parametrize("patient", [True, False], ids=["alone", "with other mirrors"])
+def test_stale_copy_worker_cannot_write_behind_the_fence(clusters: Pair, topic_name: str, patient: bool, mirrored: int) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     write(source, topic_name, mirrored)
@@ -158,7 +138,7 @@ def test_stale_copy_worker_cannot_write_behind_the_fence(
     with Copier(plan, lease=NoLease()) as copier:
         copier.wait_for_ends({0: mirrored})
 
-        assert fence(plan) == {0: mirrored}
+        assert fence(plan, patient=patient) == {0: mirrored}
         write(source, topic_name, 10)
 
         wait_for(lambda: copier.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED)
@@ -174,7 +154,7 @@ def test_new_owner_without_knowledge_of_the_stop_cannot_write_behind_the_fence(c
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 10})
-    fence_partitions(plan.destination, plan.assignments, generation=1)
+    fence(plan, generation=1)
     write(destination, topic_name, 5)  # the topic is an ordinary topic now
     write(source, topic_name, 30)
 
@@ -185,3 +165,69 @@ def test_new_owner_without_knowledge_of_the_stop_cannot_write_behind_the_fence(c
     (last_report,) = late.join()
     assert (last_report.phase, last_report.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
     assert "Fail over to keep it as it is." in last_report.error_message
+
+
+def test_partition_that_cannot_be_fenced_does_not_delay_the_others(clusters: Pair, topic_name: str) -> None:
+    """Partition 1 does not exist. Its error follows when the patience for it is over, seconds later."""
+    plan = copied_plan(clusters, topic_name)
+    missing = replace(plan.assignments[0], partition=1)
+    partitions = (missing, *plan.assignments)
+    generations = {assignment.key: 100 for assignment in partitions}
+
+    began = time.monotonic()
+    rounds = [
+        (found, time.monotonic() - began)
+        for found in fence_partitions(plan.destination, partitions, generations=generations, patient=False)
+    ]
+
+    (first, first_s), (last, last_s) = rounds
+    assert first == {plan.assignments[0].key: Fence(end=25, epoch=0)}
+    assert isinstance(last[missing.key], LinkEngineError)
+    assert first_s < SHORT_PATIENCE_S < last_s
+
+
+def test_mirror_that_may_end_with_a_fence_is_left_to_a_patient_call(clusters: Pair, topic_name: str) -> None:
+    """Only a patient call reads logs. Neither writes a second fence."""
+    plan = copied_plan(clusters, topic_name)
+    write_fence(plan)
+
+    with pytest.raises(LinkEngineError):
+        fence(plan, patient=False)
+
+    assert fence(plan) == {0: 25}
+    assert ends_of(clusters[1], topic_name) == {0: 26}
+
+
+def test_lost_response_of_a_marker_is_made_up_for_by_the_log(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, send = copied_plan(clusters, topic_name), fence_module._send_to
+
+    def lose(*arguments: Any, **options: Any) -> dict[str, LinkEngineError]:
+        send(*arguments, **options)
+        return {plan.assignments[0].key: LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")}
+
+    monkeypatch.setattr(fence_module, "_send_to", lose)
+
+    assert fence(plan, patient=False) == {0: 25}
+    assert ends_of(clusters[1], topic_name) == {0: 26}
+
+
+def test_late_marker_of_an_earlier_round_is_the_fence(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is appended after the round in which it was sent, and before the next marker."""
+    plan, send = copied_plan(clusters, topic_name), fence_module._send_to
+    held: list[Any] = []
+
+    def send_late(*arguments: Any, **options: Any) -> dict[str, LinkEngineError]:
+        held.append((arguments, options))
+        if len(held) == 1:
+            return {plan.assignments[0].key: LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")}
+        errors: dict[str, LinkEngineError] = {}
+        for sent, how in held:
+            errors |= send(*sent, **how)
+        return errors
+
+    monkeypatch.setattr(fence_module, "_send_to", send_late)
+
+    assert fence(plan) == {0: 25}
+    assert ends_of(clusters[1], topic_name) == {0: 27}
