@@ -299,11 +299,11 @@ class RedisProgress:
         if now - self._clock_read_at > CLOCK_S:
             seconds, micros = self._redis.time()
             self._clock_read_at = time.monotonic()
-            ahead_ms = int(seconds) * 1000 + int(micros) / 1000 - self._clock_read_at * 1000
-            if ahead_ms < self._ahead_ms - _CLOCK_SET_MS:  # set back: reports seem to be later than their renewals
-                for link in self._links.values():
+            redis_ms = int(seconds) * 1000 + int(micros) / 1000
+            if redis_ms - now * 1000 < self._ahead_ms - _CLOCK_SET_MS:  # however slow the reply was, the clock was set back:
+                for link in self._links.values():  # reports would seem to be later than their renewals
                     link.reported.clear()
-            self._ahead_ms = ahead_ms
+            self._ahead_ms = redis_ms - self._clock_read_at * 1000
             return int(seconds) * 1000 + int(micros) // 1000
         return int(now * 1000 + self._ahead_ms)
 

@@ -806,6 +806,27 @@ def monkeypatched_clock(progress: RedisProgress, *, ahead_ms: int) -> Iterator[N
         progress._clock_read_at = float("-inf")
 
 
+def test_a_slow_reply_is_not_taken_for_a_clock_that_was_set_back(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    """Otherwise a busy Redis would get all reports again."""
+    writer.report(link_id, [level()])
+    first, real = stored(redis_url, link_id), writer._redis.time
+
+    def slow_time(**_: Any) -> tuple[int, int]:
+        found = real()
+        time.sleep(2 * PAUSE_S)
+        return found
+
+    writer._redis.time = slow_time  # type: ignore[method-assign]
+    writer._clock_read_at = float("-inf")
+    try:
+        writer.report(link_id, [level()])
+    finally:
+        writer._redis.time = real  # type: ignore[method-assign]
+    writer.report(link_id, [level()])
+
+    assert stored(redis_url, link_id) == first
+
+
 def test_what_changed_during_an_outage_is_not_renewed(own_redis: RedisServer, link_id: str) -> None:
     progress = RedisProgress(own_redis.url, signer_of)
     for _ in range(2):
