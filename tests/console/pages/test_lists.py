@@ -423,7 +423,7 @@ CASES = {
     "cluster links": Case(
         address="/links/",
         fill=fill_links,
-        empty=lambda scene: ClusterLink.objects.all().delete(),
+        empty=lambda scene: (MirrorTopic.objects.all().delete(), ClusterLink.objects.all().delete()),
         nothing="No cluster links yet",
         plural="links",
         shown=first_word(0),
