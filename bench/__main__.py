@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import giants, holes, idledemo, load, manylinks, manymirrors, newmirror, pages, product, sparkworkers
-from bench.calm import Stolen, Takes, calm_takes, unstalled
+from bench import gap_filling, idledemo, large_messages, load, manylinks, manymirrors, newmirror, pages, product, sparkworkers
 from bench.farreader import measure_far_readers
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
-from bench.report import BARE, ENGINE, ENGINE_LOOP, FAR, MIRRORMAKER, PAIR, Row, Turn, medians
+from bench.report import BARE, ENGINE, ENGINE_LOOP, FAR, MIRRORMAKER, PAIR, Round, Row, medians
 from bench.results import Results
 from bench.stage import Stage, open_stage
+from bench.steal_time import Stolen, Takes, undisturbed_takes, unstalled
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
-from bench.warming import until_settled
+from bench.warm_up import until_settled
 from bench.workloads import (
     COPIES,
     LATENCY,
@@ -87,8 +87,12 @@ def _measure(stage: Stage, results: Results, *, only: str) -> None:
 def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[Stage, Collection[str]], Iterable[Figure | str]]]:
     """Return the measurements of single figures by their names, one per part; a measurement gets those that are wanted."""
     found: dict[tuple[str, ...], Callable[[Stage, Collection[str]], Iterable[Figure | str]]] = {
-        (holes.NAME,): lambda stage, _: holes.measure_holes(*stage.clusters, start=partial(stage.engine, partitions=1)),
-        (giants.NAME,): lambda stage, _: giants.measure_giants(*stage.clusters, start=partial(stage.engine, partitions=1)),
+        (gap_filling.NAME,): lambda stage, _: gap_filling.measure_gap_filling(
+            *stage.clusters, start=partial(stage.engine, partitions=1)
+        ),
+        (large_messages.NAME,): lambda stage, _: large_messages.measure_large_messages(
+            *stage.clusters, start=partial(stage.engine, partitions=1)
+        ),
         (VERIFYING,): lambda stage, _: _verifying(stage),
         manylinks.NAMES: lambda stage, names: manylinks.measure_many_links(stage, names=names),
         (sparkworkers.NAME,): lambda stage, _: sparkworkers.measure_spark_workers(*stage.clusters),
@@ -176,10 +180,14 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     takes = ROUNDS if workload.bare else COPIES
     try:
         end = load.fill(stage.source, topic, workload)
-        yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
+        yield from medians(
+            undisturbed_takes(lambda: unstalled(lambda: Round(list(_round(stage, topic, workload, end=end)))), takes)
+        )
         if stage.distant:
-            yield from medians(calm_takes(lambda: Turn([_far_readers(stage, topic, workload)]), COPIES))
-        yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
+            yield from medians(undisturbed_takes(lambda: Round([_far_readers(stage, topic, workload)]), COPIES))
+        yield from medians(
+            undisturbed_takes(lambda: Round([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES)
+        )
     finally:
         load.discard_topics(stage.source, [topic])
 
@@ -275,7 +283,7 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
                 takes = measure_latency(
                     stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid
                 )
-            yield from medians([Turn([_latency_row(workload, engine, take)]) for take in takes])
+            yield from medians([Round([_latency_row(workload, engine, take)]) for take in takes])
         except NothingCameError as error:
             if engine == ENGINE:
                 raise

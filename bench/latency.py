@@ -9,15 +9,15 @@ from functools import partial
 
 from confluent_kafka import Producer
 
-from bench.calm import Stolen, Takes, calm_takes
 from bench.measure import CpuTimes, PeakMemory, cpu_times
 from bench.reader import SessionReader
+from bench.steal_time import Stolen, Takes, undisturbed_takes
 from bench.workloads import LATENCIES, LatencyWorkload
 from devcluster.kafka import KafkaCluster
 
 START_TIMEOUT_S = 60.0
 CATCH_UP_S = 90.0
-CALM_S = 3.0  # time without stale records until the copy counts as caught up
+CAUGHT_UP_S = 3.0  # time without stale records until the copy counts as caught up
 FRESH_MS = 500.0
 LATE_S = 2.0  # time after a take in which its records may still arrive
 STAMP = 17  # number of characters of the time in a record
@@ -57,7 +57,7 @@ def measure_latency(
         consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
         _read(consumer, until_ms=(time.time() + workload.settle_s) * 1000)
-        return calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid), takes)
+        return undisturbed_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid), takes)
     finally:
         stop.set()
         writer.join(timeout=10)
@@ -76,7 +76,7 @@ def _take(consumer: SessionReader, *, seconds: float, pid: int) -> Latency:
     if not delays:
         raise NothingCameError("No record of the counted time came through.")
     memory = PeakMemory(pid)
-    memory.look()
+    memory.sample()
     return Latency(
         p50_ms=delays[len(delays) // 2],
         p99_ms=delays[int(len(delays) * 0.99)],
@@ -110,14 +110,14 @@ def _catch_up(consumer: SessionReader) -> None:
     broker busy for many seconds. That happens once per log and is not measured.
     """
     deadline = time.monotonic() + CATCH_UP_S
-    calm_since: float | None = None
+    caught_up_since: float | None = None
     while time.monotonic() < deadline:
         found = _read(consumer, until_ms=time.time() * 1000 + 100)
         if any(delay >= FRESH_MS for _, delay in found):
-            calm_since = None
+            caught_up_since = None
         elif found:
-            calm_since = calm_since or time.monotonic()
-            if time.monotonic() - calm_since >= CALM_S:
+            caught_up_since = caught_up_since or time.monotonic()
+            if time.monotonic() - caught_up_since >= CAUGHT_UP_S:
                 return
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from bench import load
-from bench.calm import Stolen
 from bench.figures import Figure
 from bench.measure import watch_copy
 from bench.pool import CopyWorkers, WorkerCost, mirrored
 from bench.report import MOST_MEMORY_MB
 from bench.stage import Stage
 from bench.steady import Load, Place, SteadyWriter, Take, TimedReader, writing
+from bench.steal_time import Stolen
 from bench.submitting import Submitters
 from bench.verifying import compare_until
 from bench.workloads import throughput_of
@@ -82,7 +82,7 @@ class _Running:
         begin()
 
         def each_second() -> None:
-            watch.look()
+            watch.sample()
             during()
 
         take = self.reader.take(SECONDS, during=each_second)

@@ -74,18 +74,18 @@ def measure_many_mirrors(
         product.create_link(LINK, source, prefix=PREFIX)
         wait_for(lambda: product.copied() >= size.mirrors * size.partitions, f"all of {size} mirrored", poll_s=3.0)
         created_s = time.monotonic() - began
-        _say(f"{size} created and copying after {created_s:.0f} s")
+        _log(f"{size} created and copying after {created_s:.0f} s")
         time.sleep(SETTLE_S)
         idle = _cost(product, IDLE_S)
-        _say(f"idle: {idle}")
+        _log(f"idle: {idle}")
         loaded, delays, metrics_s = _under_load(source, destination, product, size)
-        _say(f"10 MB/s: {loaded}, p99 {_share(delays, 0.99):.0f} ms, /metrics {metrics_s:.2f} s")
+        _log(f"10 MB/s: {loaded}, p99 {_share(delays, 0.99):.0f} ms, /metrics {metrics_s:.2f} s")
         began = time.monotonic()
         response = product.rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
         accepted = sum(row.get("error_code") is None for row in response["data"])
         wait_for(lambda: _stopped(product, path) >= size.mirrors, f"all of {size} failed over")
         failover_s = time.monotonic() - began
-        _say(f"{accepted} failed over after {failover_s:.1f} s")
+        _log(f"{accepted} failed over after {failover_s:.1f} s")
     times = {"created_s": created_s, "metrics_s": metrics_s, "stopped_s": failover_s}
     return _figures(size, idle=idle, loaded=loaded, delays=delays, times=times)
 
@@ -196,5 +196,5 @@ def _share(values: Sequence[float], share: float) -> float:
     return values[int(len(values) * share)] if values else float("nan")
 
 
-def _say(text: Any) -> None:
+def _log(text: Any) -> None:
     print(f"  {text}", flush=True)

@@ -11,7 +11,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench.calm import Stolen
+from bench.steal_time import Stolen
 from devcluster.access import admin_client
 from devcluster.kafka import KafkaCluster
 
@@ -49,7 +49,7 @@ class PeakMemory:
         self._pid, self._every_s = pid, every_s
         self.megabytes = self._next_at = 0.0
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take a sample if the previous sample is old enough: a sample of all processes takes some milliseconds itself."""
         if time.monotonic() < self._next_at:
             return
@@ -142,7 +142,7 @@ def watch_copy(
         while (reached := sum(ends_of(admin, topic, partitions=partitions))) < goal:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{topic} has come to {reached} of {end} offsets after {COPY_TIMEOUT_S:.0f} s")
-            memory.look()
+            memory.sample()
             time.sleep(POLL_S if since is None else _pause_s(time.monotonic() - since, done=reached, missing=goal - reached))
         return reached, time.monotonic(), cpu_times(pid())
 

@@ -208,9 +208,9 @@ def _polls(client: httpx.Client) -> Iterator[Figure]:
 def _bulk(client: httpx.Client) -> Figure:
     """Pause all mirrors on the pages, as a browser does without scripts."""
     token = _hidden(client.get(_LINK).text)["csrfmiddlewaretoken"]
-    asked = client.post(f"{_LINK}bulk/", data={"operation": "pause", "all": "1", "csrfmiddlewaretoken": token})
+    requested = client.post(f"{_LINK}bulk/", data={"operation": "pause", "all": "1", "csrfmiddlewaretoken": token})
     began = time.perf_counter()
-    response = client.post(f"{_LINK}bulk/", data=_hidden(asked.text))
+    response = client.post(f"{_LINK}bulk/", data=_hidden(requested.text))
     accepted_s = time.perf_counter() - began
     if response.status_code != 302 or not response.headers["Location"].startswith("/operations/"):
         raise RuntimeError(f"The operation was not accepted: {response.status_code}")

@@ -126,9 +126,9 @@ class Watch:
         self._processes = [psutil.Process(pid) for pid in pids]
         self._began, self._before = time.monotonic(), [_cpu_s(process) for process in self._processes]
         self._peaks = [0.0 for _ in self._processes]
-        self.look()
+        self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take a sample of the memory."""
         for number, process in enumerate(self._processes):
             with suppress(psutil.NoSuchProcess):  # ``costs`` raises it
@@ -136,7 +136,7 @@ class Watch:
 
     def costs(self) -> list[WorkerCost]:
         """Return the costs of each process; raise psutil.NoSuchProcess if a process has ended."""
-        self.look()
+        self.sample()
         seconds = time.monotonic() - self._began
         return [
             WorkerCost(cores=(_cpu_s(process) - before) / seconds, peak_mb=peak)

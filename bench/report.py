@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from bench.calm import CALM
-from bench.latency import CALM_S, LATE_S
+from bench.latency import CAUGHT_UP_S, LATE_S
+from bench.steal_time import MAX_STOLEN
 from bench.workloads import COPIES, KAFKA_VERSION, LATENCIES, LATENCY, ROUNDS, THROUGHPUT, Workload
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
@@ -68,7 +68,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Round:
     """Rows of a workload that were measured in immediate succession."""
 
     rows: Sequence[Row]
@@ -78,9 +78,9 @@ class Turn:
         return max(row.stolen or 0.0 for row in self.rows)
 
 
-def medians(turns: Sequence[Turn]) -> Iterator[Row]:
+def medians(rounds: Sequence[Round]) -> Iterator[Row]:
     """Yield a row per engine of a workload that was measured several times: medians, the worst latency, the worst peak."""
-    for takes in zip(*(turn.rows for turn in turns), strict=True):
+    for takes in zip(*(measured.rows for measured in rounds), strict=True):
         yield replace(takes[0], **{name: _of_all(takes, name, choose) for name, choose in _COMBINED.items()})
 
 
@@ -105,8 +105,8 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "Where there is a bare writer, our copy and it take turns, and medians are told (also of the shares,",
         "each that of one turn): a single take of some seconds is a matter of luck on a machine that has neighbours.",
         "*Stolen* is the share of all processor time that the host of this virtual machine gave to others meanwhile. What was",
-        f"measured while more than {CALM:.0%} were stolen is measured again ({LATENCIES.calm:.2%} of a latency: a p99 is",
-        "the host's where it takes a hundredth); the calmest takes count, whatever they showed:",
+        f"measured while more than {MAX_STOLEN:.0%} were stolen is measured again ({LATENCIES.max_stolen:.2%} of a latency: a",
+        "p99 is the host's where it takes a hundredth); the calmest takes count, whatever they showed:",
         f"{ROUNDS} turns, {LATENCIES} takes of a latency, {COPIES} where a copy has no bare writer beside it.",
         "Of latencies p50, p99 and cores are medians, *worst* is the worst of all. All partitions are written to, and of a",
         "thousand every tenth is read: one consumer of all of them is a load of its own for the destination. Counted is",
@@ -119,8 +119,8 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "with as many connections as a copy worker opens, whose bytes are thrown away, show what they and the source allow.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.",
         "Where many topics are written to, another process writes. A take begins when all of them have received nothing but",
-        f"fresh records for {CALM_S:.0f} s. A gap is the longest time without a record of one topic, from the beginning of the",
-        "take to its end. Two copy workers on four task slots of Spark copy the fifty links.", "",
+        f"fresh records for {CAUGHT_UP_S:.0f} s. A gap is the longest time without a record of one topic, from the beginning",
+        "of the take to its end. Two copy workers on four task slots of Spark copy the fifty links.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip
 

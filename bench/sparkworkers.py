@@ -78,7 +78,7 @@ def _measure(product: Product, cluster: StandaloneCluster, reader: TimedReader) 
     watch = _Watch(product, placed)
     with ThreadPoolExecutor(1) as threads:
         adding = threads.submit(cluster.add_worker)
-        take = reader.take(ADDING_S, during=watch.look)
+        take = reader.take(ADDING_S, during=watch.sample)
         adding.result()
     what = "a third Spark worker, from the start of its process"
     if watch.loaded_s is None:
@@ -100,7 +100,7 @@ class _Watch:
         self.loaded_s: float | None = None
         self.balanced_s: float | None = None
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Read where the partitions are placed."""
         counts = Counter(_placed(self._product).values())
         new = max((count for worker, count in counts.items() if worker not in self._before), default=0)

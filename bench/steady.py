@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
 
-CALM_S = 3.0  # time without stale records until the copy counts as caught up
+CAUGHT_UP_S = 3.0  # time without stale records until the copy counts as caught up
 FRESH_MS = 500.0
 CATCH_UP_S = 120.0
 LATE_S = 2.0  # time after a take in which its records may still arrive
@@ -137,20 +137,20 @@ class TimedReader:
         return found
 
     def catch_up(self) -> float:
-        """Read until for CALM_S only fresh records arrive, from every place; return the seconds that took.
+        """Read until for CAUGHT_UP_S only fresh records arrive, from every place; return the seconds that took.
 
         Raises TimeoutError after CATCH_UP_S. The start of copying is not measured: a broker needs long for the first pages of
         a new log's indexes.
         """
-        began = calm_since = time.monotonic()
+        began = caught_up_since = time.monotonic()
         seen: set[Place] = set()
         while time.monotonic() < began + CATCH_UP_S:
             found = [arrival for arrival in self.read(until_s=time.monotonic() + 0.1) if arrival[0] in self.places]
             if any(came - sent >= FRESH_MS for _, sent, came in found):
-                calm_since = time.monotonic()
+                caught_up_since = time.monotonic()
                 seen.clear()
             seen.update(place for place, _, _ in found)
-            if time.monotonic() - calm_since >= CALM_S and seen == self.places:
+            if time.monotonic() - caught_up_since >= CAUGHT_UP_S and seen == self.places:
                 return time.monotonic() - began
         silent = sorted(self.places - seen)
         raise TimeoutError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bench.calm import Takes
+from bench.steal_time import Takes
 from devcluster.distance import STOCK_IN_FLIGHT, WIDE_IN_FLIGHT
 
 
@@ -109,7 +109,7 @@ MINUTES_WORST_MS = 20.0
 ROUNDS = Takes(wanted=9, most=13)
 COPIES = Takes(wanted=1, most=3)  # of all other copies
 # the slowest hundredth of 20 s is 0.2 s: a single stall of the host and the backlog behind it
-LATENCIES = Takes(wanted=3, most=12, calm=0.0005)
+LATENCIES = Takes(wanted=3, most=12, max_stolen=0.0005)
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2
 
 

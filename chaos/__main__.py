@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from chaos.ground import TOPICS, Ground, spares
+from chaos.environment import TOPICS, ChaosEnvironment, spares
 from chaos.loops import LoopEngine
 from chaos.product import Product
 from chaos.schedule import ENGINE_FAULTS, PRODUCT_FAULTS, Fault, schedule
@@ -65,20 +65,22 @@ def faults_of(arguments: argparse.Namespace) -> Collection[Fault]:
     return tuple(Fault) if arguments.standalone else PRODUCT_FAULTS
 
 
-def engine_of(ground: Ground, topics: Mapping[str, int], arguments: argparse.Namespace) -> LoopEngine | Product:
+def engine_of(environment: ChaosEnvironment, topics: Mapping[str, int], arguments: argparse.Namespace) -> LoopEngine | Product:
     """Return the system under test, which is not started yet."""
-    return LoopEngine(ground, topics) if arguments.engine else Product(ground, topics, standalone=arguments.standalone)
+    return (
+        LoopEngine(environment, topics) if arguments.engine else Product(environment, topics, standalone=arguments.standalone)
+    )
 
 
 def run(directory: Path, arguments: argparse.Namespace, faults: Collection[Fault]) -> Verdict:
     """Run a storm."""
     seed, seconds = arguments.seed, arguments.minutes * 60
     spare = spares(max(2, int(seconds // 30)))
-    with Ground(directory) as ground:
+    with ChaosEnvironment(directory) as environment:
         topics = {**TOPICS, **spare}
-        with engine_of(ground, topics, arguments) as engine:
+        with engine_of(environment, topics, arguments) as engine:
             strikes = schedule(seed=seed, seconds=seconds, faults=faults)
-            storm = Storm(ground, engine, seed=seed, spare=spare)
+            storm = Storm(environment, engine, seed=seed, spare=spare)
             try:
                 verdict = storm.run(strikes, seconds=seconds)
             except BaseException:

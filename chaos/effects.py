@@ -19,7 +19,7 @@ import redis
 
 from linkengine.domain.workers import NUMBER_DIGITS
 
-Mend = Callable[[], object]
+Repair = Callable[[], object]
 Trails = Mapping[str, list[str]]  # the successive owners of each lease
 POLL_S = 0.05
 END_TRIES = 6
@@ -37,7 +37,7 @@ def _always() -> bool:
 class Blow:
     """A fault that was caused; ``proof`` is called before ``mend``, and may wait for the effect."""
 
-    mend: Mend = _always
+    repair: Repair = _always
     proof: Callable[[], bool] = _always
 
 
@@ -141,7 +141,7 @@ class Owners:
                 return True
         return False
 
-    def died(self, before: Mapping[str, str], *, timeout_s: float = CHANGE_TIMEOUT_S) -> bool:
+    def expired(self, before: Mapping[str, str], *, timeout_s: float = CHANGE_TIMEOUT_S) -> bool:
         """Return whether a lease expires within the time: its owner neither renews nor releases it."""
         left_ms: dict[str, int] = {}
         return until(lambda: _ran_out(left_ms, before, self.seen()), timeout_s)

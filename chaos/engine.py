@@ -22,11 +22,11 @@ class Engine(Protocol):
     def fail_over(self, topic: str) -> None:
         """Start to make a mirror writable, whatever state the source is in; ``stopped`` shows when it is done."""
 
-    def promote_during_move(self, topic: str, *, let_drain: Callable[[], object]) -> Blow | None:
+    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> Blow | None:
         """Start to promote a mirror, and move all partitions before its lag is zero.
 
-        It cannot be zero before ``let_drain`` is called. Effective if the mirror's partition was handed over before that.
-        ``stopped`` shows when the promotion is done.
+        It cannot be zero before ``wait_until_drained`` is called. Effective if the mirror's partition was handed over before
+        that. ``stopped`` shows when the promotion is done.
         """
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:

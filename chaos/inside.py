@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from console.actors import SYSTEM
 from console.errors import ConsoleError
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import plans
 from console.reconciling.transition_errors import Failures

@@ -21,7 +21,7 @@ import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
 from chaos.effects import CHANGE_TIMEOUT_S, OWNERS_TIMEOUT_S, Blow, changed_workers, lease_name, until, worker_of
-from chaos.ground import Ground
+from chaos.environment import ChaosEnvironment
 from chaos.judge import Finding
 from chaos.reading import Ends
 from chaos.schedule import Fault, Strike
@@ -60,16 +60,16 @@ class LoopEngine:
     """Copies topics with copy workers in processes; a context manager."""
 
     def __init__(
-        self, ground: Ground, topics: Mapping[str, int], *, mutation: str = "", tuning: CopyTuning | None = None
+        self, environment: ChaosEnvironment, topics: Mapping[str, int], *, mutation: str = "", tuning: CopyTuning | None = None
     ) -> None:
         """Create the mirrors; copying starts with the context."""
-        self._ground, self._topics = ground, dict(topics)
+        self._environment, self._topics = environment, dict(topics)
         self._tuning = tuning or CopyTuning(request_timeout_ms=REQUEST_TIMEOUT_MS)
         self._addresses = {
             name: address_from_properties(side.cluster.proxied_properties("link"))
-            for name, side in (("source", ground.source), ("destination", ground.destination))
+            for name, side in (("source", environment.source), ("destination", environment.destination))
         }
-        ground.create_topics(topics)
+        environment.create_topics(topics)
         self._link = f"{LINK}-{mutation or 'whole'}-{next(_mirrors)}"
         numbers = [next(_mirrors) for _ in self._topics]
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -77,7 +77,7 @@ class LoopEngine:
         self._wanted = dict.fromkeys(self._topics, True)
         self._stopped: dict[str, dict[int, int]] = {}
         self._workers = itertools.count(1)
-        self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
+        self.copiers = Copiers(environment.directory / self._link, mutation=mutation)
         self._running: dict[int, str] = {}  # process id -> worker id
         self._pool: dict[int, tuple[str, float]] = {}  # place in the pool -> its worker id, and when it was started
         self._placed: dict[str, str] = {}  # partition -> worker id
@@ -102,26 +102,26 @@ class LoopEngine:
         self.copiers.close()
 
     def strike(self, strike: Strike) -> Blow | None:
-        ground = self._ground
+        environment = self._environment
         own: dict[Fault, Callable[[], Blow | None]] = {
-            Fault.DRAIN: lambda: ground.moved(self._drain_busiest),
-            Fault.REBALANCE: lambda: ground.moved(self._rotate),
-            Fault.TWO_ASSIGNERS: lambda: ground.contested(partial(self._assign_otherwise, strike.lasts_s)),
-            Fault.STALE_ASSIGNMENT: lambda: ground.replayed(self._rotate, lambda: [self.copiers.log]),
+            Fault.DRAIN: lambda: environment.moved(self._drain_busiest),
+            Fault.REBALANCE: lambda: environment.moved(self._rotate),
+            Fault.TWO_ASSIGNERS: lambda: environment.contested(partial(self._assign_otherwise, strike.lasts_s)),
+            Fault.STALE_ASSIGNMENT: lambda: environment.replayed(self._rotate, lambda: [self.copiers.log]),
             Fault.CUT_REDIS: lambda: self._cut_off_owner(strike),
             Fault.KILL_COPIER: lambda: self._kill_owner(strike),
             Fault.STOP_COPIER: self._freeze_all,
             Fault.SECOND_COPIER: lambda: self._copy_beside(strike),
             Fault.SECOND_OWNER: lambda: self._copy_beside(strike),
         }
-        return own[strike.fault]() if strike.fault in own else ground.strike(strike)
+        return own[strike.fault]() if strike.fault in own else environment.strike(strike)
 
     def _copy_beside(self, strike: Strike) -> Blow:
         pid = self.start_copier(seconds=strike.lasts_s)
         if strike.fault is Fault.SECOND_OWNER:
-            return Blow(proof=self._ground.owners.end_leases)
+            return Blow(proof=self._environment.owners.end_leases)
         worker_id = self.running().get(pid, "")
-        return Blow(proof=partial(self._ground.owners.beside, pid, worker_id, self._ground.destination_ports))
+        return Blow(proof=partial(self._environment.owners.beside, pid, worker_id, self._environment.destination_ports))
 
     def _kill_owner(self, strike: Strike) -> Blow | None:
         pid = self._picked_owner(strike)
@@ -133,25 +133,25 @@ class LoopEngine:
 
     def _cut_off_owner(self, strike: Strike) -> Blow | None:
         pid = self._picked_owner(strike)
-        return None if pid is None else self._ground.cut_off(pid)
+        return None if pid is None else self._environment.cut_off(pid)
 
     def _picked_owner(self, strike: Strike) -> int | None:
         """Return the process of a worker that holds a lease, after waiting for the first; None after a timeout."""
         owners: list[int] = []
 
         def has_owner() -> bool:
-            names = {worker_of(token) for token in self._ground.owners.tokens().values()}
+            names = {worker_of(token) for token in self._environment.owners.tokens().values()}
             owners[:] = [pid for pid, name in self.running().items() if name in names]
             return bool(owners)
 
         return owners[int(strike.pick * len(owners))] if until(has_owner, OWNERS_TIMEOUT_S) else None
 
     def _freeze_all(self) -> Blow | None:
-        before, pids = self._ground.owners.awaited(), list(self.running())
+        before, pids = self._environment.owners.awaited(), list(self.running())
         if not before or not pids:
             return None
         freeze(pids)  # they send no heartbeat, and the supervisor starts others
-        return Blow(mend=partial(thaw, pids), proof=partial(self._ground.owners.taken_over, before))
+        return Blow(repair=partial(thaw, pids), proof=partial(self._environment.owners.taken_over, before))
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class LoopEngine:
     def _end_later(self, names: Collection[str], seconds: float) -> None:
         def end() -> None:
             with suppress(CoordinationUnavailableError):
-                jobs.end_workers(self._ground.redis.url, names, secrets=SECRETS)
+                jobs.end_workers(self._environment.redis.url, names, secrets=SECRETS)
 
         timer = threading.Timer(seconds, end)
         timer.daemon = True
@@ -203,7 +203,7 @@ class LoopEngine:
     def _start_worker(self) -> tuple[str, int]:
         name = worker_id_for(next(self._workers), uuid.uuid4().hex[:12])
         setup = jobs.setup_worker(
-            name, redis_url=self._ground.redis_url, secrets=SECRETS, lease_ttl_ms=self._tuning.lease_ttl_ms
+            name, redis_url=self._environment.redis_url, secrets=SECRETS, lease_ttl_ms=self._tuning.lease_ttl_ms
         )
         pid = self.copiers.copy(setup)
         with self._lock:
@@ -233,8 +233,8 @@ class LoopEngine:
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         wanted = {topic: self._topics[topic] for topic in topics}
-        source = Ends(self._ground.source.cluster.client(), wanted)
-        mirror = Ends(self._ground.destination.cluster.client(), wanted)
+        source = Ends(self._environment.source.cluster.client(), wanted)
+        mirror = Ends(self._environment.destination.cluster.client(), wanted)
         deadline = time.monotonic() + timeout_s
         while (there := source.all()) is None or there != (here := mirror.all()):
             if time.monotonic() > deadline:
@@ -249,14 +249,14 @@ class LoopEngine:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(partial(self._stop, reason=StopReason.PROMOTE), topics))
 
-    def promote_during_move(self, topic: str, *, let_drain: Callable[[], object]) -> Blow | None:
+    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> Blow | None:
         """Here a promotion is the wait for lag zero and the fence; its states are the console's."""
         names = [lease_name(assignment.key) for assignment in self.assignments[topic]]
-        with self._ground.owners.followed() as trails:
+        with self._environment.owners.followed() as trails:
             until(lambda: all(name in trails for name in names), OWNERS_TIMEOUT_S)
             self._rotate()
             moved = until(lambda: changed_workers(trails, names), CHANGE_TIMEOUT_S)
-        let_drain()
+        wait_until_drained()
         self._await_copied(topic)
         self._stop(topic, StopReason.PROMOTE)
         return Blow(proof=lambda: moved)
@@ -264,7 +264,9 @@ class LoopEngine:
     def _await_copied(self, topic: str) -> None:
         """Wait until the mirror has what its source has now; raise TimeoutError otherwise."""
         counts = {topic: self._topics[topic]}
-        source, mirror = (Ends(side.cluster.client(), counts) for side in (self._ground.source, self._ground.destination))
+        source, mirror = (
+            Ends(side.cluster.client(), counts) for side in (self._environment.source, self._environment.destination)
+        )
         wanted: dict[tuple[str, int], int] = {}
 
         def has_copied() -> bool:
@@ -284,9 +286,9 @@ class LoopEngine:
 
     def reports(self) -> list[PartitionProgress]:
         """Return the reports of the workers."""
-        return jobs.read_progress(self._ground.redis.url, self._link, SIGNER)
+        return jobs.read_progress(self._environment.redis.url, self._link, SIGNER)
 
-    def give_orders(self) -> None:
+    def write_orders(self) -> None:
         """Assign the partitions to the pool's workers with a recent heartbeat, and write the assignments."""
         alive = self._alive()
         places = [Place(worker_id=name) for name, _ in self._pool.values() if name in alive]
@@ -300,7 +302,7 @@ class LoopEngine:
 
     def _alive(self) -> set[str]:
         """Return the workers with a recent heartbeat."""
-        return {beat.worker_id for beat in jobs.read_workers(self._ground.redis.url, secrets=SECRETS) if beat.alive}
+        return {beat.worker_id for beat in jobs.read_workers(self._environment.redis.url, secrets=SECRETS) if beat.alive}
 
     def _alive_in_pool(self, alive: Collection[str]) -> set[str]:
         """Return the workers to assign partitions to: those of the pool, not those started in addition."""
@@ -308,7 +310,7 @@ class LoopEngine:
 
     def _write_assignments(self, plans: Mapping[str, CopyPlan]) -> None:
         applied = dict.fromkeys(plans, 1)  # so that an empty plan is written even to a worker without an assignment
-        jobs.write_assignments(self._ground.redis.url, self._link, plans, secrets=SECRETS, applied=applied)
+        jobs.write_assignments(self._environment.redis.url, self._link, plans, secrets=SECRETS, applied=applied)
 
     def _note_failures(self) -> None:
         self._failed |= {report.key: report for report in self.reports() if report.phase is PartitionPhase.FAILED}
@@ -330,7 +332,7 @@ class LoopEngine:
     def _stop(self, topic: str, reason: StopReason) -> None:
         self._wanted[topic] = False
         with suppress(CoordinationUnavailableError):
-            self.give_orders()
+            self.write_orders()
         stop = MirrorStop(
             source=self._addresses["source"], destination=self._addresses["destination"],
             assignments=self.assignments[topic], reason=reason, generation=STOP_GENERATION,
@@ -341,7 +343,7 @@ class LoopEngine:
     def _supervise(self) -> None:
         while not self._over.wait(self._pass_s):
             with suppress(CoordinationUnavailableError):
-                self.give_orders()
+                self.write_orders()
                 self._note_failures()
             with suppress(CoordinationUnavailableError):
                 self._replace_workers()

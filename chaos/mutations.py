@@ -7,7 +7,7 @@ from typing import Any
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob import partition_state
-from linkengine.copyjob.destination import maintenance, producer, writer
+from linkengine.copyjob.destination import maintenance, producer, producer_state
 from linkengine.copyjob.destination.producer import topic_of
 from linkengine.copyjob.resume.log_end import LogEndQuery, read_log_ends
 from linkengine.copyjob.stop.fence import Fence
@@ -35,7 +35,7 @@ def _no_sequences() -> None:
 
 def _no_offset_check() -> None:
     """The base offsets of acknowledgements are not checked, and neither are the log ends of idle mirrors."""
-    answered, decode = producer.BrokerProducer._answered, requests.decode_produce
+    responded, decode = producer.BrokerProducer._responded, requests.decode_produce
     expected: dict[tuple[bytes, int], int] = {}
 
     def decode_as_expected(body: memoryview, *, version: int) -> Any:
@@ -44,17 +44,17 @@ def _no_offset_check() -> None:
             part if part.error else part._replace(base_offset=expected[part.topic, part.partition]) for part in found
         ]
 
-    def answered_as_expected(self: Any, request: Any, body: memoryview) -> None:
+    def responded_as_expected(self: Any, request: Any, body: memoryview) -> None:
         entries = request.entries
         expected.update({(topic_of(e, request.version), e.assignment.partition): step.start for e, _, step in entries})
-        answered(self, request, body)
+        responded(self, request, body)
 
     requests.decode_produce = decode_as_expected
-    producer.BrokerProducer._answered = answered_as_expected  # type: ignore[method-assign]
-    _no_looks()
+    producer.BrokerProducer._responded = responded_as_expected  # type: ignore[method-assign]
+    _no_tail_checks()
 
 
-def _no_looks() -> None:
+def _no_tail_checks() -> None:
     """The log ends of idle mirrors are not checked."""
     maintenance.Maintenance._check_ends = lambda *_: None  # type: ignore[method-assign]
 
@@ -75,15 +75,15 @@ def _no_fence() -> None:
 
 def _no_raise() -> None:
     """A new owner continues with the epochs of its predecessor, whose late markers are then accepted."""
-    adopt = writer.Writer.adopt
+    adopt = producer_state.Writer.adopt
 
-    def adopt_as_clean(self: writer.Writer, state: Any, *, generation: int, clean: bool, empty: bool = False) -> None:
+    def adopt_as_clean(self: producer_state.Writer, state: Any, *, generation: int, clean: bool, empty: bool = False) -> None:
         del clean
         adopt(self, state, generation=generation, clean=True, empty=empty)
         self._must_raise = False
         self.generation = max(generation_of(state.coordinator_epoch), 0)
 
-    writer.Writer.adopt = adopt_as_clean  # type: ignore[method-assign]
+    producer_state.Writer.adopt = adopt_as_clean  # type: ignore[method-assign]
 
 
 def _no_commits() -> None:
@@ -103,6 +103,6 @@ MUTATIONS: dict[str, Callable[[], None]] = {
     "sequences": _no_sequences,
     "offsets": _no_offset_check,
     "fence": _no_fence,
-    "looks": _no_looks,
+    "looks": _no_tail_checks,
     "epochs": _no_raise,
 }

@@ -30,7 +30,7 @@ from chaos.effects import (
     mentions,
     until,
 )
-from chaos.ground import Ground
+from chaos.environment import ChaosEnvironment
 from chaos.judge import Finding
 from chaos.reading import Ends
 from chaos.schedule import Fault, Strike
@@ -60,10 +60,10 @@ NOTICE_S, RECOVERY_TIMEOUT_S = 5.0, 120.0
 class Product:
     """The product with a link and a mirror per topic; a context manager."""
 
-    def __init__(self, ground: Ground, topics: Mapping[str, int], *, standalone: bool = False) -> None:
+    def __init__(self, environment: ChaosEnvironment, topics: Mapping[str, int], *, standalone: bool = False) -> None:
         """Plan everything; nothing is started yet. ``standalone``: executors run on a Spark standalone cluster."""
-        self._ground, self._topics = ground, dict(topics)
-        directory = ground.directory / "product"
+        self._environment, self._topics = environment, dict(topics)
+        directory = environment.directory / "product"
         directory.mkdir(mode=0o700)
         self._directory = directory
         self._standalone = StandaloneCluster(directory / "standalone", cores=SLOTS) if standalone else None
@@ -72,7 +72,7 @@ class Product:
             where = {"master": self._standalone.url, "extra": self._standalone.connect_settings}
         self._spark = SparkConnectServer(directory=directory / "spark", **where)
         self._console = services.plan_console(
-            directory, redis_url=ground.redis_url, spark_url=self._spark.url, copy_workers=POOL
+            directory, redis_url=environment.redis_url, spark_url=self._spark.url, copy_workers=POOL
         )
         self._processes: dict[str, Process] = {}
         self._stack = ExitStack()
@@ -93,36 +93,36 @@ class Product:
         self._stack.close()
 
     def strike(self, strike: Strike) -> Blow | None:
-        ground = self._ground
+        environment = self._environment
         own: dict[Fault, Callable[[], Blow | None]] = {
-            Fault.DRAIN: lambda: ground.moved(partial(self._inside, "drain()")),
-            Fault.REBALANCE: lambda: ground.moved(partial(self._inside, "rotate()")),
+            Fault.DRAIN: lambda: environment.moved(partial(self._inside, "drain()")),
+            Fault.REBALANCE: lambda: environment.moved(partial(self._inside, "rotate()")),
             Fault.TWO_ASSIGNERS: lambda: self._assign_twice(strike),
-            Fault.STALE_ASSIGNMENT: lambda: ground.replayed(partial(self._inside, "rotate()"), self._worker_logs),
+            Fault.STALE_ASSIGNMENT: lambda: environment.replayed(partial(self._inside, "rotate()"), self._worker_logs),
             Fault.CUT_REDIS: lambda: self._cut_off_worker(strike),
             Fault.KILL_COPIER: lambda: self._kill_owner(strike),
             Fault.STOP_COPIER: self._freeze_copiers,
             Fault.KILL_CONNECT: lambda: self._strike_spark(strike),
             Fault.STOP_CONNECT: lambda: self._strike_spark(strike),
             Fault.KILL_MASTER: self._kill_master,
-            Fault.KILL_WORKER: lambda: ground.once(
+            Fault.KILL_WORKER: lambda: environment.once(
                 "worker", self._processes["worker"].kill, partial(self._start_service, "worker")
             ),
             Fault.SECOND_COPIER: lambda: self._second_copier(strike),
             Fault.SECOND_OWNER: lambda: self._second_copier(strike),
         }
-        return own[strike.fault]() if strike.fault in own else ground.strike(strike)
+        return own[strike.fault]() if strike.fault in own else environment.strike(strike)
 
     def _assign_twice(self, strike: Strike) -> Blow | None:
         """Run two more reconcilers; effective if the older view was published last, and partitions moved."""
         overwritten: list[int] = []
         call = partial(self._inside, f"assign_twice({strike.lasts_s:.1f})")
-        blow = self._ground.contested(lambda: overwritten.append(int(call())))
+        blow = self._environment.contested(lambda: overwritten.append(int(call())))
         return None if blow is None else Blow(proof=lambda: any(overwritten) and blow.proof())
 
     def _cut_off_worker(self, strike: Strike) -> Blow | None:
         workers = self._awaited_workers()
-        return self._ground.cut_off(workers[int(strike.pick * len(workers))]) if workers else None
+        return self._environment.cut_off(workers[int(strike.pick * len(workers))]) if workers else None
 
     def _kill_master(self) -> Blow | None:
         """Kill the Spark master; effective if a Spark worker notices, which still has its executors then."""
@@ -134,7 +134,7 @@ class Product:
         def noticed() -> bool:
             return until(lambda: mentions(logs, LOST_MASTER) > before, NOTICE_S) and bool(self._python_workers())
 
-        return self._ground.once(cluster, cluster.kill_master, self._restart_master, proof=noticed)
+        return self._environment.once(cluster, cluster.kill_master, self._restart_master, proof=noticed)
 
     def _restart_master(self) -> None:
         assert self._standalone is not None
@@ -149,26 +149,26 @@ class Product:
         workers = self._awaited_workers()
         first = int(strike.pick * len(workers))
         for pid in (workers[first:] + workers[:first])[:KILL_TRIES]:
-            before = self._ground.owners.awaited()
+            before = self._environment.owners.awaited()
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            if self._ground.owners.died(before):
+            if self._environment.owners.expired(before):
                 return Blow()
         return None
 
     def _freeze_copiers(self) -> Blow | None:
         """Freeze all copy workers while another runs: the reconciler starts new workers only after half a minute."""
         self._copy_beside(BESIDE_S)
-        before, workers = self._ground.owners.awaited(), self._python_workers()
+        before, workers = self._environment.owners.awaited(), self._python_workers()
         if not before or not workers:
             return None
         freeze(workers)
-        return Blow(mend=partial(thaw, workers), proof=partial(self._ground.owners.taken_over, before))
+        return Blow(repair=partial(thaw, workers), proof=partial(self._environment.owners.taken_over, before))
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         wanted = {topic: self._topics[topic] for topic in topics}
-        source = Ends(self._ground.source.cluster.client(), wanted)
-        mirror = Ends(self._ground.destination.cluster.client(), wanted)
+        source = Ends(self._environment.source.cluster.client(), wanted)
+        mirror = Ends(self._environment.destination.cluster.client(), wanted)
 
         def equal() -> bool:
             there = source.all()
@@ -180,14 +180,14 @@ class Product:
         self._note_failures()
         self._operate("failover", [topic])
 
-    def promote_during_move(self, topic: str, *, let_drain: Callable[[], object]) -> Blow | None:
+    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> Blow | None:
         keys = [assignment.key for assignment in self._plan.assignments if assignment.mirror_topic == topic]
         names = [lease_name(key) for key in keys]
-        with self._ground.owners.followed() as trails:
+        with self._environment.owners.followed() as trails:
             until(lambda: all(name in trails for name in names), OWNERS_TIMEOUT_S)
             undrained = self._inside(f"promote_and_rotate({topic!r})") == str(True)
             moved = until(lambda: changed_workers(trails, names), CHANGE_TIMEOUT_S)
-        let_drain()
+        wait_until_drained()
         return Blow(proof=lambda: undrained and moved)
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
@@ -223,7 +223,7 @@ class Product:
 
     @property
     def _mirrors(self) -> str:
-        return "/kafka/v3" + link_path(self._ground.destination.cluster.cluster_id, LINK) + "/mirrors"
+        return "/kafka/v3" + link_path(self._environment.destination.cluster.cluster_id, LINK) + "/mirrors"
 
     def _start(self) -> None:
         if self._standalone is not None:
@@ -237,9 +237,9 @@ class Product:
         for name in services.SERVICES:
             self._start_service(name)
         services.wait_ready(self._console, list(self._processes.values()))
-        destination = self._ground.destination.cluster
+        destination = self._environment.destination.cluster
         services.register_cluster(self._console, name="destination", properties=destination.proxied_properties("link"))
-        self._ground.create_topics(self._topics)
+        self._environment.create_topics(self._topics)
         self._create_link()
         for topic in self._topics:
             self._rest.post(self._mirrors, {"source_topic_name": topic})
@@ -267,7 +267,7 @@ class Product:
             process.kill()
 
     def _create_link(self) -> None:
-        source, destination = self._ground.source.cluster, self._ground.destination.cluster
+        source, destination = self._environment.source.cluster, self._environment.destination.cluster
         configs = [{"name": name, "value": value} for name, value in source.proxied_properties("link").items()]
         path = f"/kafka/v3/clusters/{destination.cluster_id}/links?link_name={LINK}"
         self._rest.post(path, {"source_cluster_id": source.cluster_id, "configs": configs})
@@ -280,20 +280,20 @@ class Product:
 
     def _strike_spark(self, strike: Strike) -> Blow | None:
         if strike.fault is Fault.STOP_CONNECT:
-            return self._ground.once(self._spark, self._spark.pause, self._spark.resume)
+            return self._environment.once(self._spark, self._spark.pause, self._spark.resume)
         copied = bool(self._copying_workers())
-        return self._ground.once(self._spark, self._spark.kill, self._restart_spark, proof=lambda: copied)
+        return self._environment.once(self._spark, self._spark.kill, self._restart_spark, proof=lambda: copied)
 
     def _second_copier(self, strike: Strike) -> Blow:
         pid, worker_id = self._copy_beside(strike.lasts_s)
         if strike.fault is Fault.SECOND_OWNER:
-            return Blow(proof=self._ground.owners.end_leases)
-        return Blow(proof=partial(self._ground.owners.beside, pid, worker_id, self._ground.destination_ports))
+            return Blow(proof=self._environment.owners.end_leases)
+        return Blow(proof=partial(self._environment.owners.beside, pid, worker_id, self._environment.destination_ports))
 
     def _copy_beside(self, seconds: float) -> tuple[int, str]:
         """Start a copy worker for all partitions outside the product; return its process id and its name."""
         self._beside += 1
-        name, url = worker_id_for(self._beside, uuid.uuid4().hex[:12]), self._ground.redis.url
+        name, url = worker_id_for(self._beside, uuid.uuid4().hex[:12]), self._environment.redis.url
         setup = jobs.setup_worker(name, redis_url=url, secrets=SECRETS, lease_ttl_ms=self._lease_ttl_ms)
         with suppress(CoordinationUnavailableError):
             jobs.write_assignments(url, self._plan.link_id, {name: self._plan}, secrets=SECRETS)
@@ -304,7 +304,7 @@ class Product:
 
     def _end(self, name: str) -> None:
         with suppress(CoordinationUnavailableError):
-            jobs.end_workers(self._ground.redis.url, [name], secrets=SECRETS)
+            jobs.end_workers(self._environment.redis.url, [name], secrets=SECRETS)
 
     def _inside(self, call: str) -> str:
         """Call a function of `chaos.inside` with the product's settings; return its printed result."""
@@ -317,7 +317,7 @@ class Product:
         return self._copying_workers()
 
     def _copying_workers(self) -> list[int]:
-        return connected(self._python_workers(), self._ground.destination_ports)
+        return connected(self._python_workers(), self._environment.destination_ports)
 
     def _python_workers(self) -> list[int]:
         with suppress(psutil.Error, RuntimeError):

@@ -56,7 +56,7 @@ class Proxy:
         """How many bits were flipped since the last ``mangle``."""
         return self._mangler.flipped if self._mangler is not None else 0
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Take connections again; what is slow or held stays so."""
         self._cut = False
 
@@ -95,7 +95,7 @@ class Proxy:
     def heal(self) -> None:
         """Make the weather fine again."""
         self._mangler = None
-        self.mend()
+        self.repair()
         self.hasten()
         self.end_silence()
         self.release()
@@ -130,18 +130,20 @@ class Proxy:
         if self._client_ports is not None and link.client_port in await asyncio.to_thread(self._client_ports):
             link.silence()
         try:
-            await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link, answers=True))
+            await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link, responses=True))
         finally:
             self._links.discard(link)
             link.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link, *, answers: bool = False
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link, *, responses: bool = False
     ) -> None:
         taken: asyncio.Queue[bytes] = asyncio.Queue()
-        await asyncio.gather(_take(reader, taken, link), self._deliver(taken, writer, link, answers=answers))
+        await asyncio.gather(_take(reader, taken, link), self._deliver(taken, writer, link, responses=responses))
 
-    async def _deliver(self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link, *, answers: bool) -> None:
+    async def _deliver(
+        self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link, *, responses: bool
+    ) -> None:
         """Write what was taken; bytes for a peer that has closed its end are dropped, those of the other direction are not."""
         while data := await taken.get():
             await self._passage(link)
@@ -149,7 +151,7 @@ class Proxy:
             if writer.is_closing():
                 continue
             with contextlib.suppress(OSError):
-                writer.write(self._mangler.mangled(data) if answers and self._mangler is not None else data)
+                writer.write(self._mangler.mangled(data) if responses and self._mangler is not None else data)
                 await writer.drain()
         await link.gate.wait()
         writer.close()
@@ -166,10 +168,10 @@ class Proxy:
         for writer in writers:
             writer.transport.abort()
 
-    def _each(self, turn: Callable[[asyncio.Event], None]) -> None:
+    def _each(self, change: Callable[[asyncio.Event], None]) -> None:
         for link in self._links:
             if not link.silenced:
-                turn(link.gate)
+                change(link.gate)
 
     def _silence_now(self, ports: Collection[int]) -> None:
         for link in self._links:

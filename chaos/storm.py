@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from chaos import judge
 from chaos.effects import Blow
 from chaos.engine import Engine
-from chaos.ground import ARCHIVE, COMPACTED, KEPT_MS, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
+from chaos.environment import ARCHIVE, COMPACTED, KEPT_MS, PLAIN, TOPICS, TRANSACTIONS, ChaosEnvironment, Side
 from chaos.history import Entry, Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
@@ -27,7 +27,7 @@ from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, Transactional
 
 _log = structlog.get_logger(__name__)
 TICK_S = 0.1
-MEND_TIMEOUT_S = 240.0
+REPAIR_TIMEOUT_S = 240.0
 SETTLE_TIMEOUT_S = 240.0
 ENDS_TIMEOUT_S = 60.0
 KEPT_TIMEOUT_S = 180.0
@@ -94,16 +94,18 @@ class Verdict:
 class Storm:
     """Runs a schedule over an engine while writers write and a watch looks on."""
 
-    def __init__(self, ground: Ground, engine: Engine, *, seed: int, spare: Mapping[str, int], pause_s: float = 0.1) -> None:
+    def __init__(
+        self, environment: ChaosEnvironment, engine: Engine, *, seed: int, spare: Mapping[str, int], pause_s: float = 0.1
+    ) -> None:
         """Plan writers and watch; nothing begins yet."""
-        self._ground, self._engine = ground, engine
+        self._environment, self._engine = environment, engine
         self._topics = {**TOPICS, **spare}
         self._spare = iter(spare)
         self._stopped_early: dict[str, Collection[Entry]] = {}  # mirrors, and which records a promotion must not leave behind
         self.journal = Journal()
         self.verdict = Verdict(seed=seed)
         self._writers = self._make_writers(seed, spare, pause_s)
-        self._watch = Watch(ground, self._topics)
+        self._watch = Watch(environment, self._topics)
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="storm")
         self._mending: list[Future[None]] = []
         self._counting = Lock()  # faults strike from many threads
@@ -165,7 +167,7 @@ class Storm:
 
     def _await_strikes(self) -> None:
         while self._mending:
-            self._attempt("fault", partial(self._mending.pop().result, MEND_TIMEOUT_S))
+            self._attempt("fault", partial(self._mending.pop().result, REPAIR_TIMEOUT_S))
 
     def _strike(self, strike: Strike) -> None:
         stops = {Fault.FAILOVER: self._fail_over, Fault.REBALANCE_PROMOTION: self._promote_during_move}
@@ -181,7 +183,7 @@ class Storm:
             else:
                 _log.info("strike.broke_nothing", fault=strike.fault.value)
         finally:
-            blow.mend()
+            blow.repair()
 
     def _fail_over(self) -> Blow | None:
         topic = next(self._spare, None)
@@ -201,13 +203,13 @@ class Storm:
             return None
         transaction = ExitStack()
         try:
-            transaction.enter_context(open_transaction(self._ground.source.cluster.client("app"), topic))
+            transaction.enter_context(open_transaction(self._environment.source.cluster.client("app"), topic))
         except KafkaException as error:
             _log.info("strike.no_transaction", reason=str(error))
             return None
         try:
             self._stop_early(topic, self._acked(topic))
-            return self._engine.promote_during_move(topic, let_drain=partial(_close, transaction))
+            return self._engine.promote_during_move(topic, wait_until_drained=partial(_close, transaction))
         finally:
             _close(transaction)
 
@@ -224,8 +226,8 @@ class Storm:
 
     def _calm(self) -> None:
         _log.info("storm.over")
-        self._ground.heal()
-        for cluster in (self._ground.source.cluster, self._ground.destination.cluster):
+        self._environment.heal()
+        for cluster in (self._environment.source.cluster, self._environment.destination.cluster):
             self._attempt("broker", cluster.wait_ready)
         _log.info("all.mended")
         dead = [writer for writer in self._writers if writer.ended_early()]
@@ -272,7 +274,9 @@ class Storm:
         self._attempt("unjudged", lambda: self._find(self._engine.crashes()))
 
     def _judge_compacted(self, topic: str) -> Iterator[Finding]:
-        source, mirror = (self._read(side, topic, committed=True) for side in (self._ground.source, self._ground.destination))
+        source, mirror = (
+            self._read(side, topic, committed=True) for side in (self._environment.source, self._environment.destination)
+        )
         self.verdict.judged[topic] = len(mirror)
         history, offsets = self.journal.of_topic(topic), self.journal.offsets(topic)
         yield from judge.compare_compacted(topic, source, mirror)
@@ -284,11 +288,13 @@ class Storm:
         yield from judge.check_kept(topic, mirror, kept)
 
     def _judge_strict(self, topic: str) -> Iterator[Finding]:
-        source, mirror = (self._read(side, topic, committed=True) for side in (self._ground.source, self._ground.destination))
+        source, mirror = (
+            self._read(side, topic, committed=True) for side in (self._environment.source, self._environment.destination)
+        )
         self.verdict.judged[topic] = len(mirror)
         history = self.journal.of_topic(topic)
         yield from judge.compare(topic, source, mirror, ends=self._engine.stopped(topic) or None)
-        yield from judge.check_unchanged(mirror, self._read(self._ground.destination, topic, committed=False), topic=topic)
+        yield from judge.check_unchanged(mirror, self._read(self._environment.destination, topic, committed=False), topic=topic)
         yield from judge.check_places(topic, mirror, history, self.journal.offsets(topic))
         yield from judge.check_history(topic, source, history)
         yield from judge.check_promoted(topic, mirror, self._stopped_early.get(topic, ()))
@@ -296,7 +302,7 @@ class Storm:
             yield from judge.check_history(topic, mirror, history)
 
     def _judge_all_ends(self) -> Iterator[Finding]:
-        source, mirror = (self._ends(side) for side in (self._ground.source, self._ground.destination))
+        source, mirror = (self._ends(side) for side in (self._environment.source, self._environment.destination))
         for topic, partitions in self._topics.items():
             yield from self._judge_ends(topic, partitions, source, mirror)
 
@@ -324,7 +330,7 @@ class Storm:
         return found
 
     def _make_writers(self, seed: int, spare: Mapping[str, int], pause_s: float) -> list[Writer]:
-        client = self._ground.source.cluster.client("app")
+        client = self._environment.source.cluster.client("app")
         kinds: tuple[tuple[type[Writer], str, Mapping[str, int]], ...] = (
             (PlainWriter, "plain", {PLAIN: TOPICS[PLAIN]}),
             (KeyedWriter, "keyed", {COMPACTED: TOPICS[COMPACTED]}),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaException
 
-from chaos.ground import Ground
+from chaos.environment import ChaosEnvironment
 from chaos.judge import Finding, Place
 from chaos.reading import Ends
 
@@ -19,13 +19,13 @@ JOIN_TIMEOUT_S = 60.0
 class Watch:
     """A sampling thread; ``findings`` and ``samples`` are complete after ``stop``, unless there is an ``error``."""
 
-    def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
+    def __init__(self, environment: ChaosEnvironment, topics: Mapping[str, int]) -> None:
         """Prepare the clients; ``start`` begins to sample."""
         self.findings: list[Finding] = []
         self.samples, self.error = 0, ""
         self.passed: dict[Place, list[tuple[int, float]]] = {}  # ends of the mirrors, and when each was first observed
-        self._mirror = Ends(ground.destination.cluster.client(), topics)
-        self._source = Ends(ground.source.cluster.client(), topics, stable=True)
+        self._mirror = Ends(environment.destination.cluster.client(), topics)
+        self._source = Ends(environment.source.cluster.client(), topics, stable=True)
         self._forgotten: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)

@@ -64,13 +64,13 @@ class Attempt:
     found: Any = None
 
 
-def entry(*, by: Actor, action: str, resource: str, detail: dict[str, Any], answer_as: str = "") -> dict[str, Any]:
+def entry(*, by: Actor, action: str, resource: str, detail: dict[str, Any], response_key: str = "") -> dict[str, Any]:
     """Return what a task needs to write the row of a change, as JSON values.
 
-    ``answer_as`` is the name under which the row stores the cluster's response, if any.
+    ``response_key`` is the name under which the row stores the cluster's response, if any.
     """
     actor = {"actor": by.name, "request_id": by.request_id, "client_address": by.client_address}
-    return {**actor, "action": action, "resource": resource, "detail": detail, "answer_as": answer_as}
+    return {**actor, "action": action, "resource": resource, "detail": detail, "response_key": response_key}
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def carried_out(entry: Mapping[str, Any], *, change_id: str) -> Iterator[Attempt
     if attempt.found is False:
         _complete(row, Result.FAILURE, reason="There was nothing to change.")
     else:
-        _complete(row, Result.SUCCESS, **({entry["answer_as"]: attempt.found} if entry["answer_as"] else {}))
+        _complete(row, Result.SUCCESS, **({entry["response_key"]: attempt.found} if entry["response_key"] else {}))
 
 
 def _complete(row: AuditEvent, result: str, **detail: Any) -> None:

@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from devcluster.listeners import AUDIENCE, ISSUER
 from devcluster.ports import LOOPBACK
 
-LIFE_S = 300
+LIFETIME_S = 300
 
 
 class TokenEndpoint:
     """A token endpoint for the clients (id to secret) in `clients`; also a context manager that starts and stops it."""
 
-    def __init__(self, clients: dict[str, str] | None = None, *, life_s: int = LIFE_S) -> None:
+    def __init__(self, clients: dict[str, str] | None = None, *, life_s: int = LIFETIME_S) -> None:
         """Bind a port without serving yet."""
         self.clients = clients or {"link": secrets.token_hex(16)}
         self.given = 0  # number of issued tokens

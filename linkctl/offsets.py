@@ -33,7 +33,7 @@ def offsets_for_time(context: click.Context, /, **given: Any) -> None:
         raise LinkctlError("--execute has an effect only with --reset-group. Add it.", code=Exit.USAGE)
     timestamp_ms = _timestamp_ms(given["to_datetime"], given["timestamp_ms"])
     client, path = client_of(context), ("links", given["link"], "mirrors", given["topic"])
-    rows = _look_up(client, path, timestamp_ms)
+    rows = _find(client, path, timestamp_ms)
     if given["group"] is None:
         _write_offsets(timestamp_ms, rows, as_json=given["as_json"])
         return
@@ -59,7 +59,7 @@ def _timestamp_ms(text: str | None, timestamp_ms: int | None) -> int:
     return int(found.timestamp() * 1000)
 
 
-def _look_up(client: RestClient, path: Sequence[str], timestamp_ms: int) -> list[Json]:
+def _find(client: RestClient, path: Sequence[str], timestamp_ms: int) -> list[Json]:
     """Repeat the request until the search is complete: the service reads for a few seconds per request."""
     positions: Mapping[int, int] = {}
     while True:

@@ -49,7 +49,7 @@ class SparkUnavailableError(Exception):
     """No Spark Connect server responds at the address, or it ended during a call."""
 
 
-class SparkSilentError(SparkUnavailableError):
+class SparkUnresponsiveError(SparkUnavailableError):
     """A Spark Connect server accepts calls but does not respond to them."""
 
 
@@ -86,7 +86,7 @@ def count_slots(url: str) -> int | None:
     also without any executor, and ``spark.default.parallelism`` replaces the number: both mean unknown.
     """
     spark: Any = session(url)
-    with spark_answers("plan a query"):
+    with translate_spark_errors("plan a query"):
         master = spark.conf.get("spark.master", "") or ""
         overridden = spark.conf.get("spark.default.parallelism", "")
         plan = spark.range(0, 1)._explain_string()  # noqa: SLF001 - what `explain` prints
@@ -126,7 +126,7 @@ def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Ite
 
 
 @contextmanager
-def spark_answers(what: str) -> Iterator[None]:
+def translate_spark_errors(what: str) -> Iterator[None]:
     """Convert a lost server to SparkUnavailableError; errors of Spark's own are raised unchanged."""
     import grpc  # noqa: PLC0415 - as heavy as PySpark
     from pyspark.errors.exceptions.connect import SparkConnectException  # noqa: PLC0415
@@ -143,7 +143,7 @@ def spark_answers(what: str) -> Iterator[None]:
             message = (
                 f"Spark did not {what}: it accepts calls but does not respond. Check its server, which may need a restart."
             )
-            raise SparkSilentError(message) from error
+            raise SparkUnresponsiveError(message) from error
         raise SparkUnavailableError(f"Spark became unavailable and did not {what}: {_short(error)}") from error
 
 
@@ -151,7 +151,9 @@ def spark_answers(what: str) -> Iterator[None]:
 def _turn(url: str) -> Iterator[None]:
     """Allow one thread at a time to check or open the session; the first detects a hanging server, the others time out."""
     if not _lock.acquire(timeout=TURN_TIMEOUT_S):
-        raise SparkSilentError(f"Spark at {urlsplit(url).netloc} has not responded to another call for {TURN_TIMEOUT_S:.0f} s.")
+        raise SparkUnresponsiveError(
+            f"Spark at {urlsplit(url).netloc} has not responded to another call for {TURN_TIMEOUT_S:.0f} s."
+        )
     try:
         yield
     finally:
@@ -178,7 +180,7 @@ def _open(url: str) -> SparkSession:
     channel = DefaultChannelBuilder(url)
     channel.setChannelOption("grpc.max_reconnect_backoff_ms", RECONNECT_MS)
     channel.add_interceptor(Deadlines(call_s=CALL_TIMEOUT_S, stream_s=_stream_left_s))
-    with spark_answers("open a session"):
+    with translate_spark_errors("open a session"):
         fresh = SparkSession.builder.channelBuilder(channel).create()
         fresh.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=1000)])
         fresh.conf.get("spark.app.name", "")
@@ -192,9 +194,9 @@ def _stream_left_s() -> float | None:
 
 def _alive(known: SparkSession) -> bool:
     try:
-        with spark_answers("check its session"):
+        with translate_spark_errors("check its session"):
             known.conf.get("spark.app.name", "")
-    except SparkSilentError:
+    except SparkUnresponsiveError:
         raise  # another session would not get a response either
     except SparkUnavailableError:
         return False
@@ -209,7 +211,7 @@ def _close(known: SparkSession) -> None:
 
 def _interrupt(spark: SparkSession, tag: str) -> None:
     _log.warning("spark.took_too_long", tag=tag)
-    with suppress(SparkUnavailableError), spark_answers("interrupt a job"):  # without Spark the job has ended, too
+    with suppress(SparkUnavailableError), translate_spark_errors("interrupt a job"):  # without Spark the job has ended, too
         spark.interruptTag(tag)
 
 

@@ -26,7 +26,7 @@ from devcluster.redis import RedisServer
 from tests.console.workflows.reversal import write
 
 pytestmark = pytest.mark.timeout(280)
-SCENE = """
+PAGE_DATA = """
 from django.utils import timezone
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization
 now = timezone.now()
@@ -78,11 +78,11 @@ class Product:
     def fail_over_at_once(self, link: str, name: str) -> None:
         """Repeat the request while the database recovers from its crash."""
         began = time.monotonic()
-        while (answer := self.fail_over(link, name)).status_code == 503:
-            assert answer.json()["error_code"] == 50302
+        while (response := self.fail_over(link, name)).status_code == 503:
+            assert response.json()["error_code"] == 50302
             assert time.monotonic() - began < 60
             time.sleep(0.05)
-        assert_fails_over(answer)
+        assert_fails_over(response)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
         console = replace(planned, port=free_port(), environment=environment)
         password = secrets.token_urlsafe(12)
         key = prepare(console, user="owner", password=password)
-        manage(console, "shell", "-c", SCENE)
+        manage(console, "shell", "-c", PAGE_DATA)
         web = start_service(console, "web")
         stack.callback(web.stop)
         rest = stack.enter_context(
@@ -194,7 +194,7 @@ def test_a_read_only_database_is_read_and_every_change_is_503(product: Product) 
     assert_fails_over(product.failover(3))
 
 
-def test_several_hosts_lead_to_the_one_that_accepts_writes(product: Product) -> None:
+def test_connection_uses_the_host_that_accepts_writes(product: Product) -> None:
     user_info = product.database.url.partition("//")[2].partition("@")[0]
     hosts = f"{LOOPBACK}:{free_port()},{LOOPBACK}:{product.database.port}"
     settings = Environment({"X": f"postgres://{user_info}@{hosts}/postgres?target_session_attrs=read-write"}).database("X")
@@ -224,8 +224,8 @@ def create_mirror(
     links = f"/kafka/v3/clusters/{destination.cluster_id}/links"
     body = {"source_cluster_id": source.cluster_id, "configs": configs}
     for path, content in ((f"{links}?link_name=real", body), (f"{links}/real/mirrors", {"source_topic_name": topic})):
-        answer = product.rest.post(path, json=content)
-        assert answer.status_code == 204, answer.text
+        response = product.rest.post(path, json=content)
+        assert response.status_code == 204, response.text
     until(lambda: state_of(product, topic) == "ACTIVE")
 
 
@@ -264,31 +264,31 @@ def assert_unavailable(product: Product, reason: str) -> None:
 
 def assert_not_ready(product: Product, reason: str) -> None:
     began = time.monotonic()
-    answer = product.pages.get("/readyz")
+    response = product.pages.get("/readyz")
     assert time.monotonic() - began < 5
-    assert answer.status_code == 503
-    assert answer.json()["parts"]["database"] == reason
+    assert response.status_code == 503
+    assert response.json()["parts"]["database"] == reason
 
 
-def assert_rest_503(answer: httpx.Response, reason: str) -> None:
-    assert answer.status_code == 503, (answer.url, answer.text[-500:])
-    assert answer.json()["error_code"] == 50302
-    assert f"The database {reason}" in answer.json()["message"]
-    assert int(answer.headers["Retry-After"]) > 0
+def assert_rest_503(response: httpx.Response, reason: str) -> None:
+    assert response.status_code == 503, (response.url, response.text[-500:])
+    assert response.json()["error_code"] == 50302
+    assert f"The database {reason}" in response.json()["message"]
+    assert int(response.headers["Retry-After"]) > 0
 
 
-def assert_page_503(answer: httpx.Response, reason: str) -> None:
-    assert answer.status_code == 503, (answer.url, answer.text[-500:])
-    assert answer.headers["Content-Type"].startswith("text/html")
-    assert f"The database {reason}" in answer.text
-    assert answer.headers["X-Request-ID"] in answer.text
-    assert int(answer.headers["Retry-After"]) > 0
-    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+def assert_page_503(response: httpx.Response, reason: str) -> None:
+    assert response.status_code == 503, (response.url, response.text[-500:])
+    assert response.headers["Content-Type"].startswith("text/html")
+    assert f"The database {reason}" in response.text
+    assert response.headers["X-Request-ID"] in response.text
+    assert int(response.headers["Retry-After"]) > 0
+    assert "default-src 'self'" in response.headers["Content-Security-Policy"]
 
 
-def assert_fails_over(answer: httpx.Response) -> None:
-    assert answer.status_code == 200, answer.text
-    (mirror,) = answer.json()["data"]
+def assert_fails_over(response: httpx.Response) -> None:
+    assert response.status_code == 200, response.text
+    (mirror,) = response.json()["data"]
     assert mirror["error_message"] in (None, "")
 
 

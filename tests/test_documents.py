@@ -78,7 +78,7 @@ def test_function_named_on_where_is_what_exists(file: str, name: str) -> None:
     assert name in defined_in(ROOT / file)
 
 
-def test_where_is_what_describes_ten_behaviours_with_a_begin_and_an_end() -> None:
+def test_where_is_what_page_has_ten_behaviours_with_a_begin_and_an_end() -> None:
     text = (ROOT / "docs" / "where-is-what.md").read_text()
 
     assert [int(number) for number in re.findall(r"^## (\d+)\. ", text, re.MULTILINE)] == list(range(1, 11))

@@ -68,17 +68,17 @@ def product(directory: Path) -> Iterator[httpx.Client]:
         migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
         subprocess.run(migrate, cwd=ROOT, env={**os.environ, **own}, check=True, timeout=120)
         for unit in UNITS:
-            told = values(unit)
+            unit_settings = values(unit)
             if unit.stem in {"clusterlink-spark-master", "clusterlink-spark-worker"}:
                 continue
-            variables = own if told["EnvironmentFile"].endswith("clusterlink.env") else spark
+            variables = own if unit_settings["EnvironmentFile"].endswith("clusterlink.env") else spark
             variables = {
                 **variables,
-                **dict(word.split("=", 1) for word in shlex.split(here(told["Environment"], directory, port))),
+                **dict(word.split("=", 1) for word in shlex.split(here(unit_settings["Environment"], directory, port))),
             }
             variables["PATH"] += os.pathsep + os.environ["PATH"]  # where Java lies differs
-            cwd = Path(here(told["WorkingDirectory"], directory, port))
-            command = shlex.split(here(told["ExecStart"], directory, port))
+            cwd = Path(here(unit_settings["WorkingDirectory"], directory, port))
+            command = shlex.split(here(unit_settings["ExecStart"], directory, port))
             log = directory / f"{unit.stem}.log"
             process = Process(command, name=unit.stem, log=log, env=variables, cwd=cwd, withheld="CLUSTERLINK_")
             stack.callback(process.stop)
@@ -89,27 +89,29 @@ def product(directory: Path) -> Iterator[httpx.Client]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(280)
-def test_what_the_units_start_becomes_ready(product: httpx.Client) -> None:
+def test_services_started_by_the_units_become_ready(product: httpx.Client) -> None:
     deadline = time.monotonic() + 200
-    while (answer := product.get("/readyz").json())["parts"].get("spark") != "ok" or answer["status"] != "ready":
-        assert time.monotonic() < deadline, answer
+    while (response := product.get("/readyz").json())["parts"].get("spark") != "ok" or response["status"] != "ready":
+        assert time.monotonic() < deadline, response
         time.sleep(1)
 
-    assert set(answer["parts"].values()) == {"ok"}
-    assert answer["spark_slots"] == SPARK_CORES
+    assert set(response["parts"].values()) == {"ok"}
+    assert response["spark_slots"] == SPARK_CORES
     assert product.get("/static/css/shell.css").status_code == 200
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 def test_a_unit_is_limited_like_its_container_and_runs_as_a_user_of_its_own(unit: Path) -> None:
-    told, service = values(unit), SERVICES[unit.stem.removeprefix("clusterlink-")]
+    unit_settings, service = values(unit), SERVICES[unit.stem.removeprefix("clusterlink-")]
 
-    assert told["User"] == "clusterlink"
+    assert unit_settings["User"] == "clusterlink"
     if unit.stem != "clusterlink-spark-connect":  # its own JVM and Python workers run the tasks here
-        assert int(told["MemoryMax"][:-1]) * (1024 if told["MemoryMax"][-1] == "G" else 1) == megabytes(service["mem_limit"])
+        assert int(unit_settings["MemoryMax"][:-1]) * (1024 if unit_settings["MemoryMax"][-1] == "G" else 1) == megabytes(
+            service["mem_limit"]
+        )
     container = service["command"][0].rpartition("/")[2]
-    assert shlex.split(told["ExecStart"])[0].rpartition("/")[2] == container
-    assert ("spark" in unit.stem) is told["EnvironmentFile"].endswith("/spark.env")
+    assert shlex.split(unit_settings["ExecStart"])[0].rpartition("/")[2] == container
+    assert ("spark" in unit.stem) is unit_settings["EnvironmentFile"].endswith("/spark.env")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

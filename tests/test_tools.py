@@ -32,7 +32,7 @@ def test_the_release_of_java_is_read(told: str, release: int | None) -> None:
 
 
 @pytest.mark.network
-def test_this_machine_has_what_is_needed() -> None:
+def test_this_machine_has_all_required_tools() -> None:
     assert lacking(python=(3, 11), java=installed_java(), maven=True) == []
 
 
@@ -45,7 +45,7 @@ def test_this_machine_has_what_is_needed() -> None:
         ((3, 12), 21, False, ["Maven"]),
     ],
 )
-def test_what_is_lacking_is_named(python: tuple[int, int], java: int | None, maven: bool, words: list[str]) -> None:
+def test_missing_tools_are_named(python: tuple[int, int], java: int | None, maven: bool, words: list[str]) -> None:
     (line,) = lacking(python=python, java=java, maven=maven)
     assert all(word in line for word in words)
 
@@ -94,19 +94,19 @@ def test_images_without_a_digest_are_named(project: Path) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize(("answer", "status"), [("sha256:" + "b" * 64, 0), ("no such image", 1)])
+@pytest.mark.parametrize(("response", "status"), [("sha256:" + "b" * 64, 0), ("no such image", 1)])
 def test_digests_are_written_if_docker_resolves_all_of_them(
-    project: Path, answer: str, status: int, monkeypatch: pytest.MonkeyPatch
+    project: Path, response: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docker = project / "docker"
-    docker.write_text(f"#!/bin/sh\necho {answer}\n")
+    docker.write_text(f"#!/bin/sh\necho {response}\n")
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", str(project), prepend=":")
 
     assert image_digests.main(project) == status
 
     texts = "".join((project / file).read_text() for file in IMAGES)
-    assert texts.count(answer) == (3 if status == 0 else 0)
+    assert texts.count(response) == (3 if status == 0 else 0)
     assert (texts == "".join(IMAGES.values())) is (status == 1)
     assert "image: clusterlink:0.1.0\n" in texts
 
@@ -122,7 +122,7 @@ class _Osv(BaseHTTPRequestHandler):
     """A database with one vulnerability, of the package ``left``."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        requested = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         event = [{"introduced": "0"}, {"fixed": "1.1"}]
         affected = [{"package": {"name": "left", "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": event}]}]
         known = {
@@ -132,7 +132,7 @@ class _Osv(BaseHTTPRequestHandler):
             "modified": "2024-01-01T00:00:00Z",
             "affected": affected,
         }
-        body = json.dumps({"vulns": [known]} if asked["package"]["name"] == "left" else {}).encode()
+        body = json.dumps({"vulns": [known]} if requested["package"]["name"] == "left" else {}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -173,12 +173,12 @@ def test_the_status_of_the_audit_separates_findings_from_an_unreachable_database
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def answer(*_: object) -> list[str]:
+    def response(*_: object) -> list[str]:
         if found is None:
             raise audit.UnreachableError("no route")
         return found
 
-    monkeypatch.setattr(audit, "vulnerabilities", answer)
+    monkeypatch.setattr(audit, "vulnerabilities", response)
     monkeypatch.setattr(image_digests, "without_digest", lambda: unpinned)
 
     assert audit.main([]) == status

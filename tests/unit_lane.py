@@ -34,7 +34,7 @@ import pytest
 NOT_UNIT = ("browser", "django_db", "kafka", "network", "spark")
 DATABASE = {"db", "transactional_db", "django_db_setup"}
 OUTSIDE = (
-    "chaos.ground",
+    "chaos.environment",
     "chaos.proxy",
     "devcluster",
     "http.server",

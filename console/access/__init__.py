@@ -10,10 +10,12 @@ from console.access.permissions import (
     can,
     check_anywhere,
     check_permission,
+    role_needed,
+)
+from console.access.visibility import (
     cluster_names,
     link_words,
     links_with_sight,
-    role_needed,
     sight_of,
     visible_clusters,
     visible_environments,

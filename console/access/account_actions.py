@@ -27,7 +27,7 @@ from console.models import Account, Invitation, Organization, RoleBinding, UserS
 # and staff are managed by superusers only.
 
 
-INVITATION_LIFE = timedelta(days=3)
+INVITATION_LIFETIME = timedelta(days=3)
 TOKEN_BYTES = 32
 RESERVED_NAMES = frozenset({ENGINE.name, SYSTEM.name})  # actors of the audit log that are not users
 
@@ -201,7 +201,12 @@ def _create_user(name: str, *, kind: str, organization: Organization, descriptio
 
 def _new_invitation(user: User, *, by: Actor, now: datetime) -> str:
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    values = {"token_hash": hash_secret(token), "created_at": now, "created_by": by.name, "expires_at": now + INVITATION_LIFE}
+    values = {
+        "token_hash": hash_secret(token),
+        "created_at": now,
+        "created_by": by.name,
+        "expires_at": now + INVITATION_LIFETIME,
+    }
     Invitation.objects.update_or_create(user=user, defaults=values)
     return token
 

@@ -15,7 +15,7 @@ from console.api.schema import ADDITIONS, TextField, operation
 from console.api.views import RestView, actor_of, body, moment
 from console.errors import NotFoundError
 from console.links import queries as link_queries
-from console.mirrors.part_rest import LIMIT, limit_of
+from console.mirrors.v1_rest import LIMIT, limit_of
 from console.models import ApprovalRequest
 from linkengine.domain.states import MirrorEvent
 

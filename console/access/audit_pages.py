@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 
 from console.access.presenters import event_row
 from console.access.queries import readable_events
-from console.web.badges import AUDIT_LOOKS
+from console.web.badges import AUDIT_BADGES
 from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import actor_of, page, reply
 
@@ -33,7 +33,7 @@ EVENTS = Listing(
             name="result",
             label="Result",
             every="All results",
-            options=[(look.code, look.label) for look in AUDIT_LOOKS.values()],
+            options=[(badge.code, badge.label) for badge in AUDIT_BADGES.values()],
             by="result",
         ),
     ),

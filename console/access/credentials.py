@@ -29,7 +29,7 @@ from console.redis import rate_limit
 # address per hour is audited, so that an attack cannot fill the database.
 
 
-NOBODY = "not signed in"  # no user can have this name
+NOT_SIGNED_IN = "not signed in"  # no user can have this name
 NOTED_EVERY_MS = 3_600_000
 MOST_OF_ADDRESS = 64  # characters that the audit keeps
 _log = structlog.get_logger(__name__)
@@ -64,7 +64,10 @@ def note_refusal(request: Any, *, action: str, resource: str) -> None:
     _log.warning("attempt.refused", action=action, resource=resource, client=address)
     if rate_limit.is_first(f"refused:{action}:{_place(address)}", ttl_ms=NOTED_EVERY_MS):
         by = Actor(
-            name=NOBODY, user=None, request_id=getattr(request, "request_id", ""), client_address=address[:MOST_OF_ADDRESS]
+            name=NOT_SIGNED_IN,
+            user=None,
+            request_id=getattr(request, "request_id", ""),
+            client_address=address[:MOST_OF_ADDRESS],
         )
         reason = "Too many failed attempts from this address. Further ones are in the log, and here once per hour."
         audit.record_denial(by=by, action=action, resource=resource, reason=reason)

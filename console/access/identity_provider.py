@@ -32,7 +32,7 @@ from requests import RequestException
 from console import audit
 from console.access.account_actions import RESERVED_NAMES
 from console.access.actions import follow_provider
-from console.access.credentials import NOBODY
+from console.access.credentials import NOT_SIGNED_IN
 from console.actors import ENGINE, Actor
 from console.models import Account
 
@@ -206,7 +206,7 @@ def _new_user(request: HttpRequest, claims: dict[str, Any], subject: str) -> Use
 def _refuse(request: HttpRequest, reason: str, subject: str) -> NoReturn:
     """Return to the sign-in page, with an audit row: the provider has authenticated the user."""
     address = str(request.META.get("REMOTE_ADDR") or "")
-    by = Actor(name=NOBODY, user=None, request_id=getattr(request, "request_id", ""), client_address=address)
+    by = Actor(name=NOT_SIGNED_IN, user=None, request_id=getattr(request, "request_id", ""), client_address=address)
     audit.record_denial(by=by, action="SignIn", resource=f"provider-subject/{subject}", reason=reason)
     raise ImmediateHttpResponse(_back(request, reason))
 

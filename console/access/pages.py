@@ -431,7 +431,7 @@ def explain(request: HttpRequest) -> HttpResponse:
     found = access_queries.explain(
         permission=Permission[values["permission"]], place=form.place_keywords(by), user=values["user"], by=by, now=now
     )
-    context["asked"] = values["user"]
+    context["subject"] = values["user"]
     context["action"] = PERMISSION_WORDS[Permission[values["permission"]]]
     context["inactive"] = found.inactive
     context["holders"] = [
@@ -439,7 +439,7 @@ def explain(request: HttpRequest) -> HttpResponse:
         for holder in found.holders
     ]
     context["expired"] = [binding_row(row, now=now, removable=False) for row in found.expired]
-    return reply(request, "access/explain.html", context | {"answered": True})
+    return reply(request, "access/explain.html", context | {"explained": True})
 
 
 @page("access")

@@ -1,23 +1,18 @@
-"""The permissions of roles: what an actor may do at a place, which roles it may grant, and which rows it may see."""
+"""The permissions of roles: what an actor may do at a place, and which roles it may grant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet, Value
-from django.db.models.functions import Left
-from django.db.models.lookups import Exact
-
 from console import audit
 from console.actors import Actor
 from console.errors import DeniedError
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization, RoleBinding, SourceTopic, StopReport
-from console.models.mirrors import MirrorTopicQuerySet
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization, RoleBinding
 
 # --- the permissions of each role -------------------------------------------------------------------------------------
 #
@@ -325,174 +320,3 @@ def covered_until(by: Actor, bindings: Iterable[RoleBinding]) -> datetime | None
 
 def _end_of(binding: RoleBinding) -> datetime:
     return binding.expires_at or FOREVER
-
-
-# --- the rows that an actor may see -----------------------------------------------------------------------------------
-#
-# Every role includes VIEW, so any binding that covers a row makes it visible.
-
-
-_NOTHING = Q(pk__in=())
-
-
-def visible_environments(by: Actor) -> QuerySet[Environment]:
-    """Return the environments in which the actor may see at least one row."""
-    if by.may_do_all:
-        return Environment.objects.all()
-    scope = _NOTHING
-    for binding in by.bindings:
-        if binding.organization_id is not None:
-            scope |= Q(organization=binding.organization_id)
-        elif binding.environment_id is not None:
-            scope |= Q(pk=binding.environment_id)
-        elif binding.cluster_id is not None:
-            scope |= Q(clusters=binding.cluster_id)
-    return Environment.objects.filter(scope).distinct()
-
-
-def visible_clusters(by: Actor) -> QuerySet[Cluster]:
-    """Return the clusters of which the actor may see at least one resource, for example a single topic."""
-    if by.may_do_all:
-        return Cluster.objects.all()
-    scope = _NOTHING
-    for binding in by.bindings:
-        scope |= _above(binding) or Q(pk=binding.cluster_id)
-    return Cluster.objects.filter(scope)
-
-
-def visible_links(by: Actor) -> QuerySet[ClusterLink]:
-    """Return the links that the actor may see: by a role on the cluster, on the link, or on a topic that the link mirrors.
-
-    Each row has ``sees_source``: whether the actor may see the registered source cluster.
-    """
-    if by.may_do_all:
-        return links_with_sight(by)
-    scope = _NOTHING
-    for binding in by.bindings:
-        scope |= _link_scope(binding)
-    return links_with_sight(by).filter(scope)
-
-
-def whole_links(by: Actor) -> QuerySet[ClusterLink]:
-    """Return the links of which the actor may see everything: their source topics, consumer groups and configs."""
-    if by.may_do_all:
-        return ClusterLink.objects.all()
-    scope = _NOTHING
-    for binding in by.bindings:
-        if binding.resource_type != ResourceType.TOPIC:  # a role on a topic shows the link, and not all of it
-            scope |= _link_scope(binding)
-    return ClusterLink.objects.filter(scope)
-
-
-def visible_topics(by: Actor) -> QuerySet[SourceTopic]:
-    """Return the listed topics of registered clusters that the actor may see, without internal topics."""
-    topics = SourceTopic.objects.filter(cluster__isnull=False, internal=False)
-    if by.may_do_all:
-        return topics
-    scope = _NOTHING
-    for binding in by.bindings:
-        above, cluster = _above(binding, path="cluster__"), Q(cluster=binding.cluster_id)
-        if above is not None:
-            scope |= above
-        elif binding.resource_type in ("", ResourceType.CLUSTER):
-            scope |= cluster
-        elif binding.resource_type == ResourceType.TOPIC:
-            scope |= cluster & _name("name", binding)
-    return topics.filter(scope)
-
-
-def links_with_sight(by: Actor) -> QuerySet[ClusterLink]:
-    """Return all links, annotated with ``sees_source``, which ``ClusterLink.known_source`` needs."""
-    return ClusterLink.objects.annotate(sees_source=sight_of("source", by))
-
-
-def sight_of(source: str, by: Actor) -> ExpressionWrapper[Any]:
-    """Return the expression for whether the actor may see the registered cluster in the field ``source``."""
-    sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef(source)))
-    return ExpressionWrapper(sight, output_field=BooleanField())
-
-
-def cluster_names(by: Actor) -> dict[str, str]:
-    """Return the names of the clusters of which the actor may see at least one resource, by Kafka's cluster id."""
-    return dict(visible_clusters(by).values_list("cluster_id", "name"))
-
-
-def whole_cluster_names(by: Actor) -> dict[str, str]:
-    """Return the names of the clusters of which the actor may see all resources, by Kafka's cluster id."""
-    clusters = visible_clusters(by).select_related("environment")
-    return {cluster.cluster_id: cluster.name for cluster in clusters if can(by, Permission.VIEW, cluster=cluster)}
-
-
-def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
-    """Return a function from a link's name to words for a sentence: its name, or "another cluster link" if not visible."""
-    names = set(visible_links(by).filter(destination=destination).order_by().values_list("name", flat=True))
-    return lambda name: f"cluster link '{name}'" if name in names else "another cluster link"
-
-
-def visible_mirrors(by: Actor) -> MirrorTopicQuerySet:
-    """Return the mirror topics that the actor may see, without the scratch copies of drills."""
-    listed = MirrorTopic.objects.listed()
-    if by.may_do_all:
-        return listed
-    scope = _NOTHING
-    for binding in by.bindings:
-        if binding.resource_type == ResourceType.TOPIC:
-            scope |= Q(link__destination=binding.cluster_id) & _name("name", binding)
-        else:
-            scope |= Q(link__in=ClusterLink.objects.filter(_link_scope(binding)).values("pk"))
-    return listed.filter(scope)
-
-
-def visible_reports(by: Actor) -> QuerySet[StopReport]:
-    """Return the failover reports of mirror topics that the actor may see, without those of drills.
-
-    A role counts by name, so it also shows reports whose mirror topic or link was deleted. Reports of an unregistered cluster
-    are shown to superusers only.
-    """
-    reports = StopReport.objects.filter(drill=None)
-    if by.may_do_all:
-        return reports
-    scope = _NOTHING
-    for binding in by.bindings:
-        above, cluster = _above(binding, path="destination__"), Q(destination=binding.cluster_id)
-        if above is not None:
-            scope |= above
-        elif binding.resource_type == ResourceType.TOPIC:
-            scope |= cluster & _name("mirror_name", binding)
-        elif binding.resource_type == ResourceType.CLUSTER_LINK:
-            scope |= cluster & _name("link_name", binding)
-        elif binding.resource_type != ResourceType.GROUP:
-            scope |= cluster
-    return reports.filter(scope)
-
-
-def _link_scope(binding: RoleBinding) -> Q:
-    above = _above(binding, path="destination__")
-    if above is not None:
-        return above
-    cluster = Q(destination=binding.cluster_id)
-    if binding.resource_type == ResourceType.CLUSTER_LINK:
-        return cluster & _name("name", binding)
-    if binding.resource_type == ResourceType.TOPIC:
-        return cluster & Q(Exists(MirrorTopic.objects.filter(_name("name", binding), link=OuterRef("pk"))))
-    return _NOTHING if binding.resource_type == ResourceType.GROUP else cluster
-
-
-def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
-    """Return the condition for a binding on an organization or environment; None for a binding on a cluster."""
-    if binding.organization_id is not None:
-        return Q(**{f"{path}environment__organization": binding.organization_id})
-    if binding.environment_id is not None:
-        return Q(**{f"{path}environment": binding.environment_id})
-    return None
-
-
-def _name(field: str, binding: RoleBinding) -> Q:
-    """Return the condition that ``covers_resource`` applies to a name, as SQL.
-
-    Compares a prefix with LEFT, because LIKE ignores case in SQLite and would match ``PAY.`` with ``pay.``.
-    """
-    name = binding.resource_name
-    if binding.prefixed:
-        return Q(Exact(Left(field, len(name)), name)) if name else Q()
-    return Q() if name == "*" else Q(**{field: name})

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from console.access.permissions import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission, Role
 from console.models import Account, ApiKey, Cluster, Environment, Organization, RoleBinding, UserSession
-from console.web.badges import AUDIT_LOOKS, Badge
+from console.web.badges import AUDIT_BADGES, Badge
 from console.web.numbers import Moment, moment
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class EventRow:
     actor: str
     action: str
     resource: str
-    look: Badge
+    badge: Badge
     detail: Sequence[tuple[str, str]]
     url: str  # of the bulk operation that the event is about, "" if it is about none
     client: str
@@ -234,7 +234,7 @@ def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
         actor=event.actor,
         action=event.action,
         resource=event.resource,
-        look=AUDIT_LOOKS[event.result],
+        badge=AUDIT_BADGES[event.result],
         detail=[(name, _text(value)) for name, value in event.detail.items()],
         url=reverse("pages:operation", args=(event.detail["bulk_operation"],)) if "bulk_operation" in event.detail else "",
         client=event.client_address,

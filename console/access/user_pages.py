@@ -348,7 +348,7 @@ def _group_page(request: HttpRequest, group: UserGroup, form: MemberForm, *, sta
 
 def _invitation_page(request: HttpRequest, user: User, token: str) -> HttpResponse:
     link = request.build_absolute_uri(reverse("pages:invitation", args=(token,)))
-    context = {"name": user.get_username(), "link": link, "days": account_actions.INVITATION_LIFE.days}
+    context = {"name": user.get_username(), "link": link, "days": account_actions.INVITATION_LIFETIME.days}
     return reply(request, "access/invited.html", access_context("users", last="Invitation link") | context, status=201)
 
 

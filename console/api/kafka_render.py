@@ -8,7 +8,7 @@ from typing import Any
 
 from rest_framework.request import Request
 
-from console.api.kafka_answers import CATEGORY, mirror_status, short_id, unix_ms
+from console.api.kafka_schemas import CATEGORY, mirror_status, short_id, unix_ms
 from console.api.views import absolute
 from console.links.checks import LinkValidation
 from console.models import Cluster, ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError

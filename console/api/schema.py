@@ -192,14 +192,14 @@ def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
-class BinaryAnswer(serializers.Serializer[Any]):
+class BinaryResponse(serializers.Serializer[Any]):
     """A file."""
 
 
 def _response(kind: type[serializers.Serializer[Any]] | str) -> OpenApiResponse:
     if isinstance(kind, str):
         return OpenApiResponse(description=kind)
-    if kind is BinaryAnswer:
+    if kind is BinaryResponse:
         return OpenApiResponse(OpenApiTypes.BINARY, description=(kind.__doc__ or "").strip())
     return OpenApiResponse(kind, description=(kind.__doc__ or "").strip())
 

@@ -10,7 +10,8 @@ from console.clusters import namespace_rest
 from console.history import rest as history_rest
 from console.links import health_rest
 from console.links import v1_rest as link_v1_rest
-from console.mirrors import operation_rest, part_rest, record_rest
+from console.mirrors import offset_rest, operation_rest, v1_rest
+from console.verification import drill_rest, record_rest, report_rest, rest
 from console.verification import rest as verification_rest
 
 _LINK = "clusters/<segment:cluster_id>/links/<segment:link_name>"
@@ -34,15 +35,15 @@ urlpatterns = [
     path(f"{_LINK}/consumer-groups", link_v1_rest.GroupListView.as_view()),
     path(f"{_LINK}/acls", link_v1_rest.AclListView.as_view()),
     path(f"{_LINK}/history", history_rest.LinkHistoryView.as_view()),
-    path(f"{_LINK}/rates", part_rest.LinkRatesView.as_view()),
-    path(f"{_LINK}/drills", verification_rest.DrillListView.as_view()),
-    path(f"{_LINK}/drills/<int:drill_id>", verification_rest.DrillView.as_view()),
-    path(f"{_LINK}/drills/<int:drill_id>/cancel", verification_rest.CancelDrillView.as_view()),
+    path(f"{_LINK}/rates", v1_rest.LinkRatesView.as_view()),
+    path(f"{_LINK}/drills", drill_rest.DrillListView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>", drill_rest.DrillView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>/cancel", drill_rest.CancelDrillView.as_view()),
     path(f"{_LINK}/approval-requests", approval_rest.ApprovalRequestListView.as_view()),
     path(f"{_LINK}/approval-requests/<int:request_id>", approval_rest.ApprovalRequestView.as_view()),
     path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", approval_rest.WithdrawApprovalView.as_view()),
-    path(f"{_LINK}/stop-reports", verification_rest.LinkStopReportListView.as_view()),
-    path(f"{_MIRROR}/stop-reports", verification_rest.MirrorStopReportListView.as_view()),
+    path(f"{_LINK}/stop-reports", report_rest.LinkStopReportListView.as_view()),
+    path(f"{_MIRROR}/stop-reports", report_rest.MirrorStopReportListView.as_view()),
     path(f"{_LINK}/previews", operation_rest.PreviewListView.as_view()),
     path(
         "clusters/<segment:cluster_id>/topics/<segment:topic_name>/deletion-preview", operation_rest.TopicDeletionView.as_view()
@@ -51,23 +52,23 @@ urlpatterns = [
     path(f"{_MIRROR}/restores/<int:restore_id>/records", operation_rest.RestoreRecordsView.as_view()),
     path(f"{_MIRROR}/gate-runs", verification_rest.GateRunListView.as_view()),
     path(f"{_MIRROR}/gate-overrides", verification_rest.GateOverrideView.as_view()),
-    path(f"{_MIRROR}/verify-runs", part_rest.VerifyRunListView.as_view()),
-    path(f"{_MIRROR}/verify-runs/<int:run_id>", part_rest.VerifyRunView.as_view()),
-    path(f"{_MIRROR}/verification", part_rest.VerificationView.as_view()),
-    path(f"{_MIRROR}/verified-ranges", part_rest.VerifiedRangeListView.as_view()),
+    path(f"{_MIRROR}/verify-runs", rest.VerifyRunListView.as_view()),
+    path(f"{_MIRROR}/verify-runs/<int:run_id>", rest.VerifyRunView.as_view()),
+    path(f"{_MIRROR}/verification", rest.VerificationView.as_view()),
+    path(f"{_MIRROR}/verified-ranges", rest.VerifiedRangeListView.as_view()),
     path(f"{_MIRROR}/records", record_rest.RecordComparisonView.as_view()),
-    path(f"{_MIRROR}/offsets-for-time", record_rest.OffsetsForTimeView.as_view()),
-    path(f"{_MIRROR}/group-resets", record_rest.GroupResetView.as_view()),
+    path(f"{_MIRROR}/offsets-for-time", offset_rest.OffsetsForTimeView.as_view()),
+    path(f"{_MIRROR}/group-resets", offset_rest.GroupResetView.as_view()),
     path(f"{_MIRROR}/clamped-offsets", link_v1_rest.ClampedOffsetListView.as_view()),
-    path(f"{_MIRROR}/gaps", part_rest.GapListView.as_view()),
+    path(f"{_MIRROR}/gaps", v1_rest.GapListView.as_view()),
     path(f"{_MIRROR}/refused-configs", operation_rest.RefusedConfigsView.as_view()),
     path(f"{_MIRROR}/recover", operation_rest.RecoverView.as_view()),
     path(f"{_MIRROR}/reparent", operation_rest.ReparentView.as_view()),
-    path(f"{_MIRROR}/lineage", part_rest.LineageListView.as_view()),
-    path(f"{_MIRROR}/configs", part_rest.MirrorConfigsView.as_view()),
-    path(f"{_MIRROR}/state", health_rest.MirrorStateView.as_view()),
-    path(f"{_MIRROR}/transitions", part_rest.TransitionListView.as_view()),
+    path(f"{_MIRROR}/lineage", v1_rest.LineageListView.as_view()),
+    path(f"{_MIRROR}/configs", v1_rest.MirrorConfigsView.as_view()),
+    path(f"{_MIRROR}/state", v1_rest.MirrorStateView.as_view()),
+    path(f"{_MIRROR}/transitions", v1_rest.TransitionListView.as_view()),
     path(f"{_MIRROR}/history", history_rest.MirrorHistoryView.as_view()),
-    path(f"{_MIRROR}/partitions", part_rest.PartitionListView.as_view()),
+    path(f"{_MIRROR}/partitions", v1_rest.PartitionListView.as_view()),
     re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]

@@ -48,17 +48,17 @@ def change(
     detail: dict[str, Any],
     by: Actor,
     now: datetime,
-    answer_as: str = "",
+    response_key: str = "",
     **arguments: Any,
 ) -> Any:
     """Make a change of ``console.tasks.clusters.CHANGES`` on a cluster and return its result. Raises ConsoleError.
 
     The task that makes the change writes its audit row (``audit.carried_out``), so there is no change without one; with
-    ``answer_as`` the row has the cluster's response under that name. If no worker responds, a row says that the outcome is
+    ``response_key`` the row has the cluster's response under that name. If no worker responds, a row says that the outcome is
     unknown, and so does the error. No row of the console requests the change, so it is not made later: a message that no
     worker takes by then expires.
     """
-    entry = audit.entry(by=by, action=action, resource=resource, detail=detail, answer_as=answer_as)
+    entry = audit.entry(by=by, action=action, resource=resource, detail=detail, response_key=response_key)
     about = {"cluster_pk": cluster.pk, "query": query, "arguments": arguments, "entry": entry}
     try:
         return dispatch.call("change_cluster", timeout_s=CALL_TIMEOUT_S, change_id=uuid.uuid4().hex, **about)

@@ -31,9 +31,9 @@ from console.mirrors.presenters import mirror_row
 from console.models import Cluster, ClusterLink, Environment, Namespace
 from console.models.links import LinkMode
 from console.web import numbers
-from console.web.badges import link_look, mirror_look
+from console.web.badges import link_badge, mirror_badge
 from console.web.forms import ConnectionForm
-from console.web.health import HealthView, cluster_health_view, severity
+from console.web.health_presenters import HealthView, cluster_health_view, severity
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
 
@@ -425,7 +425,7 @@ def search(request: HttpRequest) -> HttpResponse:
         "found": found,
         "links": [_link_row(link) for link in found.links],
         "mirrors": [
-            row | {"url": _mirror_url(row), "look": mirror_look(row["state"], row["stop_reason"])} for row in found.mirrors
+            row | {"url": _mirror_url(row), "badge": mirror_badge(row["state"], row["stop_reason"])} for row in found.mirrors
         ],
         "source_topics": [
             row | {"url": reverse("pages:link-topic", args=(*_link_args(row), row["name"]))} for row in found.source_topics
@@ -443,8 +443,8 @@ def search(request: HttpRequest) -> HttpResponse:
 
 def _link_row(link: ClusterLink) -> dict[str, Any]:
     (source, _), (destination, _) = endpoints_of(link)
-    look = link_look(link.state)
-    return {"name": link.name, "url": link.get_absolute_url(), "source": source, "destination": destination, "look": look}
+    badge = link_badge(link.state)
+    return {"name": link.name, "url": link.get_absolute_url(), "source": source, "destination": destination, "badge": badge}
 
 
 def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 
 from console.web import numbers
-from console.web.badges import Badge, Family, cluster_look
+from console.web.badges import Badge, Family, cluster_badge
 from console.web.errors import ErrorNote, error_note
 from console.web.numbers import Moment, moment
 from linkengine.domain.names import ReplicationState
@@ -32,7 +32,7 @@ class ClusterRow:
     cluster_id: str
     url: str
     bootstrap_servers: str
-    look: Badge
+    badge: Badge
     brokers: str
     kafka_version: str
     authorizer: str
@@ -47,7 +47,7 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
         cluster_id=cluster.cluster_id,
         url=cluster.get_absolute_url(),
         bootstrap_servers=cluster.bootstrap_servers,
-        look=cluster_look(probed=cluster.probed_at is not None, error_code=cluster.error_code),
+        badge=cluster_badge(probed=cluster.probed_at is not None, error_code=cluster.error_code),
         brokers=numbers.count(cluster.brokers),
         kafka_version=cluster.kafka_version or "unknown",
         authorizer=_authorizer(enabled=cluster.has_authorizer),
@@ -71,7 +71,7 @@ _NOT_ATTACHED = Badge(
     meaning="The namespace is not attached to a link.",
 )
 NAMED = 5  # topics without a mirror that are listed
-REPLICATION_LOOKS: Mapping[ReplicationState, Badge] = MappingProxyType(
+REPLICATION_BADGES: Mapping[ReplicationState, Badge] = MappingProxyType(
     {
         ReplicationState.DISCONNECTED: Badge(
             code="DISCONNECTED",
@@ -113,7 +113,7 @@ class NamespaceRow:
 
     key: int
     name: str
-    look: Badge
+    badge: Badge
     link: str
     link_url: str
     leader: str  # the namespace on the source
@@ -133,7 +133,7 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
     return NamespaceRow(
         key=namespace.pk,
         name=str(namespace),
-        look=REPLICATION_LOOKS[summary.state] if namespace.link else _NOT_ATTACHED,
+        badge=REPLICATION_BADGES[summary.state] if namespace.link else _NOT_ATTACHED,
         link=namespace.link.name if namespace.link else "",
         link_url=reverse("pages:link", args=(namespace.cluster.cluster_id, namespace.link.name)) if namespace.link else "",
         leader=f"{namespace.leader_prefix}*" if namespace.link else "",

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api import kafka_answers, kafka_render
+from console.api import kafka_render, kafka_schemas
 from console.api.schema import BROKERS, GROUPS, operation
 from console.api.views import RestView, actor_of
 from console.clusters import live_queries, rest_render, rest_shapes
@@ -23,7 +23,7 @@ from console.errors import NotFoundError
 class ClusterListView(RestView):
     """/clusters"""
 
-    @operation("listKafkaClusters", summary="List clusters", responses={200: kafka_answers.ClusterDataList})
+    @operation("listKafkaClusters", summary="List clusters", responses={200: kafka_schemas.ClusterDataList})
     def get(self, request: Request) -> Response:
         """Return the clusters that the actor may see."""
         rows = cluster_queries.list_clusters(by=actor_of(request))
@@ -35,7 +35,7 @@ class ClusterListView(RestView):
 class ClusterView(RestView):
     """/clusters/{cluster_id}"""
 
-    @operation("getKafkaCluster", summary="Get cluster", responses={200: kafka_answers.ClusterData})
+    @operation("getKafkaCluster", summary="Get cluster", responses={200: kafka_schemas.ClusterData})
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return a cluster."""
         return Response(kafka_render.cluster(request, cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))))

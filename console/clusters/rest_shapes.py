@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from console.api.kafka_answers import Collection, Flag, Number, Relationship, Resource, ResourceCollectionMetadata, Text
+from console.api.kafka_schemas import Collection, Flag, Number, Relationship, Resource, ResourceCollectionMetadata, Text
 from console.api.schema import FlagField, NumberField, OffsetField, TextField
 
 # --- responses --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from console.access import visible_mirrors
 from console.actors import Actor
-from console.api import kafka_answers, kafka_render
+from console.api import kafka_render, kafka_schemas
 from console.api.errors import UnreadableError
 from console.api.schema import ACLS, TOPICS, operation, query_flag
 from console.api.views import RestView, actor_of, body, choice, flag, moment
@@ -36,7 +36,7 @@ from linkengine.domain.states import MirrorState
 class TopicListView(RestView):
     """/clusters/{cluster_id}/topics"""
 
-    @operation("listKafkaTopics", summary="List topics", responses={200: kafka_answers.TopicDataList}, tag=TOPICS)
+    @operation("listKafkaTopics", summary="List topics", responses={200: kafka_schemas.TopicDataList}, tag=TOPICS)
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the topics that the actor may see, including mirrors that are being set up."""
         by = actor_of(request)
@@ -50,7 +50,7 @@ class TopicListView(RestView):
         "createKafkaTopic",
         summary="Create a topic",
         body=rest_shapes.CreateTopicRequestData,
-        responses={201: kafka_answers.TopicData, 200: kafka_answers.TopicData},
+        responses={201: kafka_schemas.TopicData, 200: kafka_schemas.TopicData},
         description="With validate_only the status is 200 and nothing is created. The defaults of partitions_count and "
         "replication_factor are those of the cluster.",
         tag=TOPICS,
@@ -76,7 +76,7 @@ class TopicView(RestView):
     @operation(
         "getKafkaTopic",
         summary="Get topic",
-        responses={200: kafka_answers.TopicData},
+        responses={200: kafka_schemas.TopicData},
         parameters=[query_flag("include_authorized_operations", "Include authorized_operations.")],
         tag=TOPICS,
     )
@@ -101,7 +101,7 @@ class TopicView(RestView):
         summary="Add partitions to a topic",
         description="Refused for a mirror topic, which automatically gets the partitions of its source topic.",
         body=rest_shapes.UpdatePartitionCountRequestData,
-        responses={200: kafka_answers.TopicData},
+        responses={200: kafka_schemas.TopicData},
         tag=TOPICS,
     )
     def patch(self, request: Request, cluster_id: str, topic_name: str) -> Response:
@@ -298,13 +298,13 @@ class TopicConfigBatchView(RestView):
         "updateKafkaTopicConfigBatch",
         summary="Change several configs of a topic",
         description="Either all changes are applied or none.",
-        body=kafka_answers.AlterConfigBatchRequestData,
+        body=kafka_schemas.AlterConfigBatchRequestData,
         responses={204: "The configs were changed, or would be."},
         tag=TOPICS,
     )
     def post(self, request: Request, cluster_id: str, topic_name: str) -> Response:
         """Change configs."""
-        wanted = body(request, kafka_answers.AlterConfigBatchRequestData)
+        wanted = body(request, kafka_schemas.AlterConfigBatchRequestData)
         only = wanted.get("validate_only", False)
         changes = [(change["name"], wanted_value(change)) for change in wanted["data"]]
         return _alter(request, changes, cluster_id=cluster_id, topic=topic_name, validate_only=only)

@@ -40,7 +40,7 @@ from console.mirrors import queries as mirror_queries
 from console.mirrors.presenters import steps
 from console.models import ClusterLink, MirrorTopic
 from console.web import numbers
-from console.web.badges import mirror_look
+from console.web.badges import mirror_badge
 from console.web.errors import transition_notes
 from console.web.lists import Column, Filter, Listing, range_fields, time_of
 from console.web.request_handling import Tab, actor_of, page, reply
@@ -288,7 +288,7 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
         "minute_before": minute_address(url, at - MINUTE),
         "minute_after": minute_address(url, at + MINUTE) if at + MINUTE <= now else "",
         "states": [
-            {"look": mirror_look(state, ""), "count": count, "names": names[:5], "more": max(0, count - 5)}
+            {"badge": mirror_badge(state, ""), "count": count, "names": names[:5], "more": max(0, count - 5)}
             for state, count, names in incidents.states_of_minute(past, at)
         ],
         "steps": _steps(past, at, now=now),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from console.history.incidents import Marker, MarkerKind, grouped
 from console.web import numbers
-from console.web.badges import mirror_look
+from console.web.badges import mirror_badge
 
 if TYPE_CHECKING:
     from console.history.queries import Point, Row, Window
@@ -223,7 +223,7 @@ def events_data(
     most = max((number for counts in states.values() for number in counts), default=0)
     top = round_up(most, steps=STATES.steps)
     series = [
-        {"name": mirror_look(state, "").label, "values": list(counts), "texts": [numbers.count(number) for number in counts]}
+        {"name": mirror_badge(state, "").label, "values": list(counts), "texts": [numbers.count(number) for number in counts]}
         for state, counts in states.items()
     ]
     return {

@@ -17,7 +17,7 @@ from console.api.schema import ADDITIONS, OffsetField, operation
 from console.api.views import RestView, actor_of, moment
 from console.history.queries import SPANS, Point, link_history, mirror_history
 from console.links import queries as link_queries
-from console.mirrors.part_rest import MirrorPartView
+from console.mirrors.v1_rest import MirrorPartView
 
 _SPAN = OpenApiParameter("span", str, enum=list(SPANS), default="1h", description="The time span, up to now.")
 

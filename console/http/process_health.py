@@ -12,8 +12,8 @@ from django.utils import timezone
 from console.models import Cluster, ClusterLink, CopyWorker
 from console.queue import scheduler
 from console.queue.scheduler import EVERY_S, late_after_ms, step_of
-from console.redis import health as redis_health
-from console.redis.health import LATE_MS, LINK_LATE_MS, StepHealth
+from console.redis import heartbeats as redis_health
+from console.redis.heartbeats import LATE_MS, LINK_LATE_MS, StepHealth
 
 # --- reconcile passes -------------------------------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
 from console.links import checks as link_checks
 from console.links import pairs, task_actions
-from console.mirrors import operations
+from console.mirrors import operation_actions
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
 from console.models.fields import readable
 from console.models.links import LinkMode
 from console.models.row_changes import lock_clusters, lock_link
 from console.queue import dispatch
-from console.verification.failover_actions import check_no_drill
+from console.verification.drill_actions import check_no_drill
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
@@ -120,7 +120,7 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
 
 def _switch_groups(link: ClusterLink, wanted: dict[str, str | None]) -> None:
     if TaskName.CONSUMER_OFFSETS in switched_off_by(wanted):
-        task_actions.let_wait(link)
+        task_actions.set_groups_waiting(link)
     elif task_actions.ENABLE in wanted:
         task_actions.clear_waiting_reason(link)
 
@@ -306,7 +306,7 @@ def _request_deletion(link: ClusterLink, *, force: bool, by: Actor, now: datetim
         ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)
         audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": force})
         for mirror in attached:
-            operations.fail_over(mirror=mirror, by=by, now=now)
+            operation_actions.fail_over(mirror=mirror, by=by, now=now)
     dispatch.send("reconcile_link", link_id=link.pk)
 
 

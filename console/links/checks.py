@@ -231,7 +231,7 @@ def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool = False) -> Link
     Raises BadRequestError if the source is the destination itself.
     """
     link = unsaved.link
-    found = ask_source(link, with_distances=with_distances)
+    found = query_source(link, with_distances=with_distances)
     if not link.source_cluster_id:
         link.source_cluster_id = found["cluster_id"]
     if link.source_cluster_id == link.destination.cluster_id:
@@ -246,7 +246,7 @@ def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool = False) -> Link
     return LinkValidation(source_cluster_id=link.source_cluster_id, distances=distances)
 
 
-def ask_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, Any]:
+def query_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, Any]:
     """Run the engine's check of an unsaved link in a worker; return the fields of ``ClusterProbe``."""
     try:
         sealed = seal({"source": pairs.properties_of_source(link), "destination": dict(link.destination.properties)})

@@ -96,7 +96,7 @@ class OwnClusterForm(ConsoleForm):
 
     def __init__(self, *args: Any, draft: DraftValues, direction: Direction, clusters: list[Cluster], **kwargs: Any) -> None:
         """Offer the clusters that the user may see. The only one that the other cluster leaves is selected."""
-        suggested = _only_other(clusters, draft.remote_id) if draft.knows_other else ""
+        suggested = _only_other(clusters, draft.remote_id) if draft.has_other else ""
         initial = {"own": draft.own or suggested, "connection_mode": draft.connection_mode}
         super().__init__(*args, initial=initial, **kwargs)
         self._draft = draft

@@ -279,7 +279,7 @@ def _review_step(wizard: _Wizard) -> HttpResponse:
 
 def _show_review(wizard: _Wizard, form: NameForm, *, status: int = 200, **more: Any) -> HttpResponse:
     values = wizard.values
-    is_complete = bool(values.name and values.own and values.knows_other)
+    is_complete = bool(values.name and values.own and values.has_other)
     context = {
         "summary": drafts.summary_rows(values, wizard.names),
         "configs": drafts.config_rows(values),
@@ -303,7 +303,7 @@ def _commands(wizard: _Wizard) -> list[LinkCommand]:
 
 def _missing(wizard: _Wizard) -> list[tuple[str, str]]:
     """Return label and URL of the steps that are not complete."""
-    parts = {OWN_SIDE: bool(wizard.values.own), OTHER_SIDE: wizard.values.knows_other}
+    parts = {OWN_SIDE: bool(wizard.values.own), OTHER_SIDE: wizard.values.has_other}
     labels = {OWN_SIDE: wizard.direction.own, OTHER_SIDE: wizard.direction.other}
     return [
         (labels[part], drafts.step_url(wizard.draft.pk, drafts.step_of(part, wizard.direction)))

@@ -156,7 +156,7 @@ def step_views(draft_id: int, values: DraftValues, *, current: str) -> list[Step
     """Return the steps for the page."""
     direction = direction_of(values)
     labels = {CONFIGURATION: "Configuration", REVIEW: "Review and create"}
-    done = {OWN_SIDE: bool(values.own), OTHER_SIDE: values.knows_other}
+    done = {OWN_SIDE: bool(values.own), OTHER_SIDE: values.has_other}
     views = []
     for number, key in enumerate(steps_of(values), start=1):
         side = side_of(key, direction) if key in (SOURCE, DESTINATION) else ""
@@ -188,7 +188,7 @@ def neighbour(values: DraftValues, step: str, *, back: bool = False) -> str:
 def draft_row(draft: LinkDraft, names: Mapping[str, str], *, now: datetime) -> DraftRow:
     """Return the row of a draft. ``names`` are those of the clusters that the user may see, by id."""
     values = values_of(draft)
-    places = [places_of(values, names)] if values.own or values.knows_other else []
+    places = [places_of(values, names)] if values.own or values.has_other else []
     return DraftRow(
         title=values.name or "Unnamed link",
         detail=", ".join([direction_of(values).title, *places]),

@@ -80,7 +80,7 @@ class DraftValues:
         return self.other_cluster_id if self.has_own_connection else self.other
 
     @property
-    def knows_other(self) -> bool:
+    def has_other(self) -> bool:
         """Return whether the other cluster was chosen or entered."""
         return bool(self.connection if self.has_own_connection else self.other)
 

@@ -30,8 +30,8 @@ from console.mirrors.presenters import mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink, MirrorTopic
 from console.models.fields import readable
-from console.verification.failover_actions import running_drill
-from console.verification.failover_presenters import drill_row
+from console.verification.drill_actions import running_drill
+from console.verification.drill_presenters import drill_row
 from console.web import numbers
 from console.web.configs import config_words
 from console.web.forms import ConnectionForm, address_of, fingerprint, stale_form_error

@@ -205,7 +205,7 @@ CHECK_LABELS: Mapping[ConnectionCheckCode, str] = MappingProxyType(
         _C.ALTER_CLUSTER: "ALTER on the cluster",
     }
 )
-_LOOKS: Mapping[CheckStatus, tuple[str, str, Family]] = MappingProxyType(
+_BADGES: Mapping[CheckStatus, tuple[str, str, Family]] = MappingProxyType(
     {
         CheckStatus.PASSED: ("check-circle-fill", "passed", Family.OK),
         CheckStatus.WARNING: ("exclamation-triangle-fill", "warning", Family.WARN),
@@ -213,7 +213,7 @@ _LOOKS: Mapping[CheckStatus, tuple[str, str, Family]] = MappingProxyType(
         CheckStatus.NOT_TESTED: ("dash-circle", "not tested", Family.IDLE),
     }
 )
-if set(CHECK_LABELS) != set(ConnectionCheckCode) or set(_LOOKS) != set(CheckStatus):
+if set(CHECK_LABELS) != set(ConnectionCheckCode) or set(_BADGES) != set(CheckStatus):
     raise AssertionError("each check and each status needs a label")
 
 
@@ -253,14 +253,14 @@ def checklist(checks: Sequence[ConnectionCheck], *, tested_at: datetime | None =
         summary = f"{numbers.plural(warnings, 'check')} with a warning: not every feature works."
     else:
         title, status, summary = "Connection successful", CheckStatus.PASSED, "Every check passed."
-    icon, _, family = _LOOKS[status]
+    icon, _, family = _BADGES[status]
     rows = [_row(check) for check in checks]
     at = moment(tested_at, now=now)
     return Checklist(title=title, family=family, icon=icon, summary=summary, rows=rows, at=at)
 
 
 def _row(check: ConnectionCheck) -> CheckRow:
-    icon, word, family = _LOOKS[check.status]
+    icon, word, family = _BADGES[check.status]
     return CheckRow(
         name=CHECK_LABELS[check.code],
         icon=icon,

@@ -19,23 +19,23 @@ NAME_SHOWN = 250  # characters; the REST API and the CSV file have the whole nam
 _G, _A = GroupStatus, AclStatus
 
 
-def _look(code: str, label: str, icon: str, *, family: Family, words: tuple[str, str]) -> Badge:
+def _badge(code: str, label: str, icon: str, *, family: Family, words: tuple[str, str]) -> Badge:
     return Badge(code=code, label=label, icon=icon, family=family, meaning=words[0], next_step=words[1])
 
 
-GROUP_LOOKS: Mapping[GroupStatus, Badge] = MappingProxyType(
+GROUP_BADGES: Mapping[GroupStatus, Badge] = MappingProxyType(
     {
-        GroupStatus(look.code): look
-        for look in (
-            _look(_G.SYNCED, "Synced", "check-circle-fill", family=Family.OK, words=("Its offsets are synced.", "")),
-            _look(
+        GroupStatus(badge.code): badge
+        for badge in (
+            _badge(_G.SYNCED, "Synced", "check-circle-fill", family=Family.OK, words=("Its offsets are synced.", "")),
+            _badge(
                 _G.PARTLY_SYNCED,
                 "Partly synced",
                 "circle-half",
                 family=Family.WARN,
                 words=("Some partitions are not synced.", "See the reason for the partitions and what to do."),
             ),
-            _look(
+            _badge(
                 _G.IN_USE,
                 "In use on destination",
                 "person-circle",
@@ -45,42 +45,42 @@ GROUP_LOOKS: Mapping[GroupStatus, Badge] = MappingProxyType(
                     "Exclude it in the filters when they have moved permanently.",
                 ),
             ),
-            _look(
+            _badge(
                 _G.FAILED,
                 "Failed",
                 "x-octagon-fill",
                 family=Family.BAD,
                 words=("Its offsets could not be read or written.", "Fix the cause. It is retried automatically."),
             ),
-            _look(
+            _badge(
                 _G.WAITING,
                 "Pending",
                 "hourglass-split",
                 family=Family.BUSY,
                 words=("It has not been synced yet.", "Wait for the next run."),
             ),
-            _look(
+            _badge(
                 _G.NO_MIRROR_TOPIC,
                 "No mirror topic",
                 "link-45deg",
                 family=Family.DONE,
                 words=("It reads no mirrored topic.", "Add mirror topics for the topics it reads."),
             ),
-            _look(
+            _badge(
                 _G.EXCLUDED,
                 "Excluded",
                 "stop-circle-fill",
                 family=Family.DONE,
                 words=("It does not match the filters.", "To include it, change consumer.offset.group.filters."),
             ),
-            _look(
+            _badge(
                 _G.UNSUPPORTED_TYPE,
                 "Unsupported type",
                 "info-circle",
                 family=Family.DONE,
                 words=("Offsets of this group type cannot be synced.", "The group starts without offsets on the destination."),
             ),
-            _look(
+            _badge(
                 _G.NOT_LISTED,
                 "Not listed",
                 "search",
@@ -90,60 +90,60 @@ GROUP_LOOKS: Mapping[GroupStatus, Badge] = MappingProxyType(
         )
     }
 )
-ACL_LOOKS: Mapping[AclStatus, Badge] = MappingProxyType(
+ACL_BADGES: Mapping[AclStatus, Badge] = MappingProxyType(
     {
-        AclStatus(look.code): look
-        for look in (
-            _look(
+        AclStatus(badge.code): badge
+        for badge in (
+            _badge(
                 _A.CREATED,
                 "Synced",
                 "check-circle-fill",
                 family=Family.OK,
                 words=("Removed when the source removes it.", ""),
             ),
-            _look(
+            _badge(
                 _A.SHARED,
                 "Shared",
                 "collection",
                 family=Family.OK,
                 words=("Another link also syncs it.", "Removed when no source has it."),
             ),
-            _look(
+            _badge(
                 _A.ALREADY_THERE,
                 "Already exists",
                 "person-circle",
                 family=Family.IDLE,
                 words=("The destination had this ACL before.", "Never removed by the link. Remove it manually if not needed."),
             ),
-            _look(
+            _badge(
                 _A.OUT_OF_FILTER,
                 "No longer selected",
                 "stop-circle-fill",
                 family=Family.IDLE,
                 words=("It no longer matches the filters and was kept.", "Remove it manually if not needed."),
             ),
-            _look(
+            _badge(
                 _A.GUARD,
                 "Not synced",
                 "shield-lock",
                 family=Family.DONE,
                 words=("Same as the ACL that makes mirrors read-only.", "To deny writes after a promotion, add it manually."),
             ),
-            _look(
+            _badge(
                 _A.CAME_FROM_HERE,
                 "From this cluster",
                 "arrow-left-right",
                 family=Family.DONE,
                 words=("A link in the other direction created it.", "No action needed."),
             ),
-            _look(
+            _badge(
                 _A.UNSUPPORTED,
                 "Unsupported",
                 "info-circle",
                 family=Family.WARN,
                 words=("This kind of ACL cannot be synced.", "Create it manually on the destination."),
             ),
-            _look(
+            _badge(
                 _A.FAILED,
                 "Rejected",
                 "x-octagon-fill",
@@ -153,7 +153,7 @@ ACL_LOOKS: Mapping[AclStatus, Badge] = MappingProxyType(
         )
     }
 )
-if set(GROUP_LOOKS) != set(GroupStatus) or set(ACL_LOOKS) != set(AclStatus):
+if set(GROUP_BADGES) != set(GroupStatus) or set(ACL_BADGES) != set(AclStatus):
     raise AssertionError("each status needs a display")
 
 
@@ -177,9 +177,9 @@ class GroupRow:
     name: str
     destination_name: str  # "" if it is the same
     kind: str
-    look: Badge
+    badge: Badge
     message: str
-    looked: Moment | None
+    checked: Moment | None
     offsets: Sequence[OffsetRow]
     more_offsets: int
 
@@ -191,7 +191,7 @@ class AclRow:
     resource: str
     principal: str
     access: str
-    look: Badge
+    badge: Badge
     message: str
     is_conflict: bool
     since: Moment | None
@@ -224,9 +224,9 @@ def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: dateti
         name=readable_name(group.name),
         destination_name=readable_name(group.destination_name) if group.destination_name != group.name else "",
         kind=group.kind,
-        look=GROUP_LOOKS[GroupStatus(group.status)],
+        badge=GROUP_BADGES[GroupStatus(group.status)],
         message=group.message,
-        looked=moment(group.looked_at, now=now),
+        checked=moment(group.looked_at, now=now),
         offsets=[_offset_row(offset) for offset in offsets[:PARTITIONS_SHOWN]],
         more_offsets=max(0, len(offsets) - PARTITIONS_SHOWN),
     )
@@ -240,7 +240,7 @@ def acl_row(acl: SyncedAcl, *, now: datetime) -> AclRow:
         resource=f"{acl.resource_type.replace('_', ' ').capitalize()} {acl.resource_name}{pattern}",
         principal=f"{acl.principal}{host}",
         access=f"{acl.permission} {acl.operation}",
-        look=ACL_LOOKS[AclStatus(acl.status)],
+        badge=ACL_BADGES[AclStatus(acl.status)],
         message=acl.message,
         is_conflict=acl.is_conflict,
         since=moment(acl.since, now=now),

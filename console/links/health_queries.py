@@ -260,7 +260,7 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
         return NO_REPORTS
     return Reports(
         partitions=partitions,
-        silence_ms=_age_ms(oldest, now),
+        staleness_ms=_age_ms(oldest, now),
         silent=silent,
         blocked=blocked,
         waiting=waiting,
@@ -302,8 +302,8 @@ def _inputs(mirror: _Mirror, link: ClusterLink, reports: Reports, *, task_errors
     since = max(mirror.state_since, link.state_since, mirror.deletion_requested_at or mirror.state_since)
     unreported = mirror.num_partitions - reports.partitions  # partitions that have no row yet
     if unreported > 0:
-        silence_ms = reports.silence_ms if reports.partitions else _age_ms(since, now)
-        reports = replace(reports, silence_ms=silence_ms, unknown_lags=reports.unknown_lags + unreported)
+        staleness_ms = reports.staleness_ms if reports.partitions else _age_ms(since, now)
+        reports = replace(reports, staleness_ms=staleness_ms, unknown_lags=reports.unknown_lags + unreported)
     return MirrorInputs(
         state=MirrorState(mirror.state),
         state_age_ms=_age_ms(since, now),

@@ -42,10 +42,10 @@ from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, LinkTask, MirrorTopic
 from console.models.links import LinkMode
 from console.web import numbers
-from console.web.badges import LINK_LOOKS, MIRROR_LOOKS, Badge, link_look
+from console.web.badges import LINK_BADGES, MIRROR_BADGES, Badge, link_badge
 from console.web.configs import config_words
 from console.web.errors import ErrorNote, error_note
-from console.web.health import HEALTH_LOOKS, HealthView, link_health_view, severity
+from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health_view, severity
 from console.web.lists import EVERY, MOST_DIGITS, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, reply
 from linkengine.domain.errors import ErrorCode
@@ -112,7 +112,7 @@ class LinkHead:
     url: str
     fix_url: str  # page that fixes the link's error, "" if an edit does not help
     add_url: str
-    look: Badge  # of the API state
+    badge: Badge  # of the API state
     mode: str
     prefix: str
     gap_filler: str
@@ -135,7 +135,7 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR
         else reverse("pages:link-edit", args=link.url_args),
         add_url=reverse("pages:new-mirror", args=link.url_args),
-        look=link_look(link.state),
+        badge=link_badge(link.state),
         mode=mode_label(link),
         prefix=link.prefix,
         gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
@@ -298,14 +298,14 @@ LINKS = Listing(
             name="state",
             label="State",
             every="All states",
-            options=[(look.code, look.label) for look in LINK_LOOKS.values()],
+            options=[(badge.code, badge.label) for badge in LINK_BADGES.values()],
         ),
         Filter(
             name="health",
             label="Health",
             every="All health",
-            options=[(look.code, look.label) for look in HEALTH_LOOKS.values()],
-            by=lambda link: link.row.health.look.code,
+            options=[(badge.code, badge.label) for badge in HEALTH_BADGES.values()],
+            by=lambda link: link.row.health.badge.code,
         ),
     ),
     export={
@@ -332,7 +332,7 @@ MIRROR_STATE = Filter(
     name="state",
     label="State",
     every="All states",
-    options=[(look.code, look.label) for look in MIRROR_LOOKS.values()],
+    options=[(badge.code, badge.label) for badge in MIRROR_BADGES.values()],
 )
 MIRROR_EXPORT: dict[str, str | Value] = {
     "mirror_topic": "mirror.name",

@@ -13,9 +13,9 @@ from django.urls import reverse
 from console.links.form_presenters import BOTH, SEND, Direction, opposite
 from console.models.fields import readable
 from console.web import numbers
-from console.web.badges import Badge, Family, link_look
+from console.web.badges import Badge, Family, link_badge
 from console.web.errors import ErrorNote, error_note
-from console.web.health import HEALTH_LOOKS, HealthView, link_health_view, severity
+from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health_view, severity
 from console.web.numbers import Moment, moment
 from linkengine.domain.failover import Readiness, ReadyFact, ReadyState
 from linkengine.domain.health import Health
@@ -45,7 +45,7 @@ class LinkRow:
     source: str
     destination: str
     mode: str
-    look: Badge  # of the API state
+    badge: Badge  # of the API state
     mirrors: int
     health: HealthView
     notable: Sequence[tuple[Badge, int]]  # health of the mirrors with counts, worst first
@@ -80,7 +80,7 @@ class Flow:
     byte_rate: str
     record_rate: str
     moves: bool
-    look: Badge
+    badge: Badge
     sentence: str
 
 
@@ -118,7 +118,7 @@ def source_servers(link: ClusterLink) -> str:
 
 def health_counts(health: LinkHealth) -> list[tuple[Badge, int]]:
     """Return (display, count) of the health of mirrors, worst first; only values that occur."""
-    return [(HEALTH_LOOKS[value], health.counts[value]) for value in Health if health.counts[value]]
+    return [(HEALTH_BADGES[value], health.counts[value]) for value in Health if health.counts[value]]
 
 
 def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
@@ -133,7 +133,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         source=source,
         destination=destination,
         mode=mode_label(link),
-        look=link_look(link.state),
+        badge=link_badge(link.state),
         mirrors=summary.mirrors,
         health=link_health_view(summary.health, link),
         notable=health_counts(summary.health),
@@ -198,9 +198,9 @@ def flow(link: ClusterLink, figures: LinkFigures | None, health: HealthView) -> 
         topics=topics,
         byte_rate=numbers.byte_rate(rate),
         record_rate=numbers.record_rate(records),
-        moves=bool(rate) and health.look.family in {Family.OK, Family.WARN, Family.BUSY},
-        look=health.look,
-        sentence=f"{topics} from {source} to {destination} at {rate_text}. Health: {health.look.label.lower()}.",
+        moves=bool(rate) and health.badge.family in {Family.OK, Family.WARN, Family.BUSY},
+        badge=health.badge,
+        sentence=f"{topics} from {source} to {destination} at {rate_text}. Health: {health.badge.label.lower()}.",
     )
 
 
@@ -218,7 +218,7 @@ class OtherSide:
     name: str
     cluster: str
     url: str = ""
-    look: Badge | None = None
+    badge: Badge | None = None
     values: Sequence[tuple[str, str]] = ()  # values for creating the paired link
     create_url: str = ""
 
@@ -234,7 +234,7 @@ def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, m
             name=other.name,
             cluster=cluster,
             url=other.get_absolute_url() if may_see else "",
-            look=link_look(other.state),
+            badge=link_badge(other.state),
         )
     return OtherSide(
         title="Next step: create the paired link",
@@ -277,7 +277,7 @@ def _create_url(link: ClusterLink, direction: Direction) -> str:
 # --- failover readiness -----------------------------------------------------------------------------------------------
 
 
-READY_LOOKS: Mapping[ReadyState, Badge] = MappingProxyType(
+READY_BADGES: Mapping[ReadyState, Badge] = MappingProxyType(
     {
         ReadyState.READY: Badge(
             code="READY", label="Ready", icon="check-circle-fill", family=Family.OK, meaning="All facts allow a failover."
@@ -310,7 +310,7 @@ _ADVICE: Mapping[ReadyFact, str] = MappingProxyType(
 class ReadinessView:
     """The readiness of a link; ``gaps`` are the next steps for facts that are not ready."""
 
-    look: Badge
+    badge: Badge
     sentence: str
     gaps: Sequence[str]
 
@@ -318,4 +318,4 @@ class ReadinessView:
 def readiness_view(found: Readiness) -> ReadinessView:
     """Return the view of a readiness."""
     gaps = [_ADVICE[fact.fact] for fact in found.facts if fact.state is not ReadyState.READY]
-    return ReadinessView(look=READY_LOOKS[found.state], sentence=found.sentence, gaps=gaps)
+    return ReadinessView(badge=READY_BADGES[found.state], sentence=found.sentence, gaps=gaps)

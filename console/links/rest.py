@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from console.access import visible_mirrors
 from console.actors import Actor
-from console.api import kafka_answers, kafka_render
+from console.api import kafka_render, kafka_schemas
 from console.api.errors import UnreadableError
 from console.api.schema import operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
@@ -51,7 +51,7 @@ _EXAMPLE = OpenApiExample(
 class LinkListView(RestView):
     """/clusters/{cluster_id}/links"""
 
-    @operation("listKafkaLinks", summary="List cluster links", responses={200: kafka_answers.ListLinksResponseDataList})
+    @operation("listKafkaLinks", summary="List cluster links", responses={200: kafka_schemas.ListLinksResponseDataList})
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the links of a destination cluster."""
         by = actor_of(request)
@@ -73,14 +73,14 @@ class LinkListView(RestView):
             _VALIDATE_ONLY,
             query_flag("validate_link", "Connect to the source cluster before the link is stored.", default=True),
         ],
-        body=kafka_answers.CreateLinkRequestData,
-        responses={200: kafka_answers.LinkValidationData, 204: "The link was created."},
+        body=kafka_schemas.CreateLinkRequestData,
+        responses={200: kafka_schemas.LinkValidationData, 204: "The link was created."},
         examples=[_EXAMPLE],
     )
     def post(self, request: Request, cluster_id: str) -> Response:
         """Create a link."""
         by = actor_of(request)
-        wanted = body(request, kafka_answers.CreateLinkRequestData)
+        wanted = body(request, kafka_schemas.CreateLinkRequestData)
         name = request.query_params.get("link_name", "")
         if not name:
             raise UnreadableError("The query parameter link_name is missing. Give the name of the new link.")
@@ -107,7 +107,7 @@ class LinkView(RestView):
         "getKafkaLink",
         summary="Get a cluster link",
         parameters=[query_flag("include_tasks", "Include the state of the link's tasks.")],
-        responses={200: kafka_answers.ListLinksResponseData},
+        responses={200: kafka_schemas.ListLinksResponseData},
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Return a link."""
@@ -184,7 +184,7 @@ class LinkConfigListView(RestView):
     """/clusters/{cluster_id}/links/{link_name}/configs"""
 
     @operation(
-        "listKafkaLinkConfigs", summary="List a link's configs", responses={200: kafka_answers.ListLinkConfigsResponseDataList}
+        "listKafkaLinkConfigs", summary="List a link's configs", responses={200: kafka_schemas.ListLinkConfigsResponseDataList}
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Return all configs, set or default."""
@@ -196,7 +196,7 @@ class LinkConfigListView(RestView):
 class LinkConfigView(RestView):
     """/clusters/{cluster_id}/links/{link_name}/configs/{config_name}"""
 
-    @operation("getKafkaLinkConfigs", summary="Get a link's config", responses={200: kafka_answers.ListLinkConfigsResponseData})
+    @operation("getKafkaLinkConfigs", summary="Get a link's config", responses={200: kafka_schemas.ListLinkConfigsResponseData})
     def get(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
         """Return a config."""
         row = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
@@ -208,12 +208,12 @@ class LinkConfigView(RestView):
     @operation(
         "updateKafkaLinkConfig",
         summary="Set a link's config",
-        body=kafka_answers.UpdateLinkConfigRequestData,
+        body=kafka_schemas.UpdateLinkConfigRequestData,
         responses={204: "The config was set."},
     )
     def put(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
         """Set a config."""
-        wanted = body(request, kafka_answers.UpdateLinkConfigRequestData)
+        wanted = body(request, kafka_schemas.UpdateLinkConfigRequestData)
         change = ConfigChange(name=config_name, value=wanted["value"], operation=SET)
         return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
 
@@ -236,7 +236,7 @@ class LinkConfigBatchView(RestView):
         summary="Change several configs of a link",
         description="Either all changes are applied or none.",
         parameters=[query_flag("validate_only", "Check the changes without applying them.")],
-        body=kafka_answers.AlterConfigBatchRequestData,
+        body=kafka_schemas.AlterConfigBatchRequestData,
         responses={204: "The configs were changed, or would be."},
     )
     def put(self, request: Request, cluster_id: str, link_name: str) -> Response:
@@ -247,7 +247,7 @@ class LinkConfigBatchView(RestView):
         "alterKafkaLinkConfigBatch",
         summary="Change several configs of a link (older clients)",
         parameters=[query_flag("validate_only", "Check the changes without applying them.")],
-        body=kafka_answers.AlterConfigBatchRequestData,
+        body=kafka_schemas.AlterConfigBatchRequestData,
         responses={204: "The configs were changed, or would be."},
     )
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
@@ -256,7 +256,7 @@ class LinkConfigBatchView(RestView):
 
 
 def _alter_batch(request: Request, *, cluster_id: str, link_name: str) -> Response:
-    wanted = body(request, kafka_answers.AlterConfigBatchRequestData)
+    wanted = body(request, kafka_schemas.AlterConfigBatchRequestData)
     validate_only = flag(request, "validate_only") or wanted.get("validate_only", False)
     changes = [_change(entry) for entry in wanted["data"]]
     return _alter(request, changes, cluster_id=cluster_id, link_name=link_name, validate_only=validate_only)

@@ -14,7 +14,7 @@ from console.access import Permission, check_permission
 from console.actors import Actor
 from console.clusters.live_queries import change, no_topic, run_query
 from console.errors import ConflictError, NotFoundError
-from console.mirrors.rules import state_of_task, why_not_run
+from console.links.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask, MirrorTopic, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.groups import GroupStatus, shown, without_nul
@@ -28,7 +28,7 @@ _SKIPPED = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_
 _OFF = f"Consumer offset sync is off ({ENABLE} is not true). The group keeps the offsets that it has on the destination."
 
 
-def let_wait(link: ClusterLink) -> None:
+def set_groups_waiting(link: ClusterLink) -> None:
     """Set the status of the link's groups to WAITING because the sync was switched off.
 
     The rows keep the offsets that are known, for the time when the sync is switched on again.
@@ -57,7 +57,7 @@ def reset_group(
         return _reset(run_query, mirror, arguments)
     resource = f"{audit.path_of(mirror)}/group/{shown(group)[1:-1]}"
     detail: dict[str, Any] = {"offsets": {str(partition): offset for partition, offset in offsets}}
-    audited = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, answer_as="partitions")
+    audited = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, response_key="partitions")
     return _reset(audited, mirror, arguments)
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from console.links.task_queries import COPY, VERIFY, TaskView
 from console.web import numbers
-from console.web.badges import MIRROR_LOOKS, Badge, Family
+from console.web.badges import MIRROR_BADGES, Badge, Family
 from console.web.errors import ErrorNote, error_note
 from console.web.numbers import Moment, moment
 from linkengine.domain.linktasks import TaskName, TaskState
@@ -22,16 +22,16 @@ ERRORS_SHOWN = 10
 _S = TaskState
 
 
-def _look(code: TaskState, label: str, icon: str, family: Family, **words: str) -> Badge:
+def _badge(code: TaskState, label: str, icon: str, family: Family, **words: str) -> Badge:
     return Badge(code=code, label=label, icon=icon, family=family, **words)
 
 
-TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
+TASK_BADGES: Mapping[TaskState, Badge] = MappingProxyType(
     {
-        TaskState(look.code): look
-        for look in (
-            _look(_S.ACTIVE, "Active", "check-circle-fill", Family.OK, meaning="Last run succeeded."),
-            _look(
+        TaskState(badge.code): badge
+        for badge in (
+            _badge(_S.ACTIVE, "Active", "check-circle-fill", Family.OK, meaning="Last run succeeded."),
+            _badge(
                 _S.IN_ERROR,
                 "In error",
                 "x-octagon-fill",
@@ -39,7 +39,7 @@ TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
                 meaning="The last run had errors.",
                 next_step="Fix the cause. The task is retried automatically.",
             ),
-            _look(
+            _badge(
                 _S.NOT_CONFIGURED,
                 "Not configured",
                 "circle-half",
@@ -47,7 +47,7 @@ TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
                 meaning="The task is turned off, or has nothing to do.",
                 next_step="To turn it on, change the link's configuration.",
             ),
-            _look(
+            _badge(
                 _S.UNKNOWN,
                 "No run yet",
                 "hourglass-split",
@@ -55,7 +55,7 @@ TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
                 meaning="The task is turned on. No run has finished yet.",
                 next_step="Wait for the first run. If none starts, check that the worker is running.",
             ),
-            _look(
+            _badge(
                 _S.LINK_PAUSED,
                 "Link paused",
                 "pause-circle-fill",
@@ -63,7 +63,7 @@ TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
                 meaning="The link is paused. Its tasks do not run.",
                 next_step="Resume the link.",
             ),
-            _look(
+            _badge(
                 _S.LINK_UNAVAILABLE,
                 "Source unreachable",
                 "plug-fill",
@@ -71,7 +71,7 @@ TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
                 meaning="The source cluster does not respond. The task resumes automatically when it does.",
                 next_step="Check the source cluster and the network.",
             ),
-            _look(
+            _badge(
                 _S.LINK_FAILED,
                 "Link failed",
                 "link-45deg",
@@ -101,7 +101,7 @@ class TaskRow:
     name: str
     label: str
     explains: str
-    look: Badge
+    badge: Badge
     summary: str
     errors: Sequence[ErrorNote]
     more_errors: int  # not shown
@@ -125,7 +125,7 @@ def task_row(task: TaskView, *, now: datetime) -> TaskRow:
         name=task.name,
         label=label,
         explains=explains,
-        look=TASK_LOOKS[task.state],
+        badge=TASK_BADGES[task.state],
         summary=task.summary,
         errors=[note for note in notes if note],
         more_errors=max(0, task.error_count - ERRORS_SHOWN),
@@ -157,7 +157,7 @@ def _duration(task: TaskView) -> str:
 # --- source topics ----------------------------------------------------------------------------------------------------
 
 
-STANDING_LOOKS: Mapping[Standing, Badge] = MappingProxyType(
+STANDING_BADGES: Mapping[Standing, Badge] = MappingProxyType(
     {
         Standing.MIRRORED: Badge(
             code=Standing.MIRRORED,
@@ -225,7 +225,7 @@ class CheckRow:
     """A check of a source topic."""
 
     label: str
-    look: Badge
+    badge: Badge
     finding: str
     next_step: str
 
@@ -235,11 +235,11 @@ class SourceTopicRow:
     """A source topic. ``reason`` is the finding of the first failed check."""
 
     name: str
-    look: Badge
+    badge: Badge
     reason: str
     mirror: str
     is_mirrored: bool
-    mirror_look: Badge | None
+    mirror_badge: Badge | None
     mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
 
@@ -249,11 +249,11 @@ def source_topic_row(verdict: Verdict) -> SourceTopicRow:
     mirrored = verdict.standing is Standing.MIRRORED
     return SourceTopicRow(
         name=verdict.topic,
-        look=STANDING_LOOKS[verdict.standing],
+        badge=STANDING_BADGES[verdict.standing],
         reason=failed[0].finding if failed else "",
         mirror=verdict.mirror,
         is_mirrored=mirrored,
-        mirror_look=MIRROR_LOOKS[verdict.mirror_state] if verdict.mirror_state else None,
+        mirror_badge=MIRROR_BADGES[verdict.mirror_state] if verdict.mirror_state else None,
         mirrorable=is_mirrorable(verdict),
     )
 
@@ -269,7 +269,7 @@ def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
     return [
         CheckRow(
             label=CHECK_LABELS[check.code],
-            look=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
+            badge=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
             finding=check.finding,
             next_step=check.next_step,
         )

@@ -11,10 +11,10 @@ from typing import Any
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, prefetch_related_objects
 from django.utils import timezone
 
+from console.links.rules import state_of_task, why_not_run
 from console.mirrors import progress
 from console.mirrors.figures import figures_of
 from console.mirrors.progress import CurrentMirror
-from console.mirrors.rules import state_of_task, why_not_run
 from console.models import (
     ClampedOffset,
     ClusterLink,

@@ -19,11 +19,11 @@ from console.links import queries as link_queries
 from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
-from console.links.group_presenters import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
+from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import crumbs, link_context
 from console.links.queries import filters_of, judge_source, judge_topic
-from console.links.task_presenters import STANDING_LOOKS, check_rows, is_mirrorable, source_topic_row
-from console.mirrors.rules import syncs_offsets
+from console.links.rules import syncs_offsets
+from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
@@ -44,7 +44,7 @@ SOURCE_TOPICS = Listing(
     noun="source topic",
     columns=(
         Column(title="Source topic", key="name", by=lambda verdict: verdict.topic),
-        Column(title="Status", key="standing", by=lambda verdict: list(STANDING_LOOKS).index(verdict.standing)),
+        Column(title="Status", key="standing", by=lambda verdict: list(STANDING_BADGES).index(verdict.standing)),
         Column(title="Mirror topic or reason"),
     ),
     default="name",
@@ -54,7 +54,7 @@ SOURCE_TOPICS = Listing(
             name="standing",
             label="Status",
             every="All statuses",
-            options=[(look.code, look.label) for look in STANDING_LOOKS.values()],
+            options=[(badge.code, badge.label) for badge in STANDING_BADGES.values()],
             by=lambda verdict: verdict.standing.value,
         ),
     ),
@@ -62,8 +62,8 @@ SOURCE_TOPICS = Listing(
         "source_topic": "name",
         "status": "look.code",
         "mirror_topic": lambda row: row.mirror if row.is_mirrored else None,
-        "mirror_state": lambda row: row.mirror_look.code if row.mirror_look else None,
-        "reason": lambda row: "" if row.is_mirrored else row.reason or row.look.meaning,
+        "mirror_state": lambda row: row.mirror_badge.code if row.mirror_badge else None,
+        "reason": lambda row: "" if row.is_mirrored else row.reason or row.badge.meaning,
     },
 )
 
@@ -226,7 +226,7 @@ GROUPS = Listing(
             name="status",
             label="Status",
             every="All statuses",
-            options=[(look.code, look.label) for look in GROUP_LOOKS.values()],
+            options=[(badge.code, badge.label) for badge in GROUP_BADGES.values()],
             by="status",
         ),
     ),
@@ -265,7 +265,7 @@ ACLS = Listing(
             name="status",
             label="Status",
             every="All statuses",
-            options=[("conflicts", "Conflicts"), *((look.code, look.label) for look in ACL_LOOKS.values())],
+            options=[("conflicts", "Conflicts"), *((badge.code, badge.label) for badge in ACL_BADGES.values())],
             by=lambda status: Q(is_conflict=True) if status == "conflicts" else Q(status=status),
         ),
         Filter(
@@ -309,7 +309,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
     counts = group_queries.count_groups(link=link)
-    listed.options = {"status": [(key, f"{GROUP_LOOKS[key].label} ({count})") for key, count in counts.items()]}
+    listed.options = {"status": [(key, f"{GROUP_BADGES[key].label} ({count})") for key, count in counts.items()]}
     context = {
         "list": listed,
         "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
@@ -333,7 +333,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     listed.options = {
         "status": [
             *([("conflicts", f"Conflicts ({conflicts})")] if conflicts else []),
-            *((key, f"{ACL_LOOKS[key].label} ({count})") for key, count in counts.items()),
+            *((key, f"{ACL_BADGES[key].label} ({count})") for key, count in counts.items()),
         ]
     }
     context = {

@@ -18,7 +18,7 @@ from console.links import task_queries
 from console.links.queries import judge_source, judge_topic
 from console.links.task_actions import run_task
 from console.links.task_queries import get_task, list_tasks
-from console.mirrors.part_rest import LIMIT, MirrorPartView, limit_of
+from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import ClampedOffset, ClusterLink, GroupOffset, SyncedAcl, SyncedGroup
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus, OffsetOutcome

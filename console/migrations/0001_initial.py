@@ -347,7 +347,7 @@ class Migration(migrations.Migration):
                 ('holds_copy', models.BooleanField(default=True)),
                 ('drained_at', models.DateTimeField(null=True)),
                 ('fencing_at', models.DateTimeField(null=True)),
-                ('giving_back', models.BooleanField(default=False)),
+                ('restoring_configs', models.BooleanField(default=False)),
                 ('doubted_at', models.DateTimeField(null=True)),
                 ('deletion_requested_at', models.DateTimeField(null=True)),
                 ('created_at', models.DateTimeField()),

@@ -15,8 +15,9 @@ from console.actors import ENGINE, Actor
 from console.clusters.actions import check_free
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_cluster, from_engine
 from console.links import checks as link_checks
+from console.links.rules import auto_creates
 from console.mirrors import transitions
-from console.mirrors.rules import auto_creates, why_not, why_not_deletable, why_not_retry
+from console.mirrors.rules import why_not, why_not_deletable, why_not_retry
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from console.models.links import LinkMode, show_change
 from console.models.mirrors import DELETION_REFUSED
@@ -305,7 +306,7 @@ def retry_refused_configs(*, mirror: MirrorTopic, by: Actor, now: datetime) -> S
         raise ConflictError(reason)
     resource, action = audit.path_of(mirror), "RetryRefusedConfigs"
     try:
-        rows = dispatch.call("give_configs_back", timeout_s=RETRY_TIMEOUT_S, mirror_id=mirror.pk)
+        rows = dispatch.call("restore_source_configs", timeout_s=RETRY_TIMEOUT_S, mirror_id=mirror.pk)
     except LinkEngineError as error:
         detail = {"code": error.code, "reason": error.message}
         audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.FAILURE, detail=detail)

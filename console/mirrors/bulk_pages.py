@@ -18,26 +18,12 @@ from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
 from console.links.pages import crumbs, is_unchanged, link_head, seen_token
-from console.mirrors import bulk_operations, figures, operation_queries, operations, page_queries, reversals
+from console.mirrors import bulk_actions, bulk_queries, figures, operation_actions, page_queries, reversals
+from console.mirrors.bulk_presenters import OPERATION_BADGES, TOPIC_BADGES, operation_row, topic_row
+from console.mirrors.bulk_queries import visible_operations
 from console.mirrors.operation_pages import NAMES_SHOWN, refused
-from console.mirrors.operation_presenters import (
-    BULK_VERBS,
-    OPERATION_LOOKS,
-    TOPIC_LOOKS,
-    BulkVerb,
-    needs_typed_name,
-    operation_row,
-    reversibility,
-    topic_row,
-)
-from console.mirrors.operation_queries import (
-    REVERSALS,
-    WARNED,
-    GroupAtRisk,
-    cautions_of_many,
-    groups_at_risk,
-    visible_operations,
-)
+from console.mirrors.operation_presenters import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
+from console.mirrors.operation_queries import REVERSALS, WARNED, GroupAtRisk, cautions_of_many, groups_at_risk
 from console.mirrors.presenters import MirrorRow, mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reversals import risks_of
@@ -52,7 +38,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 # The topics are the selected topics, or all that match the filter of the list.
 #
 # The confirmation shows the effects on each topic and applies to the topics that it showed: if the list has changed since,
-# nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_operations``).
+# nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_actions``).
 
 
 # Operations whose rules need no queries: all selected topics are checked, of the others only those that are listed.
@@ -119,7 +105,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
         return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
     if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
         return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
-    started = bulk_operations.start(
+    started = bulk_actions.start(
         link=link,
         operation=verb.name,
         topics={summary.mirror.name: summary.mirror for summary in chosen},
@@ -162,9 +148,9 @@ def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | No
     """Return the selected mirror topics, all that match the filter of the list, or those that failed in an operation."""
     if values.get("all"):
         query, state = values.get("q", "").strip(), values.get("state", "")
-        most = bulk_operations.MOST
+        most = bulk_actions.MOST
         return page_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most).rows
-    names = bulk_operations.failed_names(retried) if retried else values.getlist("mirror")
+    names = bulk_actions.failed_names(retried) if retried else values.getlist("mirror")
     return page_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
 
 
@@ -174,7 +160,7 @@ def digest_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
     A mirror that has been stopped since may have become the only copy of records that applications write.
     """
     states = verb.event in (MirrorEvent.DELETE, MirrorEvent.RESTORE)
-    lines = [f"{row.mirror.pk} {operations.seen_state(row.mirror) if states else ''}" for row in chosen]
+    lines = [f"{row.mirror.pk} {operation_actions.seen_state(row.mirror) if states else ''}" for row in chosen]
     return sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
@@ -333,8 +319,8 @@ OPERATIONS = Listing(
             name="status",
             label="Status",
             every="All statuses",
-            options=[(look.code, look.label) for look in OPERATION_LOOKS],
-            by=operation_queries.has_status,
+            options=[(badge.code, badge.label) for badge in OPERATION_BADGES],
+            by=bulk_queries.has_status,
         ),
     ),
     time="requested_at",
@@ -361,11 +347,11 @@ def index(request: HttpRequest) -> HttpResponse:
     """List the operations."""
     by, now = actor_of(request), timezone.now()
     listed = OPERATIONS.read(request)
-    found = listed.select(operation_queries.with_counts(operation_queries.visible_operations(by)))
+    found = listed.select(bulk_queries.with_counts(bulk_queries.visible_operations(by)))
     if listed.format:
         return listed.csv("operations", found)
     shown = listed.page(found)
-    counts = operation_queries.count_topics(shown)
+    counts = bulk_queries.count_topics(shown)
     rows = [operation_row(operation, counts[operation.pk], now=now) for operation in shown]
     return reply(request, "operations/list.html", {"list": listed, "operations": rows})
 
@@ -374,7 +360,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_GET
 def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Show an operation with the result of each topic. Polled every second; returns 204 if nothing has changed."""
-    operation = operation_queries.get_operation(operation_id=operation_id, by=actor_of(request))
+    operation = bulk_queries.get_operation(operation_id=operation_id, by=actor_of(request))
     if is_unchanged(request, *_marks(operation), now=timezone.now()):
         return HttpResponse(status=204)
     return _show(request, operation)
@@ -385,9 +371,9 @@ def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
 def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Cancel the topics that have not begun."""
     by = actor_of(request)
-    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
+    operation = bulk_queries.get_operation(operation_id=operation_id, by=by)
     try:
-        canceled = bulk_operations.cancel(operation=operation, by=by, now=timezone.now())
+        canceled = bulk_actions.cancel(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
         return _refused(request, operation, error)
     return done(request, operation.get_absolute_url(), f"{numbers.plural(canceled, 'topic')} canceled.")
@@ -398,9 +384,9 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
 def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Create the mirror topics that failed. Other operations are retried through their confirmation (``operate_many``)."""
     by = actor_of(request)
-    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
+    operation = bulk_queries.get_operation(operation_id=operation_id, by=by)
     try:
-        started = bulk_operations.retry_creation(operation=operation, by=by, now=timezone.now())
+        started = bulk_actions.retry_creation(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
         return _refused(request, operation, error)
     return done(request, started.get_absolute_url())
@@ -420,11 +406,11 @@ def _marks(operation: BulkOperation) -> tuple[object, ...]:
 def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, **more: object) -> HttpResponse:
     by, now, link = actor_of(request), timezone.now(), operation.link
     wanted = request.GET.get("status", "")
-    wanted = wanted if wanted in TOPIC_LOOKS else ""
-    shown, pager = page_from(request, operation_queries.topics_of(operation, status=wanted))
+    wanted = wanted if wanted in TOPIC_BADGES else ""
+    shown, pager = page_from(request, bulk_queries.topics_of(operation, status=wanted))
     prefix = link.prefix if operation.operation == BulkOperation.CREATE else ""
-    mirrors = operation_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
-    row = operation_row(operation, operation_queries.count_topics([operation])[operation.pk], now=now)
+    mirrors = bulk_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
+    row = operation_row(operation, bulk_queries.count_topics([operation])[operation.pk], now=now)
     context = {
         "operation": row,
         "poll_url": request.get_full_path() if request.method == "GET" else row.url,
@@ -438,7 +424,7 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
         "has_report": operation.operation in _REPORTED,
         "reason": operation.options.get("reason", ""),
         "checklist": operation.options.get("checklist", ()),
-        "may_cancel": bool(row.waiting) and bulk_operations.may_cancel(operation, by=by),
+        "may_cancel": bool(row.waiting) and bulk_actions.may_cancel(operation, by=by),
         "environment_name": link.destination.environment.name,
         "crumbs": [Crumb(label="Operations", url=reverse("pages:operations")), Crumb(label=f"Operation {operation.pk}")],
     }

@@ -20,7 +20,7 @@ from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundErr
 from console.links import queries as link_queries
 from console.links.group_presenters import readable_name
 from console.links.pages import crumbs
-from console.mirrors import diverged_exports, operations, reversals
+from console.mirrors import diverged_exports, operation_actions, reversals
 from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
@@ -84,9 +84,9 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
 
 def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
     if verb.event is MirrorEvent.DELETE:
-        operations.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
+        operation_actions.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
     else:
-        operations.operate(mirror=mirror, operation=verb.event, by=by, now=now)
+        operation_actions.operate(mirror=mirror, operation=verb.event, by=by, now=now)
 
 
 def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
@@ -164,12 +164,12 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
     now, bidirectional = timezone.now(), _is_bidirectional(mirror.link)
     head = mirror_head(mirror, now=now)
     effects = preview(mirror, verb.event) if mirror.pk else None
-    asked = {"link": mirror.link_id, "operation": verb.event.value, "topics": mirror.name}
+    requested = {"link": mirror.link_id, "operation": verb.event.value, "topics": mirror.name}
     context = {
         "mirror": head,
         "verb": verb,
         "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
-        "seen": operations.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
+        "seen": operation_actions.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
         "action": reverse("pages:mirror-operation", args=(*mirror.url_args, verb.event)),
         "back": head.url if mirror.pk else mirror.link.get_absolute_url(),  # a topic that was never a mirror has no page
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
@@ -178,7 +178,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "effect": effects_of(mirror, verb, effects),
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
-        "approval_url": f"{reverse('pages:new-approval')}?{urlencode(asked)}",
+        "approval_url": f"{reverse('pages:new-approval')}?{urlencode(requested)}",
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
         "environment_name": mirror.link.destination.environment.name,
     }

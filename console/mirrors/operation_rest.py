@@ -15,8 +15,8 @@ from rest_framework.response import Response
 
 from console.access import Permission, check_permission
 from console.api.errors import UnreadableError
-from console.api.kafka_answers import mirror_status
-from console.api.schema import ADDITIONS, BinaryAnswer, OffsetField, operation, query_flag
+from console.api.kafka_schemas import mirror_status
+from console.api.schema import ADDITIONS, BinaryResponse, OffsetField, operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.clusters import queries as cluster_queries
 from console.clusters.topic_actions import why_not_delete
@@ -24,12 +24,12 @@ from console.links import queries as link_queries
 from console.mirrors import diverged_exports, figures
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
+from console.mirrors.operation_actions import operate
 from console.mirrors.operation_queries import REVERSALS, cautions_of_many, mirrored_elsewhere, preview
-from console.mirrors.operations import operate
-from console.mirrors.part_rest import LIMIT, MirrorPartView, limit_of
 from console.mirrors.reparenting import reparent
 from console.mirrors.reversals import risks_of
 from console.mirrors.rules import FIELD, matching, refused_steps, why_not
+from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import RestoreRun
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import OPERATIONS, MirrorEvent
@@ -311,7 +311,7 @@ class RestoreRecordsView(MirrorPartView):
         summary="Download the diverged records that a restore exported",
         description="gzip of JSON lines: partition, offset, timestamp, key and value (base64 or null), headers (pairs of name "
         "and base64 or null). They are the topic's data, so the permission to read records is needed.",
-        responses={200: BinaryAnswer},
+        responses={200: BinaryResponse},
         tag=ADDITIONS,
     )
     def get(self, request: Request, restore_id: int, **path: str) -> FileResponse:

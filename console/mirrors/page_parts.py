@@ -23,8 +23,8 @@ from console.mirrors.presenters import start_label
 from console.models import MirrorTopic
 from console.models.links import LinkMode
 from console.web import numbers
-from console.web.badges import Badge, mirror_look
-from console.web.health import mirror_health_view
+from console.web.badges import Badge, mirror_badge
+from console.web.health_presenters import mirror_health_view
 from console.web.numbers import Moment, moment
 from console.web.request_handling import Tab, actor_of, problem_of, reply, status_of
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
@@ -42,7 +42,7 @@ class MirrorHead:
     cluster_id: str  # of the cluster that it is on
     link_name: str
     url: str
-    look: Badge
+    badge: Badge
     source_topic: str
     source: str
     read_only: bool
@@ -74,7 +74,7 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime) -> MirrorHead:
         cluster_id=mirror.link.destination.cluster_id,
         link_name=mirror.link.name,
         url=mirror.get_absolute_url(),
-        look=mirror_look(mirror.state, mirror.stop_reason),
+        badge=mirror_badge(mirror.state, mirror.stop_reason),
         source_topic=mirror.source_topic,
         source=source_name(mirror.link),
         read_only=mirror.read_only,
@@ -82,7 +82,7 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime) -> MirrorHead:
         deleting=mirror.deletion_requested_at is not None,
         auto_created=mirror.auto_created,
         since=moment(mirror.state_since, now=now),
-        previous_state=mirror_look(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
+        previous_state=mirror_badge(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
         failed_attempts=mirror.retry_count,
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,

@@ -15,7 +15,7 @@ from console.links import queries as link_queries
 from console.links.form_presenters import curl
 from console.links.pages import crumbs, link_head
 from console.mirrors import actions as mirror_actions
-from console.mirrors import bulk_operations
+from console.mirrors import bulk_actions
 from console.mirrors import queries as mirror_queries
 from console.mirrors.page_parts import choice_rows, choices_summary, show_refusal
 from console.models import BulkOperation, ClusterLink
@@ -99,7 +99,7 @@ def _add_several(
     problem = start_problem(start) if start else ""
     if problem:
         raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
-    started = bulk_operations.start(
+    started = bulk_actions.start(
         link=link,
         operation=BulkOperation.CREATE,
         topics=dict.fromkeys(names),
@@ -115,7 +115,7 @@ def _matching(request: HttpRequest, link: ClusterLink) -> list[str]:
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
     return link_queries.matching_names(
-        link=link, by=actor_of(request), search=search, standing=standing, limit=bulk_operations.MOST
+        link=link, by=actor_of(request), search=search, standing=standing, limit=bulk_actions.MOST
     )
 
 
@@ -141,7 +141,7 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
     chosen = _submitted_topics(request) or request.GET.get("topic", "").split()
-    choices = link_queries.source_topics_for(link=link, by=by, search=search, limit=bulk_operations.MOST)
+    choices = link_queries.source_topics_for(link=link, by=by, search=search, limit=bulk_actions.MOST)
     too_many = len(choices) > link_queries.LIMIT
     matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
     context = {

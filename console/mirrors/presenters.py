@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from console.links.presenters import source_servers
 from console.models.mirrors import UNSEEN, is_fresh
 from console.web import numbers
-from console.web.badges import GAP_LOOKS, PHASE_LABELS, Badge, mirror_look
+from console.web.badges import GAP_BADGES, PHASE_LABELS, Badge, mirror_badge
 from console.web.errors import ErrorNote, error_note
-from console.web.health import HealthView, health_view
+from console.web.health_presenters import HealthView, health_view
 from console.web.numbers import Moment, moment
 from linkengine.domain.health import Verdict
 from linkengine.domain.linkrules import EARLIEST, LATEST, start_time_ms
@@ -39,7 +39,7 @@ class MirrorRow:
     key: int
     name: str
     source_topic: str
-    look: Badge  # of the state
+    badge: Badge  # of the state
     health: HealthView | None  # None: not derived for this list
     lag: str
     lag_time: str
@@ -59,7 +59,7 @@ def mirror_row(summary: MirrorSummary, *, now: datetime, health: Verdict | None 
         key=mirror.pk,
         name=mirror.name,
         source_topic=mirror.source_topic,
-        look=mirror_look(mirror.state, mirror.stop_reason),
+        badge=mirror_badge(mirror.state, mirror.stop_reason),
         health=health_view(health) if health else None,
         lag=numbers.count(summary.max_lag),
         lag_time=numbers.lag_time(summary.lag_ms),
@@ -131,7 +131,7 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
 class GapGroup:
     """The filled offsets of one reason, with the first ranges."""
 
-    look: Badge
+    badge: Badge
     offsets: str
     counted: str  # with the noun: "17 offsets"
     ranges: Sequence[str]
@@ -151,7 +151,7 @@ def gap_groups(gaps: Iterable[GapRange]) -> list[GapGroup]:
 def _gap_group(reason: GapReason, gaps: Sequence[GapRange]) -> GapGroup:
     filled = sum(gap.filled for gap in gaps)
     return GapGroup(
-        look=GAP_LOOKS[reason],
+        badge=GAP_BADGES[reason],
         offsets=numbers.count(filled),
         counted=numbers.plural(filled, "offset"),
         ranges=[_range_text(gap) for gap in gaps[:SHOWN_RANGES]],
@@ -187,7 +187,7 @@ def start_label(spec: str) -> str:
 class Step:
     """A state transition in the history of a mirror."""
 
-    look: Badge
+    badge: Badge
     event: str
     by: str
     at: Moment | None
@@ -198,7 +198,7 @@ def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step
     """Return the state history of a mirror, newest first. A stop has the label of the event that started it."""
     return [
         Step(
-            look=mirror_look(transition.to_state, transition.event),
+            badge=mirror_badge(transition.to_state, transition.event),
             event=transition.event,
             by=transition.by,
             at=moment(transition.at, now=now),

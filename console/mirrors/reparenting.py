@@ -240,7 +240,7 @@ def _move(
 def _changes(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> dict[str, Any]:
     moved_before = mirror.first_link_uuid is not None
     return {
-        **reversals.fresh_life(),
+        **reversals.initial_values(),
         "link": link,
         "first_link_number": mirror.first_link_number if moved_before else mirror.link_id,
         "first_link_uuid": mirror.first_link_uuid or mirror.link.link_uuid,

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.actors import Actor
-from console.api import kafka_answers, kafka_render
-from console.api.kafka_answers import MIRROR_STATUSES
+from console.api import kafka_render, kafka_schemas
+from console.api.kafka_schemas import MIRROR_STATUSES
 from console.api.schema import operation, query_choice, query_flag
 from console.api.views import RestView, actor_of, body, choice, flag, moment
 from console.clusters import queries as cluster_queries
@@ -23,9 +23,9 @@ from console.links.rest import config_map
 from console.mirrors import actions as mirror_actions
 from console.mirrors import figures, progress
 from console.mirrors import queries as mirror_queries
-from console.mirrors.bulk_operations import operate_now
+from console.mirrors.bulk_actions import operate_now
+from console.mirrors.operation_actions import OperationResult
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of_many, preview
-from console.mirrors.operations import OperationResult
 from console.mirrors.queries import lags_of
 from console.mirrors.reversals import risks_of
 from console.models import ClusterLink, MirrorPartition
@@ -45,7 +45,7 @@ class MirrorListView(RestView):
         "listKafkaMirrorTopicsUnderLink",
         summary="List a link's mirror topics",
         parameters=[_STATUS],
-        responses={200: kafka_answers.ListMirrorTopicsResponseDataList},
+        responses={200: kafka_schemas.ListMirrorTopicsResponseDataList},
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Return the mirrors of a link."""
@@ -58,13 +58,13 @@ class MirrorListView(RestView):
         summary="Create a mirror topic",
         description="The response does not wait for the topic, which is created on the destination within seconds.",
         parameters=[query_flag("validate_only", "Only check the topic on both clusters. An addition of this product.")],
-        body=kafka_answers.CreateMirrorTopicRequestData,
+        body=kafka_schemas.CreateMirrorTopicRequestData,
         responses={204: "The mirror topic is being created, or would be."},
     )
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Create a mirror."""
         by = actor_of(request)
-        wanted = body(request, kafka_answers.CreateMirrorTopicRequestData)
+        wanted = body(request, kafka_schemas.CreateMirrorTopicRequestData)
         mirror_actions.create_mirror(
             link=link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by),
             source_topic=wanted["source_topic_name"],
@@ -85,7 +85,7 @@ class AllMirrorsView(RestView):
         "listKafkaMirrorTopics",
         summary="List the mirror topics of all links",
         parameters=[_STATUS],
-        responses={200: kafka_answers.ListMirrorTopicsResponseDataList},
+        responses={200: kafka_schemas.ListMirrorTopicsResponseDataList},
     )
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the mirrors of a cluster."""
@@ -101,7 +101,7 @@ class MirrorView(RestView):
         "readKafkaMirrorTopic",
         summary="Get a mirror topic",
         parameters=[query_flag("include_state_transition_errors", "Include the errors of pending state transitions.")],
-        responses={200: kafka_answers.ListMirrorTopicsResponseData},
+        responses={200: kafka_schemas.ListMirrorTopicsResponseData},
     )
     def get(self, request: Request, cluster_id: str, link_name: str, mirror_topic_name: str) -> Response:
         """Return a mirror."""
@@ -144,7 +144,7 @@ class OperationView(RestView):
     def operate(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Operate on the named or matching mirrors of a link."""
         by = actor_of(request)
-        wanted = body(request, kafka_answers.AlterMirrorsRequestData)
+        wanted = body(request, kafka_schemas.AlterMirrorsRequestData)
         names, pattern = wanted.get("mirror_topic_names"), wanted.get("mirror_topic_name_pattern")
         if names is not None and pattern is not None:
             raise BadRequestError("Give either mirror_topic_names or mirror_topic_name_pattern, not both.")
@@ -174,8 +174,8 @@ def operation_view(event: MirrorEvent, *, operation_id: str, summary: str, descr
             summary=summary,
             description=description,
             parameters=[_VALIDATE_ONLY, *more],
-            body=kafka_answers.AlterMirrorsRequestData,
-            responses={200: kafka_answers.AlterMirrorStatusResponseDataList},
+            body=kafka_schemas.AlterMirrorsRequestData,
+            responses={200: kafka_schemas.AlterMirrorStatusResponseDataList},
             examples=_EXAMPLES,
         )
         def post(self, request: Request, cluster_id: str, link_name: str) -> Response:

@@ -39,7 +39,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
 
 _E, _S = MirrorEvent, MirrorState
-ASK_TIMEOUT_S = 10.0
+QUERY_TIMEOUT_S = 10.0
 REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
 
 
@@ -49,7 +49,7 @@ def risks_of(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, Rev
     if not topics:
         return {}
     try:
-        found = dispatch.call("find_reversal_risks", timeout_s=ASK_TIMEOUT_S, link_id=link.pk, topics=topics)
+        found = dispatch.call("find_reversal_risks", timeout_s=QUERY_TIMEOUT_S, link_id=link.pk, topics=topics)
     except (ConsoleError, LinkEngineError):
         return dict.fromkeys(topics, ReversalRisks())
     return {name: ReversalRisks.from_json(risks) for name, risks in found.items()}
@@ -118,7 +118,7 @@ def _store_next_mirror(
         "source_topic": mirror.name,
         "num_partitions": mirror.num_partitions,
         "source_configs": mirror.source_configs,
-        **fresh_life(),
+        **initial_values(),
     }
     row = MirrorTopic.objects.filter(link=other, name=mirror.source_topic).first()
     if row is not None:
@@ -152,13 +152,13 @@ def _insert(row: MirrorTopic) -> None:
         raise ConflictError(message) from None
 
 
-def fresh_life() -> dict[str, Any]:
+def initial_values() -> dict[str, Any]:
     """Return the fields to reset when a stopped topic becomes a mirror again."""
     return {
         "stop_reason": "",
         "drained_at": None,
         "fencing_at": None,
-        "giving_back": False,
+        "restoring_configs": False,
         "error_code": "",
         "error_message": "",
         "error_since": None,
@@ -275,7 +275,7 @@ def begin_restore(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTop
         mirror.created_by = by.name
         mirror.save(force_insert=True)
         transitions.note_creation(mirror=mirror, by=by, now=now)
-    facts = {key: value for key, value in fresh_life().items() if key not in ("fencing_at", "stop_reason")}
+    facts = {key: value for key, value in initial_values().items() if key not in ("fencing_at", "stop_reason")}
     moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.RESTORE, by=by, now=now, reversal="", **facts)
     RestoreRun.objects.create(mirror=moved, requested_by=by.name, requested_at=now)
     return moved

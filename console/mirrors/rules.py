@@ -1,4 +1,4 @@
-"""Which operations on a mirror or a recurring task are possible now, and if not, why; topics that match an expression."""
+"""Which operations on a mirror are possible now, and if not, why; topics that match an expression."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import re2
 from console.access import Permission
 from console.errors import InvalidInputError
 from console.links import pairs
-from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic, StopReport
+from console.links.rules import auto_creates
+from console.models import ClusterLink, MirrorTopic, SourceTopic, StopReport
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
-from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
-from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
-from linkengine.domain.names import chooses, known_filters
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
     CLOSED_FIRST,
     OPERATIONS,
-    LinkMode,
     LinkState,
     MirrorEvent,
     MirrorState,
@@ -90,35 +87,6 @@ def why_not_retry(mirror: MirrorTopic) -> str:
     return ""
 
 
-def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mirrors: bool) -> TaskState:
-    """Return the state of a recurring task. ``row`` is the result of its last run; ``mirrors``: some are not stopped."""
-    return task_state(
-        configured=is_configured(TASKS[name], value_of=link.config, mirrors=mirrors),
-        link_state=LinkState(link.state),
-        has_run=row is not None and row.finished_at is not None,
-        errors=row.error_count if row else 0,
-    )
-
-
-def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
-    """Return why a task in this state cannot run now, "" if it can."""
-    if link.deletion_requested_at is not None:
-        return f"Cluster link '{link.name}' is being deleted."
-    if link.mode == LinkMode.SOURCE:
-        return f"Cluster link '{link.name}' is the source side; its tasks run on the link of the other cluster."
-    if state is TaskState.NOT_CONFIGURED:
-        needed = TASKS[name].enable_config
-        return f"{name} is disabled. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
-    return f"Cluster link '{link.name}' {_TASK_WAYS_OUT[state]}" if state in _TASK_WAYS_OUT else ""
-
-
-_TASK_WAYS_OUT = {
-    TaskState.LINK_PAUSED: "is paused. Set cluster.link.paused to false first.",
-    TaskState.LINK_FAILED: "has failed, so its source cannot be read. Correct its configs first.",
-    TaskState.LINK_UNAVAILABLE: "cannot reach its source. The task runs automatically once it can.",
-}
-
-
 def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return "" if operation in OPERATIONS else f"{operation} cannot be requested by users."
 
@@ -179,16 +147,6 @@ def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         f"Topic '{mirror.name}' matches the auto-create filters of link '{link.name}', which would create it again. Delete the "
         "source topic first, or add an EXCLUDE filter for it, or set auto.create.mirror.topics.enable to false."
     )
-
-
-def auto_creates(link: ClusterLink, source_topic: str) -> bool:
-    """Return whether auto-create is enabled and its filters include the topic."""
-    return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
-
-
-def syncs_offsets(link: ClusterLink) -> bool:
-    """Return whether the link syncs consumer offsets."""
-    return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
 
 
 def _is_gone(mirror: MirrorTopic) -> bool:
@@ -263,11 +221,11 @@ def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
             place = side.destination.cluster_id
             return f"Cluster link '{side.name}' on cluster {place} is {side.state}; this needs both clusters."
     if operation in _REVERSALS:
-        return _source_can_turn(mirror, other)
+        return _source_can_take_over(mirror, other)
     return _can_be_restored(mirror, other)
 
 
-def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
+def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
     if not other.destination.has_authorizer:
         return f"Cluster {other.destination.cluster_id} has no authorizer, so the source topic cannot be made read-only."
     if not mirror.read_only:

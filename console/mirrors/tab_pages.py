@@ -36,8 +36,8 @@ from console.mirrors.queries import followed_configs, list_reverts
 from console.mirrors.reparenting import possible_links
 from console.models import MirrorTopic
 from console.verification import queries as verification_queries
-from console.verification.failover_presenters import report_row
 from console.verification.presenters import coverage_view, gate_view, run_view
+from console.verification.report_presenters import report_row
 from console.verification.rules import newest_run
 from console.web.configs import synced_config_rows
 from console.web.errors import error_note, transition_notes

@@ -94,7 +94,9 @@ class MirrorTopic(models.Model):
     holds_copy = models.BooleanField(default=True)  # False: still becoming a mirror, so its ends are not those of a copy
     drained_at = models.DateTimeField(null=True)  # a promotion saw zero lag and ordered the copy worker to release its leases
     fencing_at = models.DateTimeField(null=True)  # from then on no copy worker may write to the topic
-    giving_back = models.BooleanField(default=False)  # a stop is to apply the source's configs; a later attempt continues it
+    restoring_configs = models.BooleanField(
+        default=False
+    )  # a stop is to apply the source's configs; a later attempt continues it
     doubted_at = models.DateTimeField(
         null=True
     )  # earlier verified ranges do not count: tombstones were missed, or offsets lost

@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError
 from console.celery import app
 from console.config.logging import current_request_id
 from console.errors import UnavailableError
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import replies
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
@@ -51,16 +51,16 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
     except (OperationalError, redis.RedisError) as error:
         raise _no_queue("so no request can be sent to the engine") from error
     try:
-        answer = replies.wait_for_reply(reply_to, timeout_s=timeout_s)
+        response = replies.wait_for_reply(reply_to, timeout_s=timeout_s)
     except redis.RedisError as error:
         raise _no_queue("so the outcome of the request is unknown; the engine may have carried it out") from error
-    if answer is None:
+    if response is None:
         raise UnavailableError(_why_silent(task_name, timeout_s), code="WORKER_UNAVAILABLE")
-    if "unavailable" in answer:
-        raise UnavailableError(answer["unavailable"], code="DATABASE_UNAVAILABLE")
-    if "error" in answer:
-        raise LinkEngineError(ErrorCode(answer["error"]["code"]), answer["error"]["message"])
-    return answer["result"]
+    if "unavailable" in response:
+        raise UnavailableError(response["unavailable"], code="DATABASE_UNAVAILABLE")
+    if "error" in response:
+        raise LinkEngineError(ErrorCode(response["error"]["code"]), response["error"]["message"])
+    return response["result"]
 
 
 def _send(task_name: str, kwargs: dict[str, Any]) -> None:

@@ -16,13 +16,13 @@ import structlog
 from celery.beat import PersistentScheduler, ScheduleEntry
 from celery.utils.time import maybe_make_aware
 
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from linkengine.domain.moments import AHEAD_MS
 
 # --- health of the beat tasks -----------------------------------------------------------------------------------------
 #
-# For /readyz and /metrics. ``console.redis.health`` has that of the reconcile pass; each of the other tasks has its own period.
+# For /readyz and /metrics. ``console.redis.heartbeats`` has that of the reconcile pass; each other task has its own period.
 # Sending and success are recorded separately. Some tasks send a task for each cluster or link; each of these is a part of the
 # task and has a health of its own. Beat records since when it sends a task: a task without any known success, as after a
 # restart, is late only after several periods.

@@ -77,7 +77,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
             _alarm(mirror, now=now)
         elif run is not None and not doubted:
             _end_differences(mirror, before, run=run, now=now)
-            _end_doubt(mirror, run=run, now=now)
+            _end_recheck(mirror, run=run, now=now)
         show_change(mirror.link_id)
     return not doubted
 
@@ -88,7 +88,7 @@ def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None
     verification_actions.keep_ledger(mirror=mirror, **ids, now=now)
 
 
-def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
+def recheck(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
     """Remove the equal ranges of partitions: the source may have deleted keys since, and the mirror has no tombstones."""
     with transaction.atomic():
         MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
@@ -170,7 +170,7 @@ def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> Non
     _log.warning("verify.a_side_became_shorter", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
 
 
-def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
+def _end_recheck(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
     """End the alarm for missed tombstones if none was missed since this run of the whole mirror started."""
     if run.started_at is None:
         return

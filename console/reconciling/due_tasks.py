@@ -178,7 +178,7 @@ _ADVANCED_BY = {
     MirrorState.PENDING_SETUP: "setup_mirror",
     MirrorState.PENDING_STOPPED: "advance_stop",
     MirrorState.PENDING_SYNCHRONIZE: "advance_reversal",
-    MirrorState.PENDING_MIRROR: "turn_into_mirror",
+    MirrorState.PENDING_MIRROR: "take_over_as_mirror",
     MirrorState.PENDING_SETUP_FOR_RESTORE: "advance_restore",
     MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
 }

@@ -246,10 +246,10 @@ def kept_late(mirrors: Iterable[MirrorTopic]) -> set[int]:
     return set(late.values_list("mirror_id", flat=True))
 
 
-def judge_tombstones(mirror: MirrorTopic, *, asked_at: datetime, now: datetime) -> None:
+def judge_tombstones(mirror: MirrorTopic, *, queried_at: datetime, now: datetime) -> None:
     """Check the lateness that was stored before the source's configs, now in the row, were requested; then delete it."""
     with transaction.atomic():
-        rows = MirrorPartition.objects.select_for_update().filter(mirror=mirror, late_until__lte=asked_at - AHEAD)
+        rows = MirrorPartition.objects.select_for_update().filter(mirror=mirror, late_until__lte=queried_at - AHEAD)
         known = list(rows)
         kept = [late for row in known if (late := lateness_kept(row)) is not None]
         found = [
@@ -314,7 +314,7 @@ def _handle_late(mirror: MirrorTopic, late: Collection[_TooLate], *, now: dateti
     ]
     with transaction.atomic():
         if whole:
-            coverage.doubt(mirror=mirror, partitions=whole, now=now)
+            coverage.recheck(mirror=mirror, partitions=whole, now=now)
         if not moved:
             return False
         first, kept_ms = min(moved, key=lambda found: found[0].since)

@@ -10,8 +10,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
-from console.links.task_actions import let_wait
-from console.mirrors.rules import syncs_offsets
+from console.links.rules import syncs_offsets
+from console.links.task_actions import set_groups_waiting
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, Namespace, SyncedAcl, SyncedGroup
 from console.models.fields import key_of
 from console.models.links import show_change
@@ -75,7 +75,7 @@ def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool =
     }
     if strict:
         return GroupSync(**common, batch=None, strict=True)  # type: ignore[arg-type]
-    return GroupSync(**common, after=_last_looked_at(link, now=now))  # type: ignore[arg-type]
+    return GroupSync(**common, after=_last_checked_at(link, now=now))  # type: ignore[arg-type]
 
 
 def recall(link: ClusterLink, names: Sequence[str], *, now: datetime) -> dict[str, Memory]:
@@ -95,7 +95,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
             _note_missing(link, hidden=[outcome.name for outcome in outcomes if not outcome.is_listed], now=now)
         _store_offsets(link, [outcome for outcome in outcomes if outcome.partitions], now=now)
         if _was_switched_off(link):
-            let_wait(link)  # no later run would correct it
+            set_groups_waiting(link)  # no later run would correct it
         show_change(link.pk)
 
 
@@ -151,7 +151,7 @@ def _topic(mirror: MirrorTopic) -> MirroredTopic:
     )
 
 
-def _last_looked_at(link: ClusterLink, *, now: datetime) -> str:
+def _last_checked_at(link: ClusterLink, *, now: datetime) -> str:
     """Return the name of the last group of the latest batch; the next batch begins after it.
 
     Times in the future were stored before a clock was set back. They would stay the latest, and the same batch would repeat.

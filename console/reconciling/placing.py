@@ -34,14 +34,14 @@ def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
     return state in COPYING
 
 
-def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
+def worker_ids_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
     """Return, by the engine's key of a mirror, which two topics it connects now."""
     return {mirror_key(mirror): topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
 
 
 def of_current_topics(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
     """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
-    lives = lives_of(mirrors)
+    lives = worker_ids_of(mirrors)
     return [report for report in reports if report.topic_ids in {"", lives.get(report.key.rpartition("/")[0], "")}]
 
 

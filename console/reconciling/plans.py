@@ -20,7 +20,7 @@ from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTurn
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTakeover
 from linkengine.domain.plans import (
     TRANSACTIONAL_ID_PREFIX,
     CopyPlan,
@@ -272,7 +272,7 @@ def stops_of(
             failed=mirror.prior_state == MirrorState.FAILED,
             seeding=_may_be_seeding(mirror),
             fenced_ends=fences[mirror.pk],
-            giving_back=mirror.giving_back,
+            restoring_configs=mirror.restoring_configs,
             source_configs=dict(mirror.source_configs),
             configs=dict(mirror.config_overrides),
             sync_include=mirror.link.sync_include,
@@ -294,14 +294,14 @@ def _may_be_seeding(mirror: MirrorTopic) -> bool:
     return run is not None and run.doomed_at is not None
 
 
-def turn_of(
+def takeover_of(
     mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int, begins: Mapping[int, int] | None = None
-) -> MirrorTurn:
+) -> MirrorTakeover:
     """Return the plan for turning a stopped topic into a mirror of its former mirror.
 
     ``ends`` are the offsets at which the new source was fenced, ``begins`` its first offsets if these are not 0.
     """
-    return MirrorTurn(
+    return MirrorTakeover(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,

@@ -162,7 +162,7 @@ def guard_namespace(*, namespace_id: int, **_: Any) -> None:
         rows.delete()
 
 
-def look_after_namespaces() -> None:
+def refresh_namespaces() -> None:
     """Send the task again for namespaces whose ACL is not as it should be."""
     for namespace_id in Namespace.objects.filter(guarded=None).values_list("pk", flat=True):
         if locks.claim(f"namespace:{namespace_id}", ttl_ms=GUARD_RESEND_MS):

@@ -24,7 +24,7 @@ from console.models.fields import unseal
 from console.queue import dispatch
 from console.queue.scheduler import records_health
 from console.reconciling import plans
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.tasks import clusters, mirrors, verification
 from console.tasks.workers import replying
@@ -160,12 +160,12 @@ def _send_links() -> None:
 
 _STEPS: Mapping[str, Callable[[], None]] = {
     "workers": pool.maintain_workers,
-    "comparisons": lambda: verification.look_after_runs(now=timezone.now()),
-    "coverage": lambda: verification.look_after_coverage(now=timezone.now()),
-    "gates": verification.look_after_gates,
-    "drills": verification.look_after_drills,
-    "namespaces": clusters.look_after_namespaces,
-    "operations": mirrors.look_after_operations,
+    "comparisons": lambda: verification.continue_runs(now=timezone.now()),
+    "coverage": lambda: verification.continue_coverage(now=timezone.now()),
+    "gates": verification.continue_gates,
+    "drills": verification.continue_drills,
+    "namespaces": clusters.refresh_namespaces,
+    "operations": mirrors.continue_operations,
     "links": _send_links,
 }
 

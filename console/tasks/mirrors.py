@@ -10,7 +10,7 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
-from console.mirrors import bulk_operations
+from console.mirrors import bulk_actions
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.models.fields import seal
 from console.queue import dispatch
@@ -69,12 +69,12 @@ def stop_many(*, link_id: int, **_: Any) -> None:
     dispatch.send("reconcile_link", link_id=link_id)
 
 
-@shared_task(name="give_configs_back")
+@shared_task(name="restore_source_configs")
 @replying
-def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
+def restore_source_configs(*, mirror_id: int) -> list[dict[str, Any]]:
     """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now."""
     with locks.lock(lock_name(mirror_id)) as acquired:
-        refused = stopping.give_configs_back(plans.load(mirror_id) if acquired else None)
+        refused = stopping.restore_source_configs(plans.load(mirror_id) if acquired else None)
     return [asdict(step) for step in refused]
 
 
@@ -87,13 +87,13 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
             reversing.close_source(mirror)
 
 
-@shared_task(name="turn_into_mirror")
-def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
+@shared_task(name="take_over_as_mirror")
+def take_over_as_mirror(*, mirror_id: int, **_: Any) -> None:
     """Take the former source over as a mirror once its former mirror is fenced."""
     with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:
-            reversing.turn_into_mirror(mirror)
+            reversing.take_over_as_mirror(mirror)
 
 
 @shared_task(name="advance_restore")
@@ -171,13 +171,13 @@ def advance_bulk_operation(*, operation_id: int, **_: Any) -> None:
             operation = rows.first()
             if operation is None:
                 return
-            if not bulk_operations.carry_out(operation, check_clusters=autocreate.check_together, now=timezone.now()):
+            if not bulk_actions.carry_out(operation, check_clusters=autocreate.check_together, now=timezone.now()):
                 return
     if acquired:
         dispatch.send("advance_bulk_operation", operation_id=operation_id)
 
 
-def look_after_operations() -> None:
+def continue_operations() -> None:
     """Send the task for each operation that has waiting topics: its message may be lost, or its worker may have crashed."""
     for operation_id in BulkOperation.objects.filter(finished_at=None).values_list("pk", flat=True):
         if not locks.is_locked(f"bulk-operation:{operation_id}") and locks.claim(f"bulk:{operation_id}", ttl_ms=BULK_RESEND_MS):

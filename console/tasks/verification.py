@@ -20,7 +20,7 @@ from console.reconciling import coverage
 from console.redis import locks
 from console.tasks.workers import for_long
 from console.verification import actions as verification_actions
-from console.verification.failover_actions import OVER
+from console.verification.drill_actions import OVER
 from console.verification.queries import request_of
 from console.workflows import drills, verifying
 
@@ -30,8 +30,8 @@ NEXT_CLAIM_MS = 2_000
 GATE_RESEND_MS = 2_000
 DRILL_RESEND_MS = 1_000
 # Locks for runs that users requested, beside continuous verification: they share Spark with the copy workers.
-TURNS = ("verify-turn-1", "verify-turn-2")
-TURN = "verify-next"  # lock for a single comparison at a time: copying shares Spark's memory and the machine
+SLOTS = ("verify-turn-1", "verify-turn-2")
+SLOT = "verify-next"  # lock for a single comparison at a time: copying shares Spark's memory and the machine
 ABANDONED_AFTER = timedelta(seconds=20)  # a live worker has the lock by then
 _OF_GATE = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
 
@@ -43,21 +43,21 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
     run = runs.filter(pk=run_id, status=VerifyRun.Status.QUEUED).first()
     if run is None:
         return
-    with taken_turn(*TURNS) as turn, locks.lock(f"verify:{run_id}") as acquired:
-        if turn and acquired and verification_actions.mark_started(run=run, now=timezone.now()):
+    with acquire_slot(*SLOTS) as slot, locks.lock(f"verify:{run_id}") as acquired:
+        if slot and acquired and verification_actions.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
             # a run that had to wait is sent by the reconciler or by the run before it, whose message has another id
             with structlog.contextvars.bound_contextvars(request_id=request_of(run) or current_request_id()):
                 verifying.compare(run)
-    for next_id in _waiting()[: len(TURNS)] if turn else ():
+    for next_id in _waiting()[: len(SLOTS)] if slot else ():
         dispatch.send("verify_mirror", run_id=next_id)
 
 
 @contextmanager
-def taken_turn(*turns: str) -> Iterator[bool]:
+def acquire_slot(*slots: str) -> Iterator[bool]:
     """Hold a free turn of ``turns`` and a thread for long work; yields whether both were free."""
     with for_long() as has_thread, ExitStack() as stack:
-        yield has_thread and any(stack.enter_context(locks.lock(turn)) for turn in turns)
+        yield has_thread and any(stack.enter_context(locks.lock(slot)) for slot in slots)
 
 
 def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
@@ -66,9 +66,9 @@ def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
     return waiting.order_by("pk").values_list("pk", flat=True)
 
 
-def look_after_runs(*, now: datetime) -> None:
+def continue_runs(*, now: datetime) -> None:
     """Send the task again for queued runs while a turn is free, and end runs whose worker has crashed."""
-    free = len(TURNS) - sum(locks.is_locked(turn) for turn in TURNS)
+    free = len(SLOTS) - sum(locks.is_locked(slot) for slot in SLOTS)
     for run_id in _waiting(_long_ago("requested_at", now - RESEND_AFTER, now))[:free]:
         if locks.claim(f"verify:{run_id}", ttl_ms=RUN_CLAIM_MS):
             dispatch.send("verify_mirror", run_id=run_id)
@@ -87,17 +87,17 @@ def _long_ago(name: str, before: datetime, now: datetime) -> Q:
 @shared_task(name="verify_next")
 def verify_next(*, mirror_id: int, **_: Any) -> None:
     """Compare the next range of a mirror. Does nothing while another comparison of continuous verification runs."""
-    with taken_turn(TURN) as turn:
-        mirror = verifying.load_watched(mirror_id) if turn else None
+    with acquire_slot(SLOT) as slot:
+        mirror = verifying.load_watched(mirror_id) if slot else None
         if mirror is not None:
             verifying.compare_next(mirror)
 
 
-def look_after_coverage(*, now: datetime) -> None:
+def continue_coverage(*, now: datetime) -> None:
     """Send the comparison that is due, if none is running."""
     coverage.ensure_watches(now=now)
     watch = coverage.next_due_watch(now=now)
-    if watch is not None and not locks.is_locked(TURN) and locks.claim(TURN, ttl_ms=NEXT_CLAIM_MS):
+    if watch is not None and not locks.is_locked(SLOT) and locks.claim(SLOT, ttl_ms=NEXT_CLAIM_MS):
         dispatch.send("verify_next", mirror_id=watch.mirror_id)
 
 
@@ -111,7 +111,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
             verifying.advance(run)
 
 
-def look_after_gates() -> None:
+def continue_gates() -> None:
     """Send the task again for runs that have not ended."""
     for run_id in GateRun.objects.filter(status=GateRun.Status.RUNNING).values_list("pk", flat=True):
         if locks.claim(f"gate:{run_id}", ttl_ms=GATE_RESEND_MS):
@@ -127,7 +127,7 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
             drills.advance(drill)
 
 
-def look_after_drills() -> None:
+def continue_drills() -> None:
     """Send the task for each drill that is not over."""
     for drill_id in Drill.objects.exclude(status__in=OVER).values_list("pk", flat=True):
         if locks.claim(f"drill:{drill_id}", ttl_ms=DRILL_RESEND_MS):

@@ -14,7 +14,7 @@ from celery.signals import celeryd_after_setup, worker_ready, worker_shutting_do
 from django.db import DatabaseError, InterfaceError
 
 from console.http import errors as http_errors
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks, replies
 from console.workflows import pool
 from linkengine.domain.errors import ErrorCode, LinkEngineError

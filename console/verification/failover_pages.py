@@ -2,7 +2,7 @@
 
 The figures are those of the newest reports; neither cluster is contacted, since a failover must not need the source. The
 confirmation applies to the topics that were reviewed (``bulk_pages.digest_of``). A worker carries the operation out
-(``console.mirrors.bulk_operations``); the page of the operation shows the progress, and leads to the report.
+(``console.mirrors.bulk_actions``); the page of the operation shows the progress, and leads to the report.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
 from console.links.pages import is_unchanged, link_context, observe, seen_token
-from console.mirrors import bulk_operations, figures
+from console.mirrors import bulk_actions, figures
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
 from console.mirrors.operation_presenters import reversibility
@@ -38,7 +38,7 @@ from console.verification.failover_page_presenters import (
 )
 from console.verification.queries import failover_risk
 from console.web import numbers
-from console.web.health import link_health_view
+from console.web.health_presenters import link_health_view
 from console.web.lists import PAGE_SIZE, pager, start_of
 from console.web.request_handling import actor_of, done, page, reply
 from linkengine.domain.states import MirrorEvent
@@ -73,7 +73,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     if wrong:
         return _review(request, link, chosen, status=422, **wrong)
     confirmed = values.getlist("confirmed-item")
-    started = bulk_operations.start(
+    started = bulk_actions.start(
         link=link,
         operation=VERB.name,
         topics={summary.mirror.name: summary.mirror for summary in chosen},
@@ -92,7 +92,7 @@ def _chosen(request: HttpRequest, link: ClusterLink, *, by: Actor) -> Sequence[M
     values = request.POST
     if values.get("all"):
         query = values.get("q", "").strip()
-        return mirror_page(by=by, link=link, search=query, with_stopped=False, order="name", size=bulk_operations.MOST).rows
+        return mirror_page(by=by, link=link, search=query, with_stopped=False, order="name", size=bulk_actions.MOST).rows
     names = values.getlist("mirror")
     return mirror_page(by=by, link=link, names=names, with_stopped=False, order="name", size=len(names) or 1).rows
 

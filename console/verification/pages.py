@@ -22,25 +22,25 @@ from console.links.pages import crumbs, is_unchanged, link_context, seen_token
 from console.links.presenters import readiness_view, source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
-from console.mirrors.operation_queries import count_topics, visible_operations
+from console.mirrors.bulk_queries import count_topics, visible_operations
 from console.mirrors.page_parts import mirror_head, show_refusal
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, StopReport
 from console.verification import queries as verification_queries
 from console.verification.actions import compare_record, override_gate, start_gate
-from console.verification.failover_actions import cancel_drill, start_drill
-from console.verification.failover_presenters import (
+from console.verification.drill_actions import cancel_drill, start_drill
+from console.verification.drill_presenters import drill_row
+from console.verification.record_presenters import comparison_view
+from console.verification.report_pdf import to_pdf
+from console.verification.report_presenters import (
     REPORTED_OPERATIONS,
     ReportDocument,
-    drill_row,
     report_document,
     report_row,
     report_tiles,
 )
-from console.verification.record_presenters import comparison_view
-from console.verification.report_pdf import to_pdf
 from console.web import numbers
-from console.web.badges import GAP_LOOKS
-from console.web.health import link_health_view
+from console.web.badges import GAP_BADGES
+from console.web.health_presenters import link_health_view
 from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
@@ -237,7 +237,7 @@ GAPS = Listing(
             name="reason",
             label="Reason",
             every="All reasons",
-            options=[(look.code, look.label) for look in GAP_LOOKS.values()],
+            options=[(badge.code, badge.label) for badge in GAP_BADGES.values()],
             by="reason",
         ),
     ),
@@ -271,7 +271,7 @@ def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
             "first": numbers.count(gap.start),
             "last": numbers.count(gap.end - 1),
             "filled": numbers.count(gap.filled),
-            "look": GAP_LOOKS[GapReason(gap.reason)],
+            "badge": GAP_BADGES[GapReason(gap.reason)],
             "noted": numbers.moment(gap.noted_at, now=now),
         }
         for gap in listed.page(found)

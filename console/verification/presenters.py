@@ -8,9 +8,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from console.verification.rules import GATED, GateDoubt, gate_doubt
+from console.verification.rules import GATED, GateProblem, gate_problem
 from console.web import numbers
-from console.web.badges import VERIFY_LOOKS, Badge, Family
+from console.web.badges import VERIFY_BADGES, Badge, Family
 from console.web.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState
 from linkengine.domain.ranges import missing_words
@@ -44,7 +44,7 @@ class Difference:
 class RunView:
     """The newest verification run."""
 
-    look: Badge
+    badge: Badge
     live: bool
     records: str
     differences: str
@@ -113,7 +113,7 @@ def run_view(run: VerifyRun | None, *, now: datetime, reads_records: bool) -> Ru
     if run is None:
         return None
     return RunView(
-        look=VERIFY_LOOKS["NOTHING" if run.status == "EQUAL" and not run.records_compared else run.status],
+        badge=VERIFY_BADGES["NOTHING" if run.status == "EQUAL" and not run.records_compared else run.status],
         live=run.status in _LIVE,
         records=numbers.count(run.records_compared),
         differences=numbers.count(run.differences),
@@ -187,7 +187,7 @@ def _coverage_row(part: PartitionCoverage, *, now: datetime) -> CoverageRow:
 # --- the migration gate -----------------------------------------------------------------------------------------------
 
 
-GATE_LOOKS: Mapping[str, Badge] = MappingProxyType(
+GATE_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "RUNNING": Badge(
             code="RUNNING",
@@ -219,24 +219,24 @@ GATE_LOOKS: Mapping[str, Badge] = MappingProxyType(
             family=Family.WARN,
             meaning="A user overrode the gate without passed checks.",
         ),
-        GateDoubt.TOO_OLD: Badge(
-            code=GateDoubt.TOO_OLD,
+        GateProblem.TOO_OLD: Badge(
+            code=GateProblem.TOO_OLD,
             label="Expired",
             icon="clock-history",
             family=Family.WARN,
             meaning="The last results are too old. The gate is closed again.",
             next_step="Run the checks again.",
         ),
-        GateDoubt.REFUTED: Badge(
-            code=GateDoubt.REFUTED,
+        GateProblem.REFUTED: Badge(
+            code=GateProblem.REFUTED,
             label="Invalidated",
             icon="exclamation-triangle-fill",
             family=Family.WARN,
             meaning="Since the last run, different, lost or missed deleted records were found. The gate is closed again.",
             next_step="Fix the cause and run the checks again, or override the gate with a reason.",
         ),
-        GateDoubt.OUTLIVED: Badge(
-            code=GateDoubt.OUTLIVED,
+        GateProblem.OUTLIVED: Badge(
+            code=GateProblem.OUTLIVED,
             label="Obsolete",
             icon="clock-history",
             family=Family.WARN,
@@ -245,7 +245,7 @@ GATE_LOOKS: Mapping[str, Badge] = MappingProxyType(
         ),
     }
 )
-_CHECK_LOOKS: Mapping[GateCheckState, tuple[str, str, Family]] = MappingProxyType(
+_CHECK_BADGES: Mapping[GateCheckState, tuple[str, str, Family]] = MappingProxyType(
     {
         GateCheckState.PASSED: ("check-circle-fill", "passed", Family.OK),
         GateCheckState.FAILED: ("x-octagon-fill", "failed", Family.BAD),
@@ -263,7 +263,7 @@ _NAMES: Mapping[GateCheckName, str] = MappingProxyType(
         GateCheckName.CANARY_READ: "Readable by a consumer",
     }
 )
-if set(_NAMES) != set(GateCheckName) or set(_CHECK_LOOKS) != set(GateCheckState):
+if set(_NAMES) != set(GateCheckName) or set(_CHECK_BADGES) != set(GateCheckState):
     raise AssertionError("each check needs a label")
 
 
@@ -282,7 +282,7 @@ class CheckView:
 class GateView:
     """The newest run of the gate."""
 
-    look: Badge
+    badge: Badge
     live: bool
     at: Moment | None
     by: str
@@ -294,9 +294,9 @@ def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
     """Return the view of a run, None for None. An outdated result is shown as such while the mirror can still be promoted."""
     if run is None:
         return None
-    doubt = gate_doubt(run, now=now) if run.mirror.state in GATED else None
+    problem = gate_problem(run, now=now) if run.mirror.state in GATED else None
     return GateView(
-        look=GATE_LOOKS[doubt or run.status],
+        badge=GATE_BADGES[problem or run.status],
         live=run.status == "RUNNING",
         at=moment(run.finished_at or run.requested_at, now=now),
         by=run.requested_by,
@@ -306,5 +306,5 @@ def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
 
 
 def _check(row: Mapping[str, str]) -> CheckView:
-    icon, word, family = _CHECK_LOOKS[GateCheckState(row["state"])]
+    icon, word, family = _CHECK_BADGES[GateCheckState(row["state"])]
     return CheckView(name=_NAMES[GateCheckName(row["name"])], icon=icon, word=word, family=family, detail=row["detail"])

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from console.web import numbers
-from console.web.badges import GAP_LOOKS, Badge, Family
+from console.web.badges import GAP_BADGES, Badge, Family
 from linkengine.domain.moments import utc_words
 from linkengine.domain.record_views import Presence, RecordVerdict
 
@@ -24,7 +24,7 @@ _MOST_DEPTH = 50  # of JSON that is indented
 _UTF8_BYTES = 4
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
-VERDICT_LOOKS: Mapping[RecordVerdict, Badge] = MappingProxyType(
+VERDICT_BADGES: Mapping[RecordVerdict, Badge] = MappingProxyType(
     {
         RecordVerdict.EQUAL: Badge(
             code="EQUAL", label="Equal", icon="check-circle-fill", family=Family.OK, meaning="Both sides have the same record."
@@ -123,7 +123,7 @@ class ComparisonView:
 
     partition: int
     offset: int
-    look: Badge
+    badge: Badge
     text: str
     reason: Badge | None
     sides: Sequence[SideText]
@@ -137,9 +137,9 @@ def comparison_view(found: ComparedRecord, *, source: str, destination: str) -> 
     return ComparisonView(
         partition=found.partition,
         offset=found.offset,
-        look=VERDICT_LOOKS[found.judgement.verdict],
+        badge=VERDICT_BADGES[found.judgement.verdict],
         text=found.judgement.text,
-        reason=GAP_LOOKS[reason] if reason else None,
+        reason=GAP_BADGES[reason] if reason else None,
         sides=[_side(f"Source, {source}", found.source), _side(f"Mirror, {destination}", found.mirror)],
         previous_offset=found.offset - 1 if found.offset else None,
         next_offset=found.next_offset,

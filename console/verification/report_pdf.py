@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from console.verification.failover_presenters import ReportDocument, ReportRow
+    from console.verification.report_presenters import ReportDocument, ReportRow
 
 MARGIN_MM = 16
 WIDEST_PT = 6.0  # an upper bound of the mean width of a character at 8 points
@@ -81,8 +81,8 @@ class _Story:
         parts = [self._text(document.title, "Title"), self._table((), facts, (0.28, 0.72))]
         parts += [self._text(note) for note in document.notes]
         if document.checklist:
-            answers = [("confirmed" if confirmed else "not confirmed", text) for text, confirmed in document.checklist]
-            parts += [self._text("Checklist for clients", "Heading2"), self._table((), answers, (0.2, 0.8))]
+            responses = [("confirmed" if confirmed else "not confirmed", text) for text, confirmed in document.checklist]
+            parts += [self._text("Checklist for clients", "Heading2"), self._table((), responses, (0.2, 0.8))]
         parts += [self._text("Topics", "Heading2"), self._table(_TOPICS, map(_topic, document.rows), _TOPIC_WIDTHS)]
         if more:
             parts.append(self._text(f"{more:,} more topics are in the JSON only."))

@@ -13,10 +13,10 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 
 GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 RE_PARENTED = "re-parent"  # not in the state table: the mirror stays PAUSED
-_NEW_LIVES = (MirrorEvent.MIRROR_READY, MirrorEvent.MIRROR_READY_PAUSED, RE_PARENTED)
+_MIRROR_STARTS = (MirrorEvent.MIRROR_READY, MirrorEvent.MIRROR_READY_PAUSED, RE_PARENTED)
 
 
-class GateDoubt(StrEnum):
+class GateProblem(StrEnum):
     """The reason why a run that opened the gate no longer opens it."""
 
     OUTLIVED = "OUTLIVED"  # since then the topic was made a mirror again, or moved to another source
@@ -33,16 +33,16 @@ def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
     return f"The migration gate of topic '{mirror.name}' is closed: {what}. {_WAYS_OUT}" if what else ""
 
 
-def gate_doubt(run: GateRun, *, now: datetime) -> GateDoubt | None:
+def gate_problem(run: GateRun, *, now: datetime) -> GateProblem | None:
     """Return why a run no longer opens the gate, None if it does or never did."""
     if not run.opens:
         return None
     if is_outlived(run):
-        return GateDoubt.OUTLIVED
+        return GateProblem.OUTLIVED
     if _refuting(run):
-        return GateDoubt.REFUTED
+        return GateProblem.REFUTED
     age = timedelta(milliseconds=int(run.mirror.link.config("migration.gate.max.age.ms")))
-    return None if is_fresh(run.finished_at, now=now, within=age) else GateDoubt.TOO_OLD
+    return None if is_fresh(run.finished_at, now=now, within=age) else GateProblem.TOO_OLD
 
 
 def newest_run(mirror: MirrorTopic, *, ended: bool = False) -> GateRun | None:
@@ -53,7 +53,7 @@ def newest_run(mirror: MirrorTopic, *, ended: bool = False) -> GateRun | None:
 
 def is_outlived(run: GateRun) -> bool:
     """Return whether the topic became this mirror, or got this source, after the run was requested."""
-    return run.mirror.transitions.filter(event__in=_NEW_LIVES, at__gt=run.requested_at).exists()
+    return run.mirror.transitions.filter(event__in=_MIRROR_STARTS, at__gt=run.requested_at).exists()
 
 
 def _why_closed(run: GateRun, *, now: datetime) -> str:
@@ -65,7 +65,7 @@ def _why_closed(run: GateRun, *, now: datetime) -> str:
     code = _refuting(run)
     if code:
         return f"{_REFUTED[code]} since its last run ({code})"
-    return "its last green run is too old" if gate_doubt(run, now=now) else ""
+    return "its last green run is too old" if gate_problem(run, now=now) else ""
 
 
 def _refuting(run: GateRun) -> str:

@@ -39,7 +39,7 @@ class Badge:
 # --- gap reasons, results and phases ----------------------------------------------------------------------------------
 
 
-GAP_LOOKS: Mapping[GapReason, Badge] = MappingProxyType(
+GAP_BADGES: Mapping[GapReason, Badge] = MappingProxyType(
     {
         GapReason.TRANSACTION_MARKER: Badge(
             code=GapReason.TRANSACTION_MARKER,
@@ -80,7 +80,7 @@ GAP_LOOKS: Mapping[GapReason, Badge] = MappingProxyType(
     }
 )
 
-VERIFY_LOOKS: Mapping[str, Badge] = MappingProxyType(
+VERIFY_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "QUEUED": Badge(
             code="QUEUED",
@@ -129,7 +129,7 @@ VERIFY_LOOKS: Mapping[str, Badge] = MappingProxyType(
     }
 )
 
-AUDIT_LOOKS: Mapping[str, Badge] = MappingProxyType(
+AUDIT_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "SUCCESS": Badge(
             code="SUCCESS", label="Success", icon="check-circle-fill", family=Family.OK, meaning="The change was made."
@@ -177,12 +177,12 @@ PHASE_LABELS: Mapping[str, str] = MappingProxyType(
 _S = MirrorState
 
 
-def _look(code: str, label: str, icon: str, family: Family, **words: str) -> Badge:
+def _badge(code: str, label: str, icon: str, family: Family, **words: str) -> Badge:
     return Badge(code=code, label=label, icon=icon, family=family, **words)
 
 
-_MIRROR_LOOKS = (
-    _look(
+_MIRROR_BADGES = (
+    _badge(
         _S.PENDING_SETUP,
         "Active · setting up",
         "hourglass-split",
@@ -190,7 +190,7 @@ _MIRROR_LOOKS = (
         meaning="The topic is being created on the destination and made read-only. Copying starts afterwards.",
         next_step="No action needed. If this state persists, check the errors below.",
     ),
-    _look(
+    _badge(
         _S.ACTIVE,
         "Active",
         "check-circle-fill",
@@ -198,7 +198,7 @@ _MIRROR_LOOKS = (
         meaning="New records of the source topic are copied continuously, with the same offsets.",
         next_step="Promote it after you stop the producers on the source, or pause it to save bandwidth.",
     ),
-    _look(
+    _badge(
         _S.PAUSED,
         "Paused",
         "pause-circle-fill",
@@ -206,7 +206,7 @@ _MIRROR_LOOKS = (
         meaning="Copying is paused. The topic remains readable and read-only.",
         next_step="Resume it before the retention of the source deletes records that are not copied yet.",
     ),
-    _look(
+    _badge(
         _S.PENDING_SYNCHRONIZE,
         "Synchronizing (reverse)",
         "arrow-left-right",
@@ -214,7 +214,7 @@ _MIRROR_LOOKS = (
         meaning="The direction is being reversed. Both topics are read-only until the last record is copied.",
         next_step="Wait until both topics are in sync, or fail over to stop waiting.",
     ),
-    _look(
+    _badge(
         _S.PENDING_MIRROR,
         "Becoming mirror",
         "arrow-left-right",
@@ -222,7 +222,7 @@ _MIRROR_LOOKS = (
         meaning="The direction is being reversed. This topic is becoming a mirror of the topic on the other cluster.",
         next_step="Wait, or fail over to stop waiting.",
     ),
-    _look(
+    _badge(
         _S.PENDING_SETUP_FOR_RESTORE,
         "Preparing restore",
         "hourglass-split",
@@ -230,7 +230,7 @@ _MIRROR_LOOKS = (
         meaning="The offset up to which both topics have the same records is being determined.",
         next_step="Wait, or fail over to stop waiting.",
     ),
-    _look(
+    _badge(
         _S.PENDING_RESTORE_MIRROR,
         "Truncating",
         "scissors",
@@ -238,7 +238,7 @@ _MIRROR_LOOKS = (
         meaning="Diverged records of this topic are being exported before mirroring starts again.",
         next_step="Wait, or fail over to stop waiting.",
     ),
-    _look(
+    _badge(
         _S.PENDING_STOPPED,
         "Promoting",
         "arrow-repeat",
@@ -246,7 +246,7 @@ _MIRROR_LOOKS = (
         meaning="The last records, configs and partitions are being copied. The topic then becomes writable.",
         next_step="Wait until the lag is 0. A failover stops immediately and loses records that are not copied yet.",
     ),
-    _look(
+    _badge(
         _S.STOPPED,
         "Stopped · writable",
         "stop-circle-fill",
@@ -254,7 +254,7 @@ _MIRROR_LOOKS = (
         meaning="Mirroring has stopped. This is an ordinary, writable topic.",
         next_step="Point producers to this topic. Deleting it also deletes all records written since mirroring stopped.",
     ),
-    _look(
+    _badge(
         _S.SOURCE_UNAVAILABLE,
         "Source unreachable",
         "plug-fill",
@@ -262,7 +262,7 @@ _MIRROR_LOOKS = (
         meaning="No broker of the source cluster responds. Copying resumes automatically when one responds.",
         next_step="Check the source cluster and the network. In a disaster, fail over.",
     ),
-    _look(
+    _badge(
         _S.LINK_FAILED,
         "Link failed",
         "link-45deg",
@@ -270,7 +270,7 @@ _MIRROR_LOOKS = (
         meaning="The source rejects the link's credentials, permissions or configuration, so nothing can be copied.",
         next_step="Correct the link's configuration. Copying then resumes automatically.",
     ),
-    _look(
+    _badge(
         _S.FAILED,
         "Failed",
         "x-octagon-fill",
@@ -279,9 +279,9 @@ _MIRROR_LOOKS = (
         next_step="Read the error. Fail over to keep the copied records in a writable topic, or delete it and create it again.",
     ),
 )
-MIRROR_LOOKS: Mapping[MirrorState, Badge] = MappingProxyType({MirrorState(look.code): look for look in _MIRROR_LOOKS})
+MIRROR_BADGES: Mapping[MirrorState, Badge] = MappingProxyType({MirrorState(badge.code): badge for badge in _MIRROR_BADGES})
 
-_FAILING_OVER = _look(
+_FAILING_OVER = _badge(
     _S.PENDING_STOPPED,
     "Failing over",
     "arrow-repeat",
@@ -290,9 +290,9 @@ _FAILING_OVER = _look(
     next_step="No action needed. The topic becomes writable within seconds.",
 )
 
-LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
+LINK_BADGES: Mapping[LinkState, Badge] = MappingProxyType(
     {
-        LinkState.ACTIVE: _look(
+        LinkState.ACTIVE: _badge(
             LinkState.ACTIVE,
             "Active",
             "check-circle-fill",
@@ -300,7 +300,7 @@ LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
             meaning="The source cluster is reachable.",
             next_step="Add mirror topics.",
         ),
-        LinkState.PAUSED: _look(
+        LinkState.PAUSED: _badge(
             LinkState.PAUSED,
             "Paused",
             "pause-circle-fill",
@@ -308,7 +308,7 @@ LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
             meaning="The link is paused. None of its mirror topics is copied.",
             next_step="To resume it, set cluster.link.paused to false.",
         ),
-        LinkState.UNAVAILABLE: _look(
+        LinkState.UNAVAILABLE: _badge(
             LinkState.UNAVAILABLE,
             "Source unreachable",
             "plug-fill",
@@ -316,7 +316,7 @@ LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
             meaning="No broker of the source cluster responds. The link recovers automatically when one responds.",
             next_step="Check the source cluster, the network and bootstrap.servers.",
         ),
-        LinkState.FAILED: _look(
+        LinkState.FAILED: _badge(
             LinkState.FAILED,
             "Failed",
             "x-octagon-fill",
@@ -327,12 +327,12 @@ LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
     }
 )
 
-CLUSTER_LOOKS: Mapping[str, Badge] = MappingProxyType(
+CLUSTER_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
-        "REACHABLE": _look(
+        "REACHABLE": _badge(
             "REACHABLE", "Reachable", "check-circle-fill", Family.OK, meaning="The last connection to the cluster succeeded."
         ),
-        "UNREACHABLE": _look(
+        "UNREACHABLE": _badge(
             "UNREACHABLE",
             "Unreachable",
             "plug-fill",
@@ -340,26 +340,26 @@ CLUSTER_LOOKS: Mapping[str, Badge] = MappingProxyType(
             meaning="The last connection to the cluster failed.",
             next_step="Read the error. Check the network and the credentials.",
         ),
-        "UNKNOWN": _look(
+        "UNKNOWN": _badge(
             "UNKNOWN", "Not checked yet", "hourglass-split", Family.DONE, meaning="The cluster has not been checked yet."
         ),
     }
 )
 
 
-def mirror_look(state: str, stop_reason: str = "") -> Badge:
+def mirror_badge(state: str, stop_reason: str = "") -> Badge:
     """Return the display of a mirror state. PENDING_STOPPED reads "Failing over" or "Promoting", by the stop reason."""
     if state == MirrorState.PENDING_STOPPED and stop_reason == StopReason.FAILOVER:
         return _FAILING_OVER
-    return MIRROR_LOOKS[MirrorState(state)]
+    return MIRROR_BADGES[MirrorState(state)]
 
 
-def link_look(state: str) -> Badge:
-    return LINK_LOOKS[LinkState(state)]
+def link_badge(state: str) -> Badge:
+    return LINK_BADGES[LinkState(state)]
 
 
-def cluster_look(*, probed: bool, error_code: str) -> Badge:
+def cluster_badge(*, probed: bool, error_code: str) -> Badge:
     """Return the display of a cluster by the result of its last probe."""
     if error_code:
-        return CLUSTER_LOOKS["UNREACHABLE"]
-    return CLUSTER_LOOKS["REACHABLE" if probed else "UNKNOWN"]
+        return CLUSTER_BADGES["UNREACHABLE"]
+    return CLUSTER_BADGES["REACHABLE" if probed else "UNKNOWN"]

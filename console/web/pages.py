@@ -12,9 +12,9 @@ from console.access import Permission, can
 from console.actors import Actor
 from console.clusters.queries import FirstSteps, first_steps
 from console.mirrors.operation_presenters import VERBS
-from console.web.badges import GAP_LOOKS, LINK_LOOKS, MIRROR_LOOKS
+from console.web.badges import GAP_BADGES, LINK_BADGES, MIRROR_BADGES
 from console.web.errors import CONSOLE_HELP, ERROR_HELP
-from console.web.health import HEALTH_LOOKS
+from console.web.health_presenters import HEALTH_BADGES
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 
@@ -26,14 +26,17 @@ from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 def states(request: HttpRequest) -> HttpResponse:
     """List the values of health, the states, the reasons of filled offsets and the error codes."""
     mirrors = [
-        {"look": look, "verbs": [VERBS[event].label for event in allowed_operations(state) if event not in BIDIRECTIONAL_ONLY]}
-        for state, look in MIRROR_LOOKS.items()
+        {
+            "badge": badge,
+            "verbs": [VERBS[event].label for event in allowed_operations(state) if event not in BIDIRECTIONAL_ONLY],
+        }
+        for state, badge in MIRROR_BADGES.items()
     ]
     context = {
-        "health": list(HEALTH_LOOKS.values()),
+        "health": list(HEALTH_BADGES.values()),
         "mirrors": mirrors,
-        "links": list(LINK_LOOKS.values()),
-        "gaps": list(GAP_LOOKS.values()),
+        "links": list(LINK_BADGES.values()),
+        "gaps": list(GAP_BADGES.values()),
         "errors": [row for code, row in {**ERROR_HELP, **CONSOLE_HELP}.items() if code != "NO_ERROR"],
     }
     return reply(request, "guide/states.html", context)

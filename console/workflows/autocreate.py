@@ -20,7 +20,7 @@ from console.reconciling import plans
 from console.web.numbers import plural
 from console.workflows.probes import store_topics
 from linkengine import jobs
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
@@ -69,7 +69,7 @@ def create_mirrors(link: ClusterLink) -> TaskOutcome:
 
 
 def _topic(topic: TopicDescription) -> Topic:
-    return Topic(name=topic.name, internal=topic.internal, is_mirror=looks_like_mirror(topic.configs))
+    return Topic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs))
 
 
 def _in_order(link: ClusterLink, waiting: Sequence[Verdict]) -> list[Verdict]:

@@ -22,14 +22,14 @@ from console.actors import ENGINE
 from console.errors import ConflictError
 from console.mirrors import actions as mirror_actions
 from console.mirrors import progress
-from console.mirrors.operations import fail_over
+from console.mirrors.operation_actions import fail_over
 from console.mirrors.queries import FRESH
 from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
 from console.reconciling.groups import known_offsets
 from console.verification import actions as verification_actions
-from console.verification import failover_actions
+from console.verification import drill_actions
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.failover import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
@@ -46,21 +46,21 @@ def advance(drill: Drill) -> None:
     copies = _copies(drill)
     now = timezone.now()
     if drill.canceled_by and drill.status != Status.CLEANING:  # canceled while the next batch was created
-        failover_actions.move(drill=drill, status=Status.CLEANING, now=now)
+        drill_actions.move(drill=drill, status=Status.CLEANING, now=now)
         return
     if drill.status != Status.CLEANING and now - drill.status_since > LONGEST_STEP:
         problem = f"The step {drill.status} took longer than {LONGEST_STEP.seconds // 60} minutes."
-        failover_actions.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
+        drill_actions.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
         return
     if not copies and drill.status != Status.CLEANING:
-        failover_actions.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
+        drill_actions.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
         return
     _STEPS[Status(drill.status)](drill, copies, now)
 
 
 def _prepare(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
-    if all(_is_caught_up(copy, now) for copy in sound) and failover_actions.move(
+    if all(_is_caught_up(copy, now) for copy in sound) and drill_actions.move(
         drill=drill, status=Status.FAILING_OVER, now=now, failover_at=now
     ):
         for copy in sound:
@@ -78,8 +78,8 @@ def _fail_over(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> No
         rtos_ms = [int((at - began).total_seconds() * 1000) for at in writable]
         # The RTO of a drill is that of its slowest batch.
         known = [rto_ms for rto_ms in (drill.rto_ms, *rtos_ms) if rto_ms is not None]
-        groups = failover_actions.report_of([row for copy in sound for row in _groups(copy, drill)])
-        failover_actions.move(
+        groups = drill_actions.report_of([row for copy in sound for row in _groups(copy, drill)])
+        drill_actions.move(
             drill=drill, status=Status.CHECKING, now=now, rto_ms=max(known, default=None), groups=drill.groups + groups
         )
 
@@ -91,7 +91,7 @@ def _check(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
         return
     rows = [_row(copy, run, drill) for copy, run in zip(sound, runs, strict=True)]
     rows += [_broken_row(copy, drill) for copy in copies if copy not in sound]
-    failover_actions.move(drill=drill, status=Status.CLEANING, now=now, report=drill.report + failover_actions.report_of(rows))
+    drill_actions.move(drill=drill, status=Status.CLEANING, now=now, report=drill.report + drill_actions.report_of(rows))
 
 
 def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
@@ -101,8 +101,8 @@ def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
             _leave(drill, copy, refused.message, now=now)
         elif copy.deletion_requested_at is None:
             _delete(drill, copy, now=now)
-    if not copies and not failover_actions.begin_next_batch(drill=drill, by=ENGINE, now=now):
-        failover_actions.conclude(drill=drill, now=now)
+    if not copies and not drill_actions.begin_next_batch(drill=drill, by=ENGINE, now=now):
+        drill_actions.conclude(drill=drill, now=now)
 
 
 def _delete(drill: Drill, copy: MirrorTopic, *, now: datetime) -> None:

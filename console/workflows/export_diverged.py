@@ -61,12 +61,12 @@ _log = structlog.get_logger(__name__)
 def delete_doomed(mirror: MirrorTopic, run: RestoreRun, *, decided_at: datetime) -> None:
     """Delete the diverged topic. Raises PreemptedError if its deletion was reverted, or decided again, since ``decided_at``."""
 
-    def check_ours() -> None:
+    def check_owner() -> None:
         if not RestoreRun.objects.filter(pk=run.pk, doomed_at=decided_at).exists():
             raise PreemptedError
 
     here = mirror.link.destination.address
-    jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id, check_ours=check_ours)
+    jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id, check_owner=check_owner)
 
 
 def redecide(run: RestoreRun, *, now: datetime) -> datetime:
@@ -162,10 +162,10 @@ def _keep_and_audit(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError
 # --- the export -------------------------------------------------------------------------------------------------------
 
 
-def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
+def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_owner: Callable[[], None] = lambda: None) -> None:
     """Export all diverged records up to the topic's ends. Raises SIDES_DIVERGED if there are new records; call it again then.
 
-    ``check_ours`` is called before each record and raises if a failover waits for the export to stop.
+    ``check_owner`` is called before each record and raises if a failover waits for the export to stop.
     """
     run.refresh_from_db()
     _discard_lost_file(mirror, run)
@@ -173,7 +173,7 @@ def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callabl
         _note_already_deleted(mirror, run, now=timezone.now())
         return
     if run.exported_at is None:
-        _export(mirror, run, _refresh_points(mirror, run), check_ours=check_ours)
+        _export(mirror, run, _refresh_points(mirror, run), check_owner=check_owner)
     _refresh_points(mirror, run)
 
 
@@ -256,7 +256,7 @@ def _without_takeover_markers(mirror: MirrorTopic, run: RestoreRun, held: tuple[
     """Leave out the marker that an interrupted takeover of this topic has appended, since no other producer wrote it."""
     ends = {point.partition: point.common for point in run.restore_points} if run.in_place else {}
     grown = {part.partition: ends[part.partition] for part in held if part.end - 1 == ends.get(part.partition)}
-    claimed = jobs.claimed_before(plans.turn_of(mirror, ends=grown, generation=0)) if grown else ()
+    claimed = jobs.claimed_before(plans.takeover_of(mirror, ends=grown, generation=0)) if grown else ()
     return tuple(replace(part, end=part.end - 1) if part.partition in claimed else part for part in held)
 
 
@@ -335,7 +335,7 @@ def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     return jobs.log_ranges(here, mirror.name)
 
 
-def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, check_ours: Callable[[], None]) -> None:
+def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, check_owner: Callable[[], None]) -> None:
     if not any(point.apart for point in points):
         _note_exported(run, points, {}, now=timezone.now())
         return
@@ -347,7 +347,7 @@ def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ..
             )
 
         def write_line(line: bytes) -> None:
-            check_ours()
+            check_owner()
             sink(line)
 
         points, counts = _write(mirror, run, points, sink=write_line)

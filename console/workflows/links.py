@@ -24,7 +24,7 @@ from console.queue import dispatch
 from console.reconciling import due_tasks, phases, placing, plans
 from console.reconciling.phases import Verdict
 from console.reconciling.transition_errors import Failures
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.workflows import autocreate, observing, syncs
 from console.workflows.leases import assign_link
@@ -61,7 +61,7 @@ def reconcile(link_id: int) -> bool:
         return True
     failures = Failures(link=link.name)
     try:
-        (seen,) = observing.look([link])
+        (seen,) = observing.badge([link])
         settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
         took_s = time.thread_time() - began
         if settled:

@@ -86,7 +86,7 @@ def create_topic(mirror: MirrorTopic) -> MirrorCreated:
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
 
-    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_ours=partial(check_wanted, mirror))
+    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror))
 
 
 def _note_refusal(mirror: MirrorTopic, error: LinkEngineError) -> None:
@@ -160,16 +160,16 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
     """Sync partitions and configs of a mirror once, store the outcome and return it."""
-    (plan,), asked_at = plans.syncs_of([mirror]), timezone.now()
+    (plan,), queried_at = plans.syncs_of([mirror]), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=transition_errors.still_mirrors(mirror.link))
-    note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
+    note_synced(mirror, synced, now=timezone.now(), queried_at=queried_at)
     return synced
 
 
-def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:
+def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, queried_at: datetime | None = None) -> None:
     """Store the outcome of a sync of partitions and configs.
 
-    ``asked_at``: when it started, if the configs that it read decide about tombstones that were copied late.
+    ``queried_at``: when it started, if the configs that it read decide about tombstones that were copied late.
     """
     grown = synced.partitions > mirror.num_partitions
     facts = {
@@ -182,8 +182,8 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, ask
         MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
         for name, value in facts.items():
             setattr(mirror, name, value)
-    if asked_at is not None and synced.read:
-        gaps.judge_tombstones(mirror, asked_at=asked_at, now=now)
+    if queried_at is not None and synced.read:
+        gaps.judge_tombstones(mirror, queried_at=queried_at, now=now)
     if synced.ungrown is not None:
         sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:

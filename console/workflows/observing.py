@@ -29,7 +29,7 @@ from console.redis import locks
 from console.redis.client import redis_client
 from console.workflows import pool
 from linkengine import jobs
-from linkengine.coordination.client import redis_answers
+from linkengine.coordination.client import translate_redis_errors
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, LinkState, MirrorState
@@ -52,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Told:
+class MirrorReports:
     """The losses, kept reports (oldest first) and current reports of a mirror since the last pass."""
 
     losses: list[Loss] = field(default_factory=list)
@@ -124,7 +124,9 @@ def _former_news(
     ]
 
 
-def _process_all(mirrors: Sequence[MirrorTopic], by_mirror: Mapping[str, Told], *, rows: Rows, failures: Failures) -> bool:
+def _process_all(
+    mirrors: Sequence[MirrorTopic], by_mirror: Mapping[str, MirrorReports], *, rows: Rows, failures: Failures
+) -> bool:
     changed = False
     for mirror in mirrors:
         if (reported := by_mirror.get(plans.mirror_key(mirror))) is not None and not failures.has_failed(mirror.pk):
@@ -135,8 +137,8 @@ def _process_all(mirrors: Sequence[MirrorTopic], by_mirror: Mapping[str, Told], 
 
 def _by_mirror(
     mirrors: Sequence[MirrorTopic], *, reports: Iterable[PartitionProgress], kept: Kept, losses: Iterable[Loss]
-) -> Mapping[str, Told]:
-    found: dict[str, Told] = defaultdict(Told)
+) -> Mapping[str, MirrorReports]:
+    found: dict[str, MirrorReports] = defaultdict(MirrorReports)
     for report in reports:
         found[_mirror_of(report.key)].reports.append(report)
     for report in kept.reports:
@@ -152,7 +154,7 @@ def _mirror_of(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def _process(mirror: MirrorTopic, reported: Told, *, rows: Rows) -> bool:
+def _process(mirror: MirrorTopic, reported: MirrorReports, *, rows: Rows) -> bool:
     """Update the ledgers and alarms of a mirror; the rows follow, for all mirrors at once. Return whether anything changed.
 
     Losses come first: a loss is dated by the last timestamp that was known before it.
@@ -172,7 +174,7 @@ def _process(mirror: MirrorTopic, reported: Told, *, rows: Rows) -> bool:
 
 
 def _forget_processed(
-    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, by_mirror: Mapping[str, Told], kept: Kept, failures: Failures
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, by_mirror: Mapping[str, MirrorReports], kept: Kept, failures: Failures
 ) -> None:
     """Delete losses and kept reports that are stored now. Those of mirrors that failed stay for the next pass."""
     failed = {plans.mirror_key(mirror) for mirror in mirrors if failures.has_failed(mirror.pk)}
@@ -286,7 +288,7 @@ def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
     noted: Any = redis_client().mget(names)
     active: list[int] = []
     resting: list[int] = []
-    for link, seen, mark, waits in zip(known, look(known), noted[::2], noted[1::2], strict=True):
+    for link, seen, mark, waits in zip(known, badge(known), noted[::2], noted[1::2], strict=True):
         if seen.mark(link) == mark:
             resting.append(link.pk)
         elif not waits:
@@ -294,7 +296,7 @@ def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
     return active, resting
 
 
-def look(links: Sequence[ClusterLink]) -> list[Seen]:
+def badge(links: Sequence[ClusterLink]) -> list[Seen]:
     """Read the news of links and the live copy workers."""
     workers = ",".join(sorted(beat.worker_id for beat in pool.recent_heartbeats() if beat.alive))
     return [Seen(news, workers) for news in jobs.read_news(settings.REDIS_URL, [link.link_uuid.hex for link in links])]
@@ -304,13 +306,13 @@ def pace(link: ClusterLink, *, took_s: float) -> None:
     """Set a pause after an expensive pass of a link that is not at rest: the work that is in progress needs the processor."""
     pause_s = min(MOST_PACE_S, PACE * took_s)
     if pause_s > BEAT_S:
-        with redis_answers("store a pause"):
+        with translate_redis_errors("store a pause"):
             redis_client().set(_pace(link.pk), "1", px=int(pause_s * 1000))
 
 
 def wake(link_id: int) -> None:
     """End the rest of a link."""
-    with redis_answers("delete a mark"):
+    with translate_redis_errors("delete a mark"):
         redis_client().delete(_name(link_id))
 
 
@@ -318,7 +320,7 @@ def rest(link: ClusterLink, seen: Seen, *, took_s: float) -> None:
     """Skip passes for some seconds. ``link`` has the sequence that the pass stored."""
     pause_s = min(LONGEST_S, took_s * ClusterLink.objects.count() / BUSY)
     if pause_s > BEAT_S:
-        with redis_answers("store a mark"):
+        with translate_redis_errors("store a mark"):
             redis_client().set(_name(link.pk), seen.mark(link), px=int(pause_s * 1000))
 
 
@@ -393,7 +395,7 @@ def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: 
     if any(lateness is not None and lateness.moved for lateness in late):
         return False
     if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
-        seen = look([link])[0]
+        seen = badge([link])[0]
         mark = seen.mark(link)
         show_change(link.pk)
         link.sequence += 1

@@ -35,7 +35,7 @@ from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
 from console.reconciling import placing, plans
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.redis.client import redis_client
 from console.workflows.probes import probe_spark
@@ -62,7 +62,9 @@ FINE_BALANCE_MS = 30_000  # between two checks that correct a small imbalance, t
 BEGIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
 REPLACE = timedelta(seconds=60)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
 SILENT = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
-NEVER_HEARD = timedelta(minutes=10)  # without any heartbeat: submitted again, since Spark may have dropped the waiting job
+NO_HEARTBEAT_AFTER = timedelta(
+    minutes=10
+)  # without any heartbeat: submitted again, since Spark may have dropped the waiting job
 BACKOFF_S = 1.0  # after the first failure; doubles
 LONGEST_BACKOFF_S = 10.0
 LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the random part
@@ -185,7 +187,7 @@ def _hangs(worker_id: str, *, since: datetime) -> bool:
     except CoordinationUnavailableError:  # without Redis no heartbeat can be read, which says nothing about the worker
         return False
     age = timezone.now() - since
-    return age > NEVER_HEARD if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
+    return age > NO_HEARTBEAT_AFTER if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
 
 
 def _is_crowded(number: int, worker_id: str) -> bool:

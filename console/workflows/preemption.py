@@ -25,7 +25,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 
 # a crashed worker keeps its lock for LOCK_TTL_S; a live worker gives way within about a second
-GIVE_WAY_S = locks.LOCK_TTL_S + 3.0
+PREEMPTION_TIMEOUT_S = locks.LOCK_TTL_S + 3.0
 POLL_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
 UNDO_ATTEMPTS = 20
@@ -89,7 +89,7 @@ def preempting(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
     if mirror.prior_state not in BECOMING:
         yield mirror
         return
-    with wait_for_lock(lock_name(mirror.pk), wait_s=GIVE_WAY_S) as acquired:
+    with wait_for_lock(lock_name(mirror.pk), wait_s=PREEMPTION_TIMEOUT_S) as acquired:
         yield plans.load(mirror.pk) if acquired else None
 
 

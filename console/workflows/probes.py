@@ -18,15 +18,15 @@ from console.models import Cluster, ClusterLink, SourceTopic
 from console.models.links import LinkMode
 from console.queue.scheduler import records_health
 from console.reconciling import phases, plans
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import ReversalRisks
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.sparkclient import SparkSilentError, SparkUnavailableError, count_slots
+from linkengine.sparkclient import SparkUnavailableError, SparkUnresponsiveError, count_slots
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR}
 _TOPIC_FIELDS = ("topic_id", "partitions", "replication_factor", "internal", "is_mirror", "retention_ms")
@@ -73,7 +73,7 @@ def probe_spark() -> None:
             redis_health.note_spark(slots=count_slots(settings.SPARK_URL))
         except SparkUnavailableError as error:
             _log.warning("spark.unavailable", error=str(error))
-            silent = isinstance(error, SparkSilentError)
+            silent = isinstance(error, SparkUnresponsiveError)
             redis_health.note_spark(problem="accepts connections but answers no call" if silent else "does not answer")
 
 
@@ -172,7 +172,7 @@ def _topic_row(topic: TopicDescription, *, now: datetime, **owner: Any) -> Sourc
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         internal=topic.internal,
-        is_mirror=looks_like_mirror(topic.configs),
+        is_mirror=has_mirror_configs(topic.configs),
         retention_ms=int(retention) if retention else None,
         seen_at=now,
     )

@@ -142,7 +142,7 @@ def _note_agreed(
             source_topic_id=run.source_topic_id,
             parts=run.parts,
         )
-        facts = {**reversals.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
+        facts = {**reversals.initial_values(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
         reversals.forget_ends(mirror, whole_at=equal_until)
     run.refresh_from_db()
@@ -154,11 +154,11 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     if run.in_place:
         mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
         if follows_start(mirror.link.sync_include):  # records that the new source does not have are deleted here, too
-            export_diverged(mirror, run, check_ours=Watch(mirror))
+            export_diverged(mirror, run, check_owner=Watch(mirror))
         check_common(mirror, run)
         made = take_over(mirror, ends={point["partition"]: point["common"] for point in run.points})
     else:
-        export_diverged(mirror, run, check_ours=Watch(mirror))
+        export_diverged(mirror, run, check_owner=Watch(mirror))
         decided_at = timezone.now()
         if not _doom(mirror, run, now=decided_at):
             raise PreemptedError

@@ -1,6 +1,6 @@
 """Reverses a mirror and its source topic, in a task for each side.
 
-    step  mirror (``close_source``)                              source topic (``turn_into_mirror``)
+    step  mirror (``close_source``)                              source topic (``take_over_as_mirror``)
     1     PENDING_SYNCHRONIZE: close the source to producers     PENDING_MIRROR: waits until the other side is STOPPED
     2     wait until the lag is zero
     3     PENDING_STOPPED: promote, which fences (``stopping``)
@@ -45,7 +45,7 @@ from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 
 DRAIN_S = 20.0  # how long a task waits for lag zero; the next task continues
-LOOK_EVERY_S = 0.4
+POLL_EVERY_S = 0.4
 SETTLE_S = 1.0  # Produce requests that a broker authorized before the new ACL are done by then
 RELEASE_S = 2.0
 HOLD_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two seconds
@@ -64,7 +64,7 @@ def close_source(mirror: MirrorTopic) -> None:
         dispatch.send("advance_stop", mirror_id=mirror.pk)
 
 
-def turn_into_mirror(mirror: MirrorTopic) -> None:
+def take_over_as_mirror(mirror: MirrorTopic) -> None:
     """Take the former source over as a mirror once its former mirror is fenced."""
     if mirror.state != MirrorState.PENDING_MIRROR:
         return
@@ -76,11 +76,11 @@ def turn_into_mirror(mirror: MirrorTopic) -> None:
         return
     assert other is not None
     with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
-        _turn(mirror, other)
+        _take_over(mirror, other)
         dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
-def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
+def _take_over(mirror: MirrorTopic, other: MirrorTopic) -> None:
     ends = dict(fenced_ends(other))
     _check_copy(mirror, other, ends)
     check_wanted(mirror)
@@ -127,7 +127,7 @@ def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[i
     """
     keep_compression(mirror)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
-        created = jobs.take_over_mirror(plans.turn_of(mirror, ends=ends, begins=begins, generation=taken.generation))
+        created = jobs.take_over_mirror(plans.takeover_of(mirror, ends=ends, begins=begins, generation=taken.generation))
     marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
     gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
     return created
@@ -155,7 +155,7 @@ def note_mirroring(
     Raises PreemptedError if it was failed over since.
     """
     facts: dict[str, Any] = {
-        **reversals.fresh_life(),
+        **reversals.initial_values(),
         "source_topic_id": made.source_topic_id,
         "mirror_topic_id": made.mirror_topic_id,
         "num_partitions": made.partitions,
@@ -228,7 +228,7 @@ def _drain(mirror: MirrorTopic) -> bool:
             empty_since = time.monotonic()
         elif time.monotonic() - empty_since >= SETTLE_S:
             return True
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
         fresh = plans.load(mirror.pk)
         if fresh is None or not _is_draining(fresh):
             return False

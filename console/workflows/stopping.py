@@ -17,7 +17,7 @@ left with their mark, and each is continued in a list of its own.
 
 A worker may crash at any step; the reconciler sends the task again, and each step can be repeated. Two workers may carry out
 the same stop, since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap,
-and a worker continues only while the row has its own mark (``_still_ours``). ``reconciling.due_tasks`` decides how often a
+and a worker continues only while the row has its own mark (``_still_owned``). ``reconciling.due_tasks`` decides how often a
 promotion checks step 1.
 """
 
@@ -40,7 +40,7 @@ from console.mirrors import lineage, progress, transitions
 from console.models import MirrorPartition, MirrorTopic
 from console.queue import dispatch
 from console.reconciling import due_tasks, ends, groups, plans, transition_errors
-from console.verification.failover_actions import write_stop_reports
+from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
 from console.workflows.export_diverged import remove_doomed
 from console.workflows.leases import write_assignments
@@ -73,7 +73,7 @@ _NO_TROUBLE: Mapping[str, Any] = MappingProxyType(
         "error_since": None,
         "retry_at": None,
         "drained_at": None,
-        "giving_back": False,
+        "restoring_configs": False,
     }
 )
 _log = structlog.get_logger(__name__)
@@ -191,7 +191,7 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
         known,
         on_fenced=lambda found: ends.record_ends((by_topic[topic], stopped) for topic, stopped in found.items()),
         on_open=lambda topics: opened.update(dict.fromkeys(topics, timezone.now())),
-        still_ours=partial(_still_ours, by_topic),
+        still_owned=partial(_still_owned, by_topic),
     )
     now = timezone.now()
     found = {by_topic[topic]: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)}
@@ -269,13 +269,13 @@ def _source_ends(mirrors: Iterable[MirrorTopic]) -> dict[int, dict[int, int]]:
     return found
 
 
-def _still_ours(by_topic: Mapping[str, MirrorTopic], topics: Collection[str]) -> set[str]:
+def _still_owned(by_topic: Mapping[str, MirrorTopic], topics: Collection[str]) -> set[str]:
     """Return the topics whose stop still has the mark of this process. Another worker continues the others."""
     mirrors = [by_topic[topic] for topic in topics]
-    ours = {mirror.name for mirror in _with_own_mark(mirrors)}
-    if len(ours) < len(topics):
-        _log.warning("stop.taken_over", mirrors=sorted(set(topics) - ours)[:10], number=len(topics) - len(ours))
-    return ours
+    own = {mirror.name for mirror in _with_own_mark(mirrors)}
+    if len(own) < len(topics):
+        _log.warning("stop.taken_over", mirrors=sorted(set(topics) - own)[:10], number=len(topics) - len(own))
+    return own
 
 
 def _with_own_mark(mirrors: Sequence[MirrorTopic]) -> list[MirrorTopic]:
@@ -337,17 +337,17 @@ def note_stopped(
     ``now`` is when producers were let in. ``stopped`` has the engine's results, None for topics that do not exist.
     ``source_ends`` are by primary key, those of promotions.
     """
-    asked_at = timezone.now()
+    queried_at = timezone.now()
     with transaction.atomic():
-        ours = _with_own_mark(list(stopped))
+        own = _with_own_mark(list(stopped))
         facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_TROUBLE}
-        moved = transitions.apply_to_many(mirrors=ours, event=MirrorEvent.FENCED, **facts)
+        moved = transitions.apply_to_many(mirrors=own, event=MirrorEvent.FENCED, **facts)
         results = {mirror: stopped[mirror] for mirror in moved}
         refused = {mirror: result.refused if result is not None else () for mirror, result in results.items()}
         transition_errors.clear(mirrors=moved)
         _clear_partitions(moved)
-        write_stop_reports(mirrors=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
-        kept = [mirror for mirror, result in results.items() if result is not None and not result.gives_back]
+        write_stop_reports(mirrors=moved, now=now, source_ends=source_ends, queried_at=queried_at, refused=refused)
+        kept = [mirror for mirror, result in results.items() if result is not None and not result.restores_configs]
         transition_errors.note_refusals({mirror: refused[mirror] for mirror in moved if mirror not in kept}, now=now)
         lineage.close_many(moved, now=now)
     if len(moved) < len(stopped):
@@ -360,16 +360,16 @@ def _clear_partitions(mirrors: Sequence[MirrorTopic]) -> None:
     failed.update(error_code="", error_message="")
 
 
-def give_configs_back(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...]:
+def restore_source_configs(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...]:
     """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now.
 
     ``mirror``: None if another task has its lock.
     """
     if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
-    stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
+    stop, check_owner = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
     try:
-        refused = jobs.give_configs_back(stop, check_ours=check_ours)
+        refused = jobs.restore_source_configs(stop, check_owner=check_owner)
     except PreemptedError:
         message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from console.mirrors.rules import syncs_offsets
+from console.links.rules import syncs_offsets
 from console.models import ClusterLink, MirrorTopic, SyncedAcl, SyncedGroup
 from console.reconciling import gaps, groups, plans, transition_errors
 from console.redis import locks
@@ -24,7 +24,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import GroupReport, GroupStatus, Memory, shown
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.mirrorjobs import RefusedStep
-from linkengine.domain.moments import SECOND_LOOK_AFTER_S
+from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.states import MirrorState
 
 # --- ConsumerOffsetSync -----------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError,
         plan = plan_acls(facts)
     if not plan.delete:
         return plan, ()
-    time.sleep(SECOND_LOOK_AFTER_S)
+    time.sleep(CONFIRM_AFTER_S)
     errors: tuple[TaskError, ...] = ()
     try:
         present = jobs.read_acls_of_every_broker(plans.source_address(link))
@@ -242,14 +242,14 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
     chosen = list(_mirrors(link).filter(pk__in=mirror_ids))
     if not chosen:
         return TaskOutcome()
-    late, asked_at = gaps.kept_late(chosen), timezone.now()
+    late, queried_at = gaps.kept_late(chosen), timezone.now()
     outcomes = jobs.sync_mirrors(plans.syncs_of(chosen), still_mirrors=transition_errors.still_mirrors(link))
     errors, changes = [], 0
     for mirror, outcome in zip(chosen, outcomes, strict=True):
         if isinstance(outcome, LinkEngineError):
             errors.append(_note_error(mirror, outcome))
         else:
-            note_synced(mirror, outcome, now=timezone.now(), asked_at=asked_at if mirror.pk in late else None)
+            note_synced(mirror, outcome, now=timezone.now(), queried_at=queried_at if mirror.pk in late else None)
             changes += len(outcome.changed)
             errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
             errors += [_refused(mirror, step) for step in outcome.refused]

@@ -143,7 +143,7 @@ def advance(run: GateRun) -> None:
 def _is_waiting(run: GateRun) -> bool:
     """Return whether the verification run is unfinished. A terabyte takes hours.
 
-    If its worker has crashed, ``look_after_runs`` ends it.
+    If its worker has crashed, ``continue_runs`` ends it.
     """
     return run.verify_run is not None and run.verify_run.status in UNFINISHED
 

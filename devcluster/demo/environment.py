@@ -111,7 +111,7 @@ class Stage:
 
     def _load(self, source: "Future[None]") -> None:
         source.result()
-        flights.load(self.source, say=self._progress.tick, now_ms=time.time_ns() // 1_000_000)
+        flights.load(self.source, log=self._progress.tick, now_ms=time.time_ns() // 1_000_000)
         self._progress.step("the topics flights, planes and weather are loaded, planes is compacted")
 
     def _register(self, *needed: "Future[None]") -> None:

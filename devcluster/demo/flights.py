@@ -30,7 +30,7 @@ STEP = 20_000  # records between two lines of progress
 # Quiet: failed writes raise an error; librdkafka would also print a line per attempt to reach a stopped broker.
 PRODUCER = {"enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072}
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +56,16 @@ def create_topics(cluster: KafkaCluster) -> None:
         created.result(TIMEOUT_S)
 
 
-def load(cluster: KafkaCluster, *, say: Say, now_ms: int) -> None:
+def load(cluster: KafkaCluster, *, log: Log, now_ms: int) -> None:
     """Create and fill all topics; `now_ms` dates the newest state of the planes. About 12 s."""
     create_topics(cluster)
     load_planes(cluster, now_ms=now_ms)
     load_weather(cluster)
-    load_flights(cluster, say=say)
+    load_flights(cluster, log=log)
     wait_compacted(cluster, PLANES)
 
 
-def load_flights(cluster: KafkaCluster, *, say: Say, rows: Iterable[dataset.Row] | None = None) -> None:
+def load_flights(cluster: KafkaCluster, *, log: Log, rows: Iterable[dataset.Row] | None = None) -> None:
     """Write all flights (or these), September in a transaction per day."""
     plain = _producer(cluster, **{"compression.type": "lz4"})
     days: dict[str, list[Message]] = {}
@@ -76,7 +76,7 @@ def load_flights(cluster: KafkaCluster, *, say: Say, rows: Iterable[dataset.Row]
         else:
             send(plain, FLIGHTS, message)
         if count % STEP == 0:
-            say(f"flights: {count:,} of {dataset.FLIGHTS:,} records")
+            log(f"flights: {count:,} of {dataset.FLIGHTS:,} records")
     flush(plain)
     _load_in_transactions(cluster, days)
 
@@ -139,14 +139,14 @@ def load_weather(cluster: KafkaCluster) -> None:
 def wait_compacted(cluster: KafkaCluster, topic: str, *, timeout_s: float = TIMEOUT_S) -> int:
     """Wait until compaction has left gaps in partition 0; return the number of offsets without a record."""
     deadline = time.monotonic() + timeout_s
-    while not (holes := count_holes(cluster, topic)):
+    while not (gaps := count_gaps(cluster, topic)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"The broker has not compacted {topic} within {timeout_s:.0f} s; see its log.")
         time.sleep(0.2)
-    return holes
+    return gaps
 
 
-def count_holes(cluster: KafkaCluster, topic: str) -> int:
+def count_gaps(cluster: KafkaCluster, topic: str) -> int:
     """Return the number of offsets of partition 0 without a record that consumers see."""
     consumer = Consumer({**cluster.client("app"), "group.id": "compaction-watch", "enable.partition.eof": True})
     try:

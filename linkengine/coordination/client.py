@@ -61,13 +61,13 @@ def _client_for(url: str, _pid: int) -> redis.Redis:
 
 def clock_ms(url: str) -> int:
     """Return Redis' clock in Unix milliseconds, the common clock of all machines that take part in a copy."""
-    with redis_answers("return the time"):
+    with translate_redis_errors("return the time"):
         seconds, micros = client_for(url).time()
     return int(seconds) * 1000 + int(micros) // 1000
 
 
 @contextmanager
-def redis_answers(what: str) -> Iterator[None]:
+def translate_redis_errors(what: str) -> Iterator[None]:
     """Convert every outage (down, timeout, loading, election, full) to CoordinationUnavailableError. Other errors are bugs."""
     try:
         yield
@@ -113,6 +113,6 @@ class RedisAllowances:
         The limit is above 0.
         """
         cost_us = size * 1_000_000 // bytes_per_s
-        with redis_answers("count bandwidth"):
+        with translate_redis_errors("count bandwidth"):
             reply: Any = self._redis.eval(_SPEND, 1, f"allowance:{link_id}:{bytes_per_s}", cost_us, LONGEST_S * 1_000_000)
         return int(reply) / 1e6

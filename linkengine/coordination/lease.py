@@ -65,7 +65,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-from linkengine.coordination.client import NOW_MS, client_for, redis_answers
+from linkengine.coordination.client import NOW_MS, client_for, translate_redis_errors
 from linkengine.domain.workers import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between checking the deadline and sending
@@ -208,7 +208,7 @@ class RedisLease:
         """Acquire those partitions that have no owner, in one round trip; never waits for any."""
         sent_at, token = self._clock(), f"{owner}#{self._identity}"
         names = [name for key in keys for name in _names(key)]
-        with redis_answers("execute acquire"):
+        with translate_redis_errors("execute acquire"):
             replies: Any = self._redis.eval(ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
         deadline = self._deadline_from(sent_at)
         taken = [(key, reply) for key, reply in zip(keys, replies, strict=True) if reply[0]]
@@ -246,7 +246,7 @@ class RedisLease:
         markers_announced: set[str] = set()
         for token, keys in self._by_token(grants).items():
             names = [_names(key)[1] for key in keys]
-            with redis_answers("execute arm"):
+            with translate_redis_errors("execute arm"):
                 reply: Any = self._redis.eval(ARM, len(names), *names, token)
             markers_announced |= {key for key, noted in zip(keys, reply, strict=True) if noted}
         with self._lock:
@@ -275,7 +275,7 @@ class RedisLease:
     def raise_generations(self, keys: Sequence[str], at_least: int) -> dict[str, int]:
         """Raise the counters of many partitions as ``raise_generation`` does, in one round trip."""
         names = [_names(key)[1] for key in keys]
-        with redis_answers("execute raise_generation"):
+        with translate_redis_errors("execute raise_generation"):
             reply: Any = self._redis.eval(RAISE, len(names), *names, at_least)
         raised = {key: int(generation) for key, generation in zip(keys, reply, strict=True)}
         with self._lock:
@@ -306,7 +306,7 @@ class RedisLease:
     def _release(self, grants: Iterable[Grant], *, left: str, clean: bool) -> None:
         for token, keys in self._by_token(grants).items():
             names = [name for key in keys for name in _names(key)]
-            with redis_answers("execute release"):
+            with translate_redis_errors("execute release"):
                 self._redis.eval(RELEASE, len(names), *names, token, left, int(clean))
             with self._lock:
                 for key in keys:
@@ -319,7 +319,7 @@ class RedisLease:
                 (self._generations[key], int(sent_at < self._deadlines[key]), self._markers_announced[key]) for key in keys
             ]
         names = [name for key in keys for name in _names(key)]
-        with redis_answers("execute renew"):
+        with translate_redis_errors("execute renew"):
             numbers = [number for state in states for number in state]
             reply: Any = self._redis.eval(RENEW, len(names), *names, token, self._ttl_ms, *numbers)
         return {key for key, held in zip(keys, reply, strict=True) if held}
@@ -338,7 +338,7 @@ def forget_leases(url: str, keys: Iterable[str]) -> None:
     An empty record stays for a day. Whatever a late copy worker that acquires the lease writes to it expires with it.
     """
     names = [name for key in keys for name in _names(key)]
-    with redis_answers("forget leases"):
+    with translate_redis_errors("forget leases"):
         for begin in range(0, len(names), FORGOTTEN_AT_ONCE):
             chunk = names[begin : begin + FORGOTTEN_AT_ONCE]
             client_for(url).eval(FORGET, len(chunk), *chunk, LATE_MS)

@@ -20,7 +20,7 @@ from typing import Any
 import redis
 import structlog
 
-from linkengine.coordination.client import client_for, redis_answers
+from linkengine.coordination.client import client_for, translate_redis_errors
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.signatures import REFUSED_COUNTS, SeenRefusals, Signer
 
@@ -32,13 +32,13 @@ _seen = SeenRefusals()
 
 def note_loss(url: str, link_id: str, signer: Signer, loss: Loss) -> None:
     """Add a loss; raise CoordinationUnavailableError in an outage."""
-    with redis_answers("store a loss"):
+    with translate_redis_errors("store a loss"):
         client_for(url).sadd(_name(link_id), _word(link_id, loss, signer.sign(_PURPOSE, *_signed(link_id, loss))))
 
 
 def read_losses(url: str, link_id: str, signer: Signer) -> list[Loss]:
     """Return the losses in the set, by partition and offset; raise CoordinationUnavailableError in an outage."""
-    with redis_answers("return losses"):
+    with translate_redis_errors("return losses"):
         words: Any = client_for(url).smembers(_name(link_id))
     found = set()
     for word in words:
@@ -56,13 +56,13 @@ def forget_losses(url: str, link_id: str, signer: Signer, losses: Iterable[Loss]
         _word(link_id, loss, signature) for loss in losses for signature in signer.signatures(_PURPOSE, *_signed(link_id, loss))
     ]
     if words:
-        with redis_answers("forget losses"):
+        with translate_redis_errors("forget losses"):
             client_for(url).srem(_name(link_id), *words)
 
 
 def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
     """Remove the losses of a deleted mirror."""
-    with redis_answers("forget losses"):
+    with translate_redis_errors("forget losses"):
         client = client_for(url)
         words: Any = client.smembers(_name(link_id))
         own = [word for word in words if word.startswith(f"{mirror_id}/")]
@@ -72,7 +72,7 @@ def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
 
 def clear_losses(url: str, link_id: str) -> None:
     """Remove all losses of a deleted link."""
-    with redis_answers("clear losses"):
+    with translate_redis_errors("clear losses"):
         client_for(url).delete(_name(link_id))
 
 

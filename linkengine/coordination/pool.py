@@ -30,7 +30,7 @@ from typing import Any
 import structlog
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from linkengine.coordination.client import NOW_MS, client_for, redis_answers
+from linkengine.coordination.client import NOW_MS, client_for, translate_redis_errors
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import CopyPlan, plan_digest, read_plan, write_plan
 from linkengine.domain.signatures import Signer, derive
@@ -86,7 +86,7 @@ class RedisAssignments:
         """Return the current assignments, the same object while nothing has changed; raise CoordinationUnavailableError in an
         outage.
         """
-        with redis_answers("return assignments"):
+        with translate_redis_errors("return assignments"):
             stamp: Any = self._redis.hget(_digests_of(self._id), _STAMP)
             if stamp is None or stamp == self._stamp:
                 return self._known
@@ -108,7 +108,7 @@ class RedisAssignments:
     def beat(self, heartbeat: Heartbeat) -> None:
         """Send a heartbeat; raise CoordinationUnavailableError in an outage."""
         token = self._seal.encrypt(write_heartbeat(heartbeat).encode()).decode()
-        with redis_answers("store a heartbeat"):
+        with translate_redis_errors("store a heartbeat"):
             self._redis.eval(_BEAT, 1, _WORKERS, self._id, token)
 
     def _take(self, name: str, token: str) -> None:
@@ -137,7 +137,7 @@ class RedisAssignments:
 
 def read_workers(url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
     """Return all workers with a heartbeat in the last ten minutes, by id, with the time since then."""
-    with redis_answers("return workers"):
+    with translate_redis_errors("return workers"):
         reply: Any = client_for(url).eval(_READ, 1, _WORKERS)
     (seconds, micros), words = reply
     now_ms = int(seconds) * 1000 + int(micros) // 1000
@@ -174,7 +174,7 @@ def forget_workers(url: str, workers: Iterable[str]) -> None:
     names = list(workers)
     if not names:
         return
-    with redis_answers("forget workers"):
+    with translate_redis_errors("forget workers"):
         client_for(url).hdel(_WORKERS, *names)
         client_for(url).delete(*[name for worker in names for name in (_assignment_of(worker), _digests_of(worker))])
 
@@ -197,7 +197,7 @@ def _write(url: str, name: str, messages: Mapping[str, _Message], *, secrets: tu
     if not messages:
         return set()
     redis = client_for(url)
-    with redis_answers("store assignments"):
+    with translate_redis_errors("store assignments"):
         pipeline = redis.pipeline(transaction=False)
         for worker in messages:
             pipeline.hget(_digests_of(worker), name)

@@ -51,7 +51,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from linkengine.coordination.client import NOW_MS, client_for, redis_answers
+from linkengine.coordination.client import NOW_MS, client_for, translate_redis_errors
 from linkengine.coordination.losses import Loss, note_loss, report_refused
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -205,7 +205,7 @@ class RedisProgress:
         changed = [seen for seen in observations if not self._renews(link, seen)]
         if not changed and time.monotonic() < link.renew_at:
             return
-        with redis_answers("store progress"):
+        with translate_redis_errors("store progress"):
             at_ms = self._now_ms()
             texts = [signed_report(link.signer, link_id, seen, at_ms=at_ms) for seen in changed]
             words = [
@@ -268,14 +268,14 @@ class RedisProgress:
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Store an observation until the reader removes it; raise CoordinationUnavailableError in an outage."""
         name = f"{observation.key} {observation.hold_id} {observation.observed_at_ms}"
-        with redis_answers("store progress"):
+        with translate_redis_errors("store progress"):
             text = signed_report(self._signer_of(link_id), link_id, observation, at_ms=self._now_ms(), kept_as=name)
             self._redis.eval(_KEEP, 1, _kept(link_id), KEPT_MS, name, text)
 
     def lose(self, link_id: str, loss: Loss) -> None:
         """Store a loss until it is in the gap ledger; raise CoordinationUnavailableError in an outage."""
         note_loss(self._url, link_id, self._signer_of(link_id), loss)
-        with redis_answers("store progress"):
+        with translate_redis_errors("store progress"):
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.hincrby(_name(link_id), _NEWS, 1)
             pipeline.pexpire(_name(link_id), EXPIRY_MS)
@@ -366,7 +366,7 @@ def read_renewal(url: str, link_id: str, signer: Signer, names: AbstractSet[str]
     Raises CoordinationUnavailableError in an outage.
     """
     now_ms = unix_ms()
-    with redis_answers("return progress"):
+    with translate_redis_errors("return progress"):
         reply: Any = client_for(url).eval(_READ, 1, _renewals(link_id))
     (seconds, micros), renewals, _ = reply
     times = _renewed_at(url, link_id, signer, renewals)
@@ -376,7 +376,7 @@ def read_renewal(url: str, link_id: str, signer: Signer, names: AbstractSet[str]
 
 def read_news(url: str, link_ids: Sequence[str]) -> list[str]:
     """Return a mark per link, which changes when the link's reports should be read immediately. A single round trip."""
-    with redis_answers("return progress"):
+    with translate_redis_errors("return progress"):
         pipeline = client_for(url).pipeline(transaction=False)
         for link_id in link_ids:
             pipeline.hget(_name(link_id), _NEWS)
@@ -398,7 +398,7 @@ def read_kept(url: str, link_id: str, signer: Signer) -> dict[str, PartitionProg
 
 def has_kept(url: str, link_id: str) -> bool:
     """Return whether kept reports of a link wait to be processed; raise CoordinationUnavailableError in an outage."""
-    with redis_answers("return progress"):
+    with translate_redis_errors("return progress"):
         return bool(client_for(url).exists(_kept(link_id)))
 
 
@@ -406,19 +406,19 @@ def forget_kept(url: str, link_id: str, names: Iterable[str]) -> None:
     """Remove kept reports by name."""
     words = list(names)
     if words:
-        with redis_answers("remove progress"):
+        with translate_redis_errors("remove progress"):
             client_for(url).hdel(_kept(link_id), *words)
 
 
 def clear_link(url: str, link_id: str) -> None:
     """Remove all progress of a deleted link."""
-    with redis_answers("clear progress"):
+    with translate_redis_errors("clear progress"):
         client_for(url).delete(_name(link_id), _renewals(link_id), _kept(link_id))
 
 
 def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
     """Remove the progress of a deleted mirror."""
-    with redis_answers("clear progress"):
+    with translate_redis_errors("clear progress"):
         for name in (_name(link_id), _kept(link_id)):
             client_for(url).eval(_CLEAR, 1, name, f"{mirror_id}/")
 
@@ -468,7 +468,7 @@ def _read(
     """Return reports by field, times of renewals by name, and how far this machine's clock is ahead of Redis' clock."""
     now_ms = unix_ms()  # before the request: a slow reply must not make a report look younger
     names = (name,) if kept else (name, _renewals(link_id))
-    with redis_answers("return progress"):
+    with translate_redis_errors("return progress"):
         if keys is None:
             reply: Any = client_for(url).eval(_READ, len(names), *names)
         else:

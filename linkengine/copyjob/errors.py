@@ -20,12 +20,12 @@ class SingleTooLargeError(BrokerError):
     """A single record is larger than the mirror topic allows, so merging fewer batches does not help."""
 
 
-def refusal(partition: MirrorPartition, step: Append, answer: requests.ProducedPartition) -> LinkEngineError:
+def refusal(partition: MirrorPartition, step: Append, response: requests.ProducedPartition) -> LinkEngineError:
     """Return the error of a batch that the destination refuses."""
     where = f"Mirror {_mirror(partition)} does not accept "
-    where += _described(step) if answer.error in BATCH_ERRORS else "a batch"
-    kind = SingleTooLargeError if answer.error in TOO_LARGE and step.records == 1 else BrokerError
-    return kind(answer.error, f"{where} ({answer.message})" if answer.message else where)
+    where += _described(step) if response.error in BATCH_ERRORS else "a batch"
+    kind = SingleTooLargeError if response.error in TOO_LARGE and step.records == 1 else BrokerError
+    return kind(response.error, f"{where} ({response.message})" if response.message else where)
 
 
 def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
@@ -36,12 +36,12 @@ def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
     )
 
 
-def replaced_times(partition: MirrorPartition, step: Append, answer: requests.ProducedPartition) -> LinkEngineError | None:
+def replaced_times(partition: MirrorPartition, step: Append, response: requests.ProducedPartition) -> LinkEngineError | None:
     """Return the error of a batch whose timestamps the broker replaced (LogAppendTime).
 
     None if the response has the batch's own maximum timestamp, as the response to a duplicate has.
     """
-    if answer.log_append_time == step.max_timestamp:
+    if response.log_append_time == step.max_timestamp:
         return None
     return LinkEngineError(
         ErrorCode.TIMESTAMPS_REPLACED,

@@ -100,7 +100,7 @@ class LinkCopy:
         self._threads = LinkThreads(shared.background, guard=guard)
         limit = max(0, plan.tuning.bytes_per_s)
         own_limit = limit if shared.limited else -(-limit // max(1, plan.workers))
-        self._bandwidth = Bandwidth(own_limit, ask=self._spend if shared.limited else None)
+        self._bandwidth = Bandwidth(own_limit, spend_shared=self._spend if shared.limited else None)
         services = Services(
             background=self._threads,
             poller=GuardedPoller(shared.poller, guard=guard),

@@ -52,20 +52,20 @@ def due_before_burst(in_flight: int, *, most: int, newest_bytes: int) -> int:
 class Bandwidth:
     """The link's bandwidth limit in this worker: ``spend`` charges the shared budget, ``granted`` sets the resulting pause."""
 
-    def __init__(self, bytes_per_s: int = 0, *, ask: Callable[[int], None] | None = None) -> None:
+    def __init__(self, bytes_per_s: int = 0, *, spend_shared: Callable[[int], None] | None = None) -> None:
         self.bytes_per_s = bytes_per_s  # 0: no limit
         self.ready_at = 0.0
-        self._ask = ask
+        self._spend_shared = spend_shared
 
     def spend(self, size: int, now: float) -> None:
         """Count a response of ``size`` bytes; nothing is fetched until the budget allows it."""
         if not self.bytes_per_s:
             return
-        if self._ask is None:
+        if self._spend_shared is None:
             self.granted(size / self.bytes_per_s, now)
             return
         self.ready_at = float("inf")
-        self._ask(size)
+        self._spend_shared(size)
 
     def granted(self, pause_s: float, now: float) -> None:
         """Allow the next Fetch after ``pause_s`` seconds."""
@@ -115,7 +115,7 @@ class Pace:
         limit = self._bandwidth.bytes_per_s
         return min(self._wanted, max(1, int(limit * LIMITED_S))) if limit else self._wanted
 
-    def asked(self, now: float, *, partitions: int) -> None:
+    def requested(self, now: float, *, partitions: int) -> None:
         """Note that a request is sent now."""
         self._gather_until = now + min(GATHER_MOST_S, GATHER_S * partitions) if partitions > 1 else 0.0
 
@@ -128,7 +128,7 @@ class Pace:
         """Start with the first size again after a lost response: it may have been too large for the network."""
         self._wanted = self._first
 
-    def answered(self, now: float, *, took_s: float, size: int, came_s: float = 0.0) -> None:
+    def responded(self, now: float, *, took_s: float, size: int, came_s: float = 0.0) -> None:
         """Note a response whose first bytes arrived after ``took_s`` and its last bytes ``came_s`` later."""
         self._bandwidth.spend(size, now)
         if size >= min(GATHER_BYTES, self._wanted):

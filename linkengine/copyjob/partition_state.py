@@ -28,7 +28,7 @@ from collections import deque
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.destination.writer import Writer
+from linkengine.copyjob.destination.producer_state import Writer
 from linkengine.copyjob.pacing import Backoff
 from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
@@ -191,7 +191,7 @@ class MirrorPartition:
         self.sent_end = step.start + count
         return self.fill
 
-    def answered(self, fill: FillInFlight) -> None:
+    def responded(self, fill: FillInFlight) -> None:
         """Note that the broker has answered these markers, so none of them can be written late."""
         fill.late_until = 0.0
         if self._unverified is fill and self.lost_marker is not None:
@@ -226,7 +226,7 @@ class MirrorPartition:
             and self.source_retry_at <= now
         )
 
-    def source_answered(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
+    def source_responded(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
         """Record a successful Fetch; ``end`` is the leader's last stable offset."""
         self.counters.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         self.read_position.proven, self.source_trouble = True, None

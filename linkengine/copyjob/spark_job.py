@@ -32,7 +32,7 @@ from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plans import other_version
 from linkengine.domain.workers import Executor, WorkerSetup, read_setup, write_setup
-from linkengine.sparkclient import SparkUnavailableError, session, spark_answers, tagged
+from linkengine.sparkclient import SparkUnavailableError, session, tagged, translate_spark_errors
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,7 +52,7 @@ def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None =
     work = partial(run_in_executor, text=write_setup(setup), run=run)
     spark, tag = session(spark_url), _tag(setup.worker_id)
     try:
-        with spark_answers(f"run copy worker {setup.worker_id}"), tagged(spark, tag):
+        with translate_spark_errors(f"run copy worker {setup.worker_id}"), tagged(spark, tag):
             spark.range(0, 1, 1, 1).mapInArrow(work, OUTCOME_SCHEMA).toArrow()
     except PySparkException as error:
         if (versions := other_version(str(error))) is not None:
@@ -65,7 +65,7 @@ def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None =
 def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
     """Interrupt a worker's Spark job that this process submitted; return whether it was found. Its task ends in seconds."""
     spark = session(spark_url)
-    with spark_answers(f"interrupt copy worker {worker_id}"):
+    with translate_spark_errors(f"interrupt copy worker {worker_id}"):
         return bool(spark.interruptTag(_tag(worker_id)))
 
 

@@ -254,7 +254,7 @@ def lacking(change: ConfigChange, *, present: Mapping[str, str]) -> ConfigChange
     return ConfigChange(values=values, deletions=tuple(name for name in change.deletions if name in present))
 
 
-def looks_like_mirror(configs: Mapping[str, str]) -> bool:
+def has_mirror_configs(configs: Mapping[str, str]) -> bool:
     """Return whether a topic's own configs have the combination of values that only ``mirror_configs`` sets."""
     marks = {**PHYSICAL, "max.message.bytes": str(MIRROR_MAX_MESSAGE_BYTES)}
     enough = int(configs.get("max.message.bytes", "0")) >= MIRROR_MAX_MESSAGE_BYTES

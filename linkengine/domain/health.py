@@ -41,7 +41,7 @@ _SEVERITY = {health: rank for rank, health in enumerate(Health)}
 
 
 class Reason(StrEnum):
-    """Reasons for a health; ``console.web.health`` has a sentence and the next step for each."""
+    """Reasons for a health; ``console.web.health_presenters`` has a sentence and the next step for each."""
 
     MIRROR_FAILED = "MIRROR_FAILED"
     LINK_FAILED = "LINK_FAILED"
@@ -80,10 +80,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """Reports of copy workers on the partitions of a mirror. ``silence_ms`` and ``lag_ms`` are those of the worst partition."""
+    """Reports of copy workers on the partitions of a mirror; ``staleness_ms`` and ``lag_ms`` are of the worst partition."""
 
     partitions: int = 0
-    silence_ms: int = 0  # age of the least recent report; without a report, time since the partition is to be copied
+    staleness_ms: int = 0  # age of the least recent report; without a report, time since the partition is to be copied
     silent: int = 0  # partitions whose report is older than ``UNKNOWN_AFTER_MS``
     blocked: int = 0  # partitions whose last report is of a failure: a cluster is unreachable, or it rejects the link
     waiting: int = 0  # partitions that wait for a copy worker or for a lease
@@ -156,7 +156,9 @@ def _is_wanted(mirror: MirrorInputs) -> bool:
 def _has_no_worker(mirror: MirrorInputs) -> bool:
     """Return whether an engine error of the link concerns the mirror: not if all its partitions are reported as copied."""
     reports = mirror.reports
-    copied = reports.partitions > 0 and not (reports.waiting or reports.unknown_lags) and reports.silence_ms < ENGINE_SILENT_MS
+    copied = (
+        reports.partitions > 0 and not (reports.waiting or reports.unknown_lags) and reports.staleness_ms < ENGINE_SILENT_MS
+    )
     return _is_wanted(mirror) and mirror.engine_error and not (mirror.expected and copied)
 
 
@@ -192,11 +194,11 @@ MIRROR_RULES: tuple[MirrorRule, ...] = (
         lambda m: m.state is _S.SOURCE_UNAVAILABLE or (_is_wanted(m) and m.link_state is LinkState.UNAVAILABLE),
     ),
     (_N, Reason.NO_COPY_WORKER, _has_no_worker),
-    (_N, Reason.SILENT, lambda m: m.expected and m.reports.silence_ms >= NOT_COPYING_AFTER_MS),
+    (_N, Reason.SILENT, lambda m: m.expected and m.reports.staleness_ms >= NOT_COPYING_AFTER_MS),
     (_N, Reason.BLOCKED, lambda m: m.expected and m.reports.blocked > 0),
     (_N, Reason.STALLED, lambda m: m.expected and m.reports.stalled > 0),
     (_N, Reason.SETUP_FAILING, lambda m: m.state in BECOMING and len(m.errors) > 0),
-    (_U, Reason.REPORT_OVERDUE, lambda m: m.expected and m.reports.silence_ms >= UNKNOWN_AFTER_MS),
+    (_U, Reason.REPORT_OVERDUE, lambda m: m.expected and m.reports.staleness_ms >= UNKNOWN_AFTER_MS),
     (_U, Reason.WAITING, lambda m: m.expected and _waits_too_long(m)),
     (_U, Reason.LAG_UNKNOWN, lambda m: m.expected and m.reports.unknown_lags > 0 and not _is_starting(m)),
     (_D, Reason.ALARM, lambda m: len(m.alarms) > 0),
@@ -278,8 +280,8 @@ _PARTITIONS: dict[Reason, Callable[[Reports], int]] = {
     Reason.LAG_UNKNOWN: lambda reports: reports.unknown_lags,
 }
 _AGES: dict[Reason, Callable[[MirrorInputs], int | None]] = {
-    Reason.SILENT: lambda m: m.reports.silence_ms,
-    Reason.REPORT_OVERDUE: lambda m: m.reports.silence_ms,
+    Reason.SILENT: lambda m: m.reports.staleness_ms,
+    Reason.REPORT_OVERDUE: lambda m: m.reports.staleness_ms,
     Reason.STALLED: lambda m: m.reports.lag_ms,
     Reason.LAG_BEYOND_OBJECTIVE: lambda m: m.reports.lag_ms,
     Reason.TRANSITION_LATE: lambda m: m.state_age_ms,

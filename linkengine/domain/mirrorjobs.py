@@ -115,7 +115,7 @@ class MirrorStop:
     failed: bool = False  # it was FAILED when it was stopped, perhaps because its log contains an earlier stop's fence
     seeding: bool = False  # its set-up was interrupted: the topic may hold part of a head, hidden, and nothing else
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
-    giving_back: bool = False  # an earlier attempt has begun to restore the source's configs, perhaps not all of them
+    restoring_configs: bool = False  # an earlier attempt has begun to restore the source's configs, perhaps not all of them
     copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded
     left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the last copy worker ended in an orderly way
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used if the source does not respond
@@ -134,12 +134,14 @@ class MirrorStopped:
     foreign: tuple[tuple[int, int], ...] = ()  # (partition, first offset below the fence that was not mirrored), if any
     epochs: tuple[tuple[int, int], ...] = ()  # (partition, leader epoch in which the fence was found), of this attempt's fences
     clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
-    gives_back: bool = field(default=True, compare=False)  # False: stopped before; its configs and groups stay as they are
+    restores_configs: bool = field(
+        default=True, compare=False
+    )  # False: stopped before; its configs and groups stay as they are
     refused: tuple[RefusedStep, ...] = ()  # known last: the topic is writable already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorTurn:
+class MirrorTakeover:
     """A stopped topic that is to become the mirror of its former mirror, with the records that it has."""
 
     source: ClusterAddress

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 AHEAD_MS = 2_000  # largest accepted difference between the clocks of an installation
-SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
+CONFIRM_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 _YEAR_10000_MS = 253_402_300_800_000
 
 

@@ -51,7 +51,7 @@ from linkengine.jobs.reversing import (
     open_topic,
     take_over_mirror,
 )
-from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirrors
+from linkengine.jobs.stopping import reopen_mirror, restore_source_configs, stop_mirrors
 from linkengine.jobs.syncing import (
     change_acls,
     group_blockers,
@@ -85,7 +85,6 @@ __all__ = [
     "find_topic",
     "forget_kept",
     "forget_losses",
-    "give_configs_back",
     "group_blockers",
     "has_kept",
     "interrupt_worker",
@@ -110,6 +109,7 @@ __all__ = [
     "read_workers",
     "reopen_mirror",
     "replay_records",
+    "restore_source_configs",
     "run_copy_worker",
     "setup_mirror",
     "setup_worker",

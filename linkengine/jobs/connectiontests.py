@@ -8,7 +8,7 @@ from typing import TypeVar
 from cryptography import x509
 
 from linkengine.domain.addresses import OAUTH, ClusterAddress
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.connectionchecks import (
     ClusterFacts,
     ConnectionCheck,
@@ -87,7 +87,7 @@ def list_source(address: ClusterAddress) -> SourceListing:
     names = None
     if topics is not None:
         names = [
-            Topic(name=topic.name, internal=topic.internal, is_mirror=looks_like_mirror(topic.configs)) for topic in topics
+            Topic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs)) for topic in topics
         ]
     groups = None if found is None else sorted(found[0].values(), key=lambda group: group.name)
     cut: list[str] = []

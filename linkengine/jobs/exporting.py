@@ -13,7 +13,7 @@ from linkengine.batches.planning import AbortedTransaction, AbortedTransactions,
 from linkengine.batches.records import RecordLike
 from linkengine.batches.view import check_crc, iter_batches
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin
@@ -159,7 +159,7 @@ def replay_records(address: ClusterAddress, topic: str, read: Callable[[], Itera
     found = admin.find(topic)
     if found is None:
         raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"There is no topic {topic!r}. Create it first.")
-    if looks_like_mirror(found.configs) or (admin.has_authorizer() and admin.denies_writes(topic)):
+    if has_mirror_configs(found.configs) or (admin.has_authorizer() and admin.denies_writes(topic)):
         raise LinkEngineError(
             ErrorCode.ILLEGAL_STATE, f"Topic {topic!r} is closed to producers and may be a mirror. Use an ordinary topic."
         )

@@ -56,7 +56,7 @@ def lost_fences(
         known = {number: offset for number, offset in sorted(fences.items()) if number in ends}
         gone = {number for number, at in known.items() if at >= ends[number]}
         found = {
-            number: _look(cluster, view, (topic, number), known[number], by_markers=by_markers)
+            number: _check_fence(cluster, view, (topic, number), known[number], by_markers=by_markers)
             for number in known.keys() - gone
         }
         proven = {number for number, at_fence in found.items() if by_markers and at_fence is _Found.FENCE}
@@ -80,7 +80,7 @@ def _is_lost(found: _Found, fence: int, kept_up_to: int | None) -> bool:
     return found is _Found.REMOVED if kept_up_to is None else kept_up_to <= fence
 
 
-def _look(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
+def _check_fence(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
     """Return what is at an offset below the log's end."""
     (topic, partition), leader = where, view.partitions[where[1]]
     with closing(cluster.open(leader.broker)) as connection:

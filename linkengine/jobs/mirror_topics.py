@@ -10,7 +10,7 @@ import structlog
 
 from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
+from linkengine.domain.configs import check_overrides, has_mirror_configs, is_compacted, mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import EARLIEST, check_start, start_time_ms
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
@@ -63,32 +63,32 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
 
 
 def setup_mirror(
-    setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_ours: Callable[[], None] = lambda: None
+    setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_owner: Callable[[], None] = lambda: None
 ) -> MirrorCreated:
     """Create, guard and seed the mirror topic. Run it again after a crash or an error: it continues where it stopped.
 
-    ``check_ours``, called before every step that changes the destination, raises if the mirror was stopped or is to be deleted:
-    producers may use the topic by then, and that task decides what happens to it.
+    ``check_owner``, called before every step that changes the destination, raises if the mirror was stopped or is to be
+    deleted: producers may use the topic by then, and that task decides what happens to it.
     """
     source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
     to_seed = _still_to_seed(destination, setup, _glance(destination, setup.mirror_topic), starts=starts)
-    check_ours()
+    check_owner()
     guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
-    check_ours()
+    check_owner()
     created = _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     with _retried_while_unknown(setup.mirror_topic):
         if not created:
             to_seed = _still_to_seed(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
-            check_ours()
+            check_owner()
             _adopt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
         _check_writable(destination, setup)
-        _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed, check_ours=check_ours)
-        check_ours()
+        _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed, check_owner=check_owner)
+        check_owner()
         sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
-        check_ours()
+        check_owner()
         if guarded and (starts or destination.denies_reads(setup.mirror_topic)):  # an earlier attempt may have hidden a head
             destination.allow_reads(setup.mirror_topic)
         mirror_topic_id = destination.describe(setup.mirror_topic).topic_id
@@ -135,7 +135,7 @@ def _still_to_seed(
     """
     if present is None:
         return dict(starts)
-    if looks_like_mirror(present.configs):
+    if has_mirror_configs(present.configs):
         return _unseeded(destination, present, starts)
     if setup.guard and not setup.contested:
         open_topic(destination.address, present.name)
@@ -147,13 +147,13 @@ def _seed(
     assignments: Sequence[PartitionAssignment],
     *,
     starts: Mapping[int, int],
-    check_ours: Callable[[], None],
+    check_owner: Callable[[], None],
 ) -> None:
     for assignment in assignments:
         if assignment.partition in starts:
             start = starts[assignment.partition]
             log.info("seeding_head", topic=assignment.mirror_topic, partition=assignment.partition, start=start)
-            seed_head(setup.destination, assignment, start=start, check_ours=check_ours)
+            seed_head(setup.destination, assignment, start=start, check_owner=check_owner)
 
 
 def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
@@ -287,20 +287,20 @@ def delete_mirror(
 
 
 def delete_diverged(
-    *, destination: ClusterAddress, topic: str, topic_id: str, check_ours: Callable[[], None] = lambda: None
+    *, destination: ClusterAddress, topic: str, topic_id: str, check_owner: Callable[[], None] = lambda: None
 ) -> bool:
     """Delete the topic of this id and wait until it is gone; a topic of the same name with another id stays.
 
     Such a topic is deleted only if it is empty and not a mirror: a client's metadata request may have created it. ACLs stay.
-    ``check_ours`` is called directly before the request and raises if the deletion was reverted.
+    ``check_owner`` is called directly before the request and raises if the deletion was reverted.
     """
     admin = ClusterAdmin(destination)
     found = admin.find(topic)
     if found is None:
         return False
-    if found.topic_id != topic_id and (looks_like_mirror(found.configs) or not _is_empty(destination, found)):
+    if found.topic_id != topic_id and (has_mirror_configs(found.configs) or not _is_empty(destination, found)):
         return False
-    return admin.delete_topic_by_id(found, check_ours=check_ours)
+    return admin.delete_topic_by_id(found, check_owner=check_owner)
 
 
 def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:

@@ -18,7 +18,7 @@ from linkengine.copyjob.stop.takeover import claim_partitions, claimed_partition
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTurn
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTakeover
 from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_offsets import common_end, count_partitions, newest_view, read_ends, read_offsets
@@ -123,59 +123,59 @@ def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible:
                 raise UnreplicatedError(topic, number)
 
 
-def take_over_mirror(turn: MirrorTurn) -> MirrorCreated:
+def take_over_mirror(takeover: MirrorTakeover) -> MirrorCreated:
     """Make a closed topic a mirror and set a mirror's configs; safe to repeat.
 
     Raises SIDES_DIVERGED if the topic holds records that the other side lacks, or never had and would delete from it, or if it
     is not the topic that was agreed on; SOURCE_TOPIC_ID_CHANGED if the other side's is not.
     """
-    source, here = ClusterAdmin(turn.source), ClusterAdmin(turn.destination)
-    topic = observe_source(source, turn.source_topic, topic_id=turn.source_topic_id)
-    _check_same(here, turn)
-    close_topic(turn.destination, turn.mirror_topic)
-    _check_beginning(here, turn)
-    claim_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
-    values = read_source_configs(source, turn.source_topic, include=turn.sync_include)
-    recount = partial(count_partitions, turn.source, topic.name)
-    partitions = follow_partitions(here, turn.mirror_topic, partitions=topic.partitions, recount=recount)
-    sync_configs(here, turn.mirror_topic, source_configs=values, include=turn.sync_include)
-    log.info("mirror_turned", topic=turn.mirror_topic, ends=turn.ends)
+    source, here = ClusterAdmin(takeover.source), ClusterAdmin(takeover.destination)
+    topic = observe_source(source, takeover.source_topic, topic_id=takeover.source_topic_id)
+    _check_same(here, takeover)
+    close_topic(takeover.destination, takeover.mirror_topic)
+    _check_beginning(here, takeover)
+    claim_partitions(takeover.destination, takeover.assignments, ends=dict(takeover.ends), generation=takeover.generation)
+    values = read_source_configs(source, takeover.source_topic, include=takeover.sync_include)
+    recount = partial(count_partitions, takeover.source, topic.name)
+    partitions = follow_partitions(here, takeover.mirror_topic, partitions=topic.partitions, recount=recount)
+    sync_configs(here, takeover.mirror_topic, source_configs=values, include=takeover.sync_include)
+    log.info("mirror_taken_over", topic=takeover.mirror_topic, ends=takeover.ends)
     return MirrorCreated(
         source_topic_id=topic.topic_id,
-        mirror_topic_id=turn.mirror_topic_id,
+        mirror_topic_id=takeover.mirror_topic_id,
         partitions=partitions,
         read_only=True,
         source_configs=values,
     )
 
 
-def claimed_before(turn: MirrorTurn) -> frozenset[int]:
+def claimed_before(takeover: MirrorTakeover) -> frozenset[int]:
     """Return the partitions that an earlier attempt has claimed and that were not written to since."""
-    return claimed_partitions(turn.destination, turn.assignments, ends=dict(turn.ends))
+    return claimed_partitions(takeover.destination, takeover.assignments, ends=dict(takeover.ends))
 
 
-def _check_same(here: ClusterAdmin, turn: MirrorTurn) -> None:
+def _check_same(here: ClusterAdmin, takeover: MirrorTakeover) -> None:
     """Raise for a topic that was created again: it may be shorter than the copy, and would look like its beginning."""
-    if here.describe(turn.mirror_topic).topic_id == turn.mirror_topic_id:
+    if here.describe(takeover.mirror_topic).topic_id == takeover.mirror_topic_id:
         return
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,
-        f"Topic {turn.mirror_topic!r} was deleted and created again. Its records are not those of the other side, so it cannot "
-        "become its mirror. Fail over here to make it writable again. Truncate-and-restore then exports its records.",
+        f"Topic {takeover.mirror_topic!r} was deleted and created again. Its records are not those of the other side, so it "
+        "cannot become its mirror. Fail over here to make it writable again. Truncate-and-restore then exports its records.",
     )
 
 
-def _check_beginning(here: ClusterAdmin, turn: MirrorTurn) -> None:
+def _check_beginning(here: ClusterAdmin, takeover: MirrorTakeover) -> None:
     """Raise if the topic begins before the other side: as a mirror it would be trimmed to that start and lose records."""
-    if not turn.begins or not follows_start(turn.sync_include):
+    if not takeover.begins or not follows_start(takeover.sync_include):
         return
-    starts = here.offsets(turn.mirror_topic, OffsetKind.START)
-    older = [(number, starts[number], begin) for number, begin in turn.begins if starts.get(number, begin) < begin]
+    starts = here.offsets(takeover.mirror_topic, OffsetKind.START)
+    older = [(number, starts[number], begin) for number, begin in takeover.begins if starts.get(number, begin) < begin]
     if older:
         partition, start, begin = older[0]
         raise LinkEngineError(
             ErrorCode.SIDES_DIVERGED,
-            f"Topic {turn.mirror_topic!r} holds older records than the other side ever had: partition {partition} begins at "
-            f"offset {start}, the other side at {begin}. As its mirror it would lose them. Fail over here to make it writable. "
-            "Truncate-and-restore then exports these records.",
+            f"Topic {takeover.mirror_topic!r} holds older records than the other side ever had: partition {partition} begins "
+            f"at offset {start}, the other side at {begin}. As its mirror it would lose them. Fail over here to make it "
+            "writable. Truncate-and-restore then exports these records.",
         )

@@ -7,7 +7,7 @@ Order of the steps, each for all mirrors before the next step:
    A refusal or a timeout is returned and does not stop the other steps.
 3. DENY WRITE is removed: producers may write.
 4. Steps that a cluster may refuse: fillers at the head are removed, the source's configs are restored. Refusals are returned,
-   and the caller stores them for a retry (``give_configs_back``).
+   and the caller stores them for a retry (``restore_source_configs``).
 
 Between 3 and 4 the topic still has a mirror's configs: unlimited retention, CreateTime, the largest message limit. So nothing
 is deleted early, and nothing is refused that the source would have accepted.
@@ -29,7 +29,7 @@ import structlog
 
 from linkengine.copyjob.stop.fence import Fence, FenceOrError, fence_partitions
 from linkengine.copyjob.stop.takeover import foreign_starts
-from linkengine.domain.configs import ConfigChange, configs_at_stop, lacking, looks_like_mirror, mirror_configs, still_due
+from linkengine.domain.configs import ConfigChange, configs_at_stop, has_mirror_configs, lacking, mirror_configs, still_due
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import ClampedOffset
 from linkengine.domain.mirrorjobs import FILLERS, MirrorStop, MirrorStopped, RefusedStep
@@ -51,7 +51,7 @@ class _Mirror:
 
     stop: MirrorStop
     found: TopicDescription
-    gives_back: bool = False
+    restores_configs: bool = False
     fences: dict[int, Fence] = field(default_factory=dict)  # of this attempt, by partition
     stopped: MirrorStopped = field(default_factory=lambda: MirrorStopped(ends=()))
     heads: dict[int, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Mirror:
     @property
     def was_seeding(self) -> bool:
         """Whether the topic may hold part of a head."""
-        return self.stop.seeding and looks_like_mirror(self.found.configs)
+        return self.stop.seeding and has_mirror_configs(self.found.configs)
 
     @property
     def unfenced(self) -> list[PartitionAssignment]:
@@ -85,7 +85,7 @@ def stop_mirrors(
     *,
     on_fenced: Callable[[Mapping[str, MirrorStopped]], None] = lambda _: None,
     on_open: Callable[[Collection[str]], None] = lambda _: None,
-    still_ours: Callable[[Collection[str]], Collection[str]] = lambda topics: topics,
+    still_owned: Callable[[Collection[str]], Collection[str]] = lambda topics: topics,
 ) -> dict[str, MirrorStopped | LinkEngineError]:
     """Fence mirrors, move groups to their ends, allow writes, restore the sources' configs. Safe to repeat.
 
@@ -95,9 +95,9 @@ def stop_mirrors(
 
     ``on_fenced`` records the ends before producers may write; if a partition cannot be fenced, those of the others. Once
     producers have written, the ends can no longer be found in the log: a later attempt needs them in ``stop.fenced_ends``, and
-    ``gives_back`` in ``stop.giving_back``. ``on_open`` is called when producers may write. ``still_ours`` returns which of
-    these topics no other worker has taken over: the others may be mirrors again, with configs and ACLs that they need. They
-    are no longer touched and left out of the result.
+    ``restores_configs`` in ``stop.restoring_configs``. ``on_open`` is called when producers may write. ``still_owned`` returns
+    which of these topics no other worker has taken over: the others may be mirrors again, with configs and ACLs that they need.
+    They are no longer touched and left out of the result.
 
     A topic that was only becoming a mirror keeps its configs and groups, unless it has a mirror's configs already; so does a
     topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
@@ -107,7 +107,7 @@ def stop_mirrors(
     """
     if not stops:
         return {}
-    stopping = _Stopping(stops, on_fenced=on_fenced, on_open=on_open, still_ours=still_ours)
+    stopping = _Stopping(stops, on_fenced=on_fenced, on_open=on_open, still_owned=still_owned)
     try:
         stopping.run()
     except LinkEngineError as error:  # of the whole cluster
@@ -124,18 +124,18 @@ class _Stopping:
         *,
         on_fenced: Callable[[Mapping[str, MirrorStopped]], None],
         on_open: Callable[[Collection[str]], None],
-        still_ours: Callable[[Collection[str]], Collection[str]],
+        still_owned: Callable[[Collection[str]], Collection[str]],
     ) -> None:
         assert len({stop.destination for stop in stops}) == 1
         self._stops, self._alone = stops, len(stops) == 1
         self._address = stops[0].destination
         self._destination = ClusterAdmin(self._address)
-        self._on_fenced, self._on_open, self._still_ours = on_fenced, on_open, still_ours
+        self._on_fenced, self._on_open, self._still_owned = on_fenced, on_open, still_owned
         self.results: dict[str, MirrorStopped | LinkEngineError] = {}
 
     def run(self) -> None:
         """Stop the mirrors as far as possible."""
-        mirrors = self._ours(self._each(self._find(), self._note_gives_back))
+        mirrors = self._owned(self._each(self._find(), self._note_restores_configs))
         by_key = {partition.key: (mirror, partition.partition) for mirror in mirrors for partition in mirror.unfenced}
         self._finish([mirror for mirror in mirrors if not mirror.unfenced])
         failures: dict[str, LinkEngineError] = {}
@@ -174,9 +174,9 @@ class _Stopping:
                 kept.append(mirror)
         return kept
 
-    def _ours(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        ours = set(self._still_ours([mirror.topic for mirror in mirrors])) if mirrors else set()
-        return [mirror for mirror in mirrors if mirror.topic in ours]
+    def _owned(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
+        own_ids = set(self._still_owned([mirror.topic for mirror in mirrors])) if mirrors else set()
+        return [mirror for mirror in mirrors if mirror.topic in own_ids]
 
     # before the fence
 
@@ -199,13 +199,13 @@ class _Stopping:
                 found = None
             if found is not None:
                 mirrors.append(_Mirror(stop=stop, found=found))
-            elif self._alone and self._still_ours([_topic_of(stop)]):
+            elif self._alone and self._still_owned([_topic_of(stop)]):
                 self._fail(_topic_of(stop), _missing(stop))
         return mirrors
 
-    def _note_gives_back(self, mirror: _Mirror) -> None:
-        mirror.gives_back = mirror.stop.giving_back or _is_mirror(self._destination, mirror.stop, mirror.found)
-        if not mirror.gives_back and not self._alone:
+    def _note_restores_configs(self, mirror: _Mirror) -> None:
+        mirror.restores_configs = mirror.stop.restoring_configs or _is_mirror(self._destination, mirror.stop, mirror.found)
+        if not mirror.restores_configs and not self._alone:
             raise _left(mirror)
 
     def _fences(self, mirrors: Sequence[_Mirror]) -> Generator[dict[str, FenceOrError]]:
@@ -231,7 +231,7 @@ class _Stopping:
 
     def _finish(self, fenced: Sequence[_Mirror]) -> None:
         """Carry out all steps for mirrors whose partitions are fenced; those without a group to be moved come first."""
-        mirrors = self._ours(self._record(self._each(fenced, self._note_ends)))
+        mirrors = self._owned(self._record(self._each(fenced, self._note_ends)))
         waiting = {mirror.topic for mirror in mirrors if _has_groups_to_move(mirror)}
         self._open([mirror for mirror in mirrors if mirror.topic not in waiting])
         self._open([mirror for mirror in mirrors if mirror.topic in waiting])
@@ -247,17 +247,17 @@ class _Stopping:
             ends=tuple(sorted(ends.items())),
             foreign=tuple(sorted(foreign.items())),
             epochs=tuple(sorted(epochs.items())),
-            gives_back=mirror.gives_back,
+            restores_configs=mirror.restores_configs,
         )
 
     def _record(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        ours = self._ours(mirrors)
-        if ours:
-            self._on_fenced({mirror.topic: mirror.stopped for mirror in ours})
-        return ours
+        own_ids = self._owned(mirrors)
+        if own_ids:
+            self._on_fenced({mirror.topic: mirror.stopped for mirror in own_ids})
+        return own_ids
 
     def _open(self, mirrors: Sequence[_Mirror]) -> None:
-        mirrors = self._ours(self._each(mirrors, self._prepare))
+        mirrors = self._owned(self._each(mirrors, self._prepare))
         mirrors = self._let_producers_in(mirrors)
         if not mirrors:
             return
@@ -271,7 +271,7 @@ class _Stopping:
 
     def _prepare(self, mirror: _Mirror) -> None:
         """Move groups, and note where heads end, as long as producers may not write."""
-        if mirror.gives_back:
+        if mirror.restores_configs:
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
         mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
@@ -292,12 +292,12 @@ class _Stopping:
             mirror.refused += _finish_seeding(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
 
     def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        giving = [mirror.topic for mirror in mirrors if mirror.gives_back]
+        giving = [mirror.topic for mirror in mirrors if mirror.restores_configs]
         present = {topic.name: topic.configs for topic in self._destination.topics(giving)} if giving else {}
         changes: dict[str, ConfigChange] = {}
 
         def note_change(mirror: _Mirror) -> None:
-            if not mirror.gives_back:
+            if not mirror.restores_configs:
                 return
             if mirror.topic not in present and not self._alone:
                 raise _left(mirror)
@@ -305,7 +305,7 @@ class _Stopping:
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
             changes[mirror.topic] = _due(mirror.stop, configs)
 
-        mirrors = self._ours(self._each(mirrors, note_change))
+        mirrors = self._owned(self._each(mirrors, note_change))
         kept = {mirror.topic for mirror in mirrors}
         refused = restore_configs(self._destination, {topic: change for topic, change in changes.items() if topic in kept})
         for mirror in mirrors:
@@ -335,11 +335,11 @@ def _reads_log(stop: MirrorStop, assignments: Sequence[PartitionAssignment], end
 
 def _has_groups_to_move(mirror: _Mirror) -> bool:
     ends = dict(mirror.stopped.ends) | dict(mirror.stopped.foreign)
-    offsets = mirror.stop.group_offsets if mirror.gives_back else ()
+    offsets = mirror.stop.group_offsets if mirror.restores_configs else ()
     return any(offset.partition in ends and not offset.is_in_place(ends[offset.partition]) for offset in offsets)
 
 
-def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lambda: None) -> tuple[RefusedStep, ...]:
+def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] = lambda: None) -> tuple[RefusedStep, ...]:
     """Restore the source's configs that a stopped mirror still lacks; return what the destination refuses. Safe to repeat.
 
     A config with another value than the mirror's is left alone: it was set by a user since. Raises MIRROR_TOPIC_MISSING if
@@ -349,9 +349,11 @@ def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lamb
     if found is None:
         raise missing_mirror(_topic_of(stop))
     destination = ClusterAdmin(stop.destination)
-    known = replace(stop, giving_back=True, reason=StopReason.FAILOVER)  # values of the time of the stop, not current ones
+    known = replace(
+        stop, restoring_configs=True, reason=StopReason.FAILOVER
+    )  # values of the time of the stop, not current ones
     change = _due(known, found.configs)
-    check_ours()
+    check_owner()
     return restore_configs(destination, {found.name: change}).get(found.name, ())
 
 
@@ -363,7 +365,7 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     found = _find(stop)
     _open(stop, found)
     refused: tuple[RefusedStep, ...] = ()
-    if found is not None and looks_like_mirror(found.configs):
+    if found is not None and has_mirror_configs(found.configs):
         change = _due(stop, found.configs)
         refused = restore_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
     log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
@@ -386,7 +388,7 @@ def _missing(stop: MirrorStop) -> LinkEngineError:
 def _is_mirror(destination: ClusterAdmin, stop: MirrorStop, found: TopicDescription) -> bool:
     """Return whether the topic's configs and groups are a mirror's, so that the stop changes them."""
     if not stop.was_mirror:
-        return looks_like_mirror(found.configs)
+        return has_mirror_configs(found.configs)
     return not was_stopped(destination, found, guard=stop.guard, failed=stop.failed)
 
 
@@ -435,10 +437,10 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     fenced = {number for number, _ in stop.fenced_ends}
     # no attempt allows writes before all partitions are fenced
     all_fenced = fenced and fenced >= {partition.partition for partition in stop.assignments}
-    can_tell = all_fenced and stop.guard and destination.has_authorizer()
+    can_check_fence = all_fenced and stop.guard and destination.has_authorizer()
     ends = dict(stopped.ends) | dict(stopped.foreign)
     try:
-        if can_tell and destination.lacks_deny_write(topic):
+        if can_check_fence and destination.lacks_deny_write(topic):
             return []
         return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
     except LinkEngineError as error:  # a failing coordinator must not delay producers
@@ -450,7 +452,7 @@ def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
     """Return what the topic, with these own configs, has to change to become an ordinary topic with the source's configs."""
     values = _source_configs(stop)
     change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
-    if not (stop.giving_back and present):
+    if not (stop.restoring_configs and present):
         return lacking(change, present=present)
     return still_due(change, mirror=mirror_configs(values, include=stop.sync_include, overrides=stop.configs), present=present)
 

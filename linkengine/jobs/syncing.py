@@ -14,7 +14,7 @@ from linkengine.domain.configs import ConfigChange, source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, GroupSync, shown
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
-from linkengine.domain.moments import SECOND_LOOK_AFTER_S
+from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.admin_offsets import count_partitions
@@ -60,7 +60,7 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
 
 
 def sync_mirrors(
-    mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors = always, reread_after_s: float = SECOND_LOOK_AFTER_S
+    mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors = always, reread_after_s: float = CONFIRM_AFTER_S
 ) -> list[Outcome]:
     """Apply partitions and configs of the source to many mirrors of a link; return results or errors in order.
 

@@ -131,8 +131,8 @@ class StoredBatches:
         """Return the bounds limited to what the log holds."""
         place, limits = (self._topic, partition), []
         for timestamp, committed in ((EARLIEST, False), (LATEST, True)):
-            answers = list_offsets(self._cluster, leader.broker, [place], timestamp=timestamp, read_committed=committed)
-            error, offset = answers[place]
+            responses = list_offsets(self._cluster, leader.broker, [place], timestamp=timestamp, read_committed=committed)
+            error, offset = responses[place]
             if error:
                 raise BrokerError(error, f"The offsets of {place[0]}-{place[1]} cannot be read")
             limits.append(offset)

@@ -42,7 +42,7 @@ class ClusterAdmin:
     def probe(self) -> ClusterProbe:
         """Describe the cluster over a new login; raise LinkEngineError with the exact reason if the login fails."""
         facts = broker_facts(self.address)
-        cluster = self._session.one(
+        cluster = self._session.call(
             lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="describe the cluster"
         )
         return ClusterProbe(
@@ -110,9 +110,9 @@ class ClusterAdmin:
             self._wait_until(lambda: not self._is_there(before), what=f"topic {topic!r} still exists, though deleted")
         return deleted
 
-    def delete_topic_by_id(self, topic: TopicDescription, *, check_ours: Callable[[], None] = lambda: None) -> bool:
+    def delete_topic_by_id(self, topic: TopicDescription, *, check_owner: Callable[[], None] = lambda: None) -> bool:
         """Delete the topic of this id only, and wait until it is gone; return False if it was gone already."""
-        deleted = delete_by_id(self.address, topic.topic_id, check_ours=check_ours)
+        deleted = delete_by_id(self.address, topic.topic_id, check_owner=check_owner)
         self._wait_until(lambda: not self._is_there(topic), what=f"topic {topic.name!r} still exists, though deleted")
         return deleted
 

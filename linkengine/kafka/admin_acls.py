@@ -92,7 +92,7 @@ def denied_topics(session: AdminSession, topics: Sequence[str], operation: AclOp
     """Return those of the topics that have the rule of ``deny``; none without an authorizer."""
     if not topics:
         return frozenset()
-    rules = session.one(
+    rules = session.call(
         lambda client: client.describe_acls(
             _filter(topics[0] if len(topics) == 1 else None, operation), request_timeout=REQUEST_TIMEOUT_S
         ),
@@ -105,7 +105,7 @@ def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
     """Return whether the rule of ``deny`` exists; False without an authorizer."""
     rule = _filter(topic, operation)
     return bool(
-        session.one(
+        session.call(
             lambda client: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S),
             what=f"read the ACLs of topic {topic!r}",
         )
@@ -144,7 +144,7 @@ def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[A
     """
     deadline = time.monotonic() + AGREE_S
     while True:
-        found: list[AclBinding] = session.one(
+        found: list[AclBinding] = session.call(
             lambda client: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S), what=what
         )
         if found or is_empty(session.address, rule, what=what):
@@ -183,11 +183,11 @@ def describe_at_every_broker(address: ClusterAddress) -> set[Acl]:
     """
     with closing(Cluster(address)) as cluster:
         cluster.survey().check_complete("ACLs have been deleted")
-        answers = [cluster.call(broker, _all_acls, response=DescribeAclsResponse, read=_read) for broker in cluster.brokers()]
-    refused = next((error_code for error_code, _ in answers if error_code), 0)
+        responses = [cluster.call(broker, _all_acls, response=DescribeAclsResponse, read=_read) for broker in cluster.brokers()]
+    refused = next((error_code for error_code, _ in responses if error_code), 0)
     if refused:
         raise translated(KafkaError(refused), what="read the ACLs of the cluster")
-    return {acl for _, acls in answers for acl in acls}
+    return {acl for _, acls in responses for acl in acls}
 
 
 def _all_acls(connection: Connection) -> Any:

@@ -44,7 +44,7 @@ class LocalCode(IntEnum):
     DESTROY_BROKER = -137  # the cluster dropped the broker during the request
 
 
-NO_ANSWER: frozenset[int] = frozenset(LocalCode) - {LocalCode.INVALID_ARG, LocalCode.UNSUPPORTED_FEATURE}
+NO_RESPONSE: frozenset[int] = frozenset(LocalCode) - {LocalCode.INVALID_ARG, LocalCode.UNSUPPORTED_FEATURE}
 _RIGHTS = "Give the link's principal on this cluster the right (ACL) or make it a super user."
 _CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
     {
@@ -89,7 +89,7 @@ _CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
 def translated(error: KafkaError, *, what: str) -> LinkEngineError:
     """Return the LinkEngineError for a broker's refusal of ``what`` (such as "describe topic 'x'")."""
     code, advice = _CODES.get(error.code(), (ErrorCode.INTERNAL_ERROR, ""))
-    if error.code() in NO_ANSWER:
+    if error.code() in NO_RESPONSE:
         code, advice = (
             ErrorCode.TIMEOUT_ERROR,
             "The brokers accepted a connection but did not respond to this request; try again.",
@@ -111,8 +111,8 @@ def refused(error: LinkEngineError, *, what: str) -> LinkEngineError:
 
 
 REQUEST_TIMEOUT_S = 10.0  # a request at the broker, including topic creation on a loaded controller
-ANSWER_TIMEOUT_S = 15.0  # the same with the search for a responsive broker; after that the reason is determined
-SILENCE_S = 2.0  # without a response for this long, check whether the cluster is reachable at all
+RESPONSE_TIMEOUT_S = 15.0  # the same with the search for a responsive broker; after that the reason is determined
+UNRESPONSIVE_AFTER_S = 2.0  # without a response for this long, check whether the cluster is reachable at all
 POOL_SIZE = 16  # clusters that a worker uses at the same time; a client has two threads per broker
 IDENTIFIED_S = 30.0  # interval of the check that the cluster id is still the same
 IDLE_S = 300.0  # longer than the pause between two sync runs
@@ -180,7 +180,7 @@ class AdminSession:
         self.address = address
         self._pool = pool
 
-    def one(self, start: Callable[[AdminClient], Future[_Value]], *, what: str) -> _Value:
+    def call(self, start: Callable[[AdminClient], Future[_Value]], *, what: str) -> _Value:
         """Start a request and return its value; ``what`` completes "Failed to …"."""
         return self.all(lambda client: {what: start(client)}, what=what)[what]
 
@@ -200,12 +200,12 @@ class AdminSession:
             futures = start(client)
         except KafkaException as error:
             raise translated(error.args[0], what=what) from None
-        if wait(futures.values(), timeout=SILENCE_S).not_done:
+        if wait(futures.values(), timeout=UNRESPONSIVE_AFTER_S).not_done:
             self._check_cluster_reachable(what)
-            wait(futures.values(), timeout=ANSWER_TIMEOUT_S - SILENCE_S)
+            wait(futures.values(), timeout=RESPONSE_TIMEOUT_S - UNRESPONSIVE_AFTER_S)
         values, failures = _results(futures)
         for failure in failures.values():
-            if failure.code() in NO_ANSWER:
+            if failure.code() in NO_RESPONSE:
                 raise self._reason(failure, what=what)
         return values, failures
 
@@ -215,7 +215,7 @@ class AdminSession:
             return call(self._client(what))
         except KafkaException as error:
             failure: KafkaError = error.args[0]
-            raise (self._reason if failure.code() in NO_ANSWER else translated)(failure, what=what) from None
+            raise (self._reason if failure.code() in NO_RESPONSE else translated)(failure, what=what) from None
 
     def _client(self, what: str) -> AdminClient:
         try:
@@ -255,7 +255,7 @@ def _identify(client: AdminClient, address: ClusterAddress) -> None:
     Raises nothing if the cluster does not respond: the request that follows fails too.
     """
     try:
-        found = client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(ANSWER_TIMEOUT_S)
+        found = client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(RESPONSE_TIMEOUT_S)
     except (KafkaException, TimeoutError):
         return
     address.check_identity(found.cluster_id)

@@ -37,7 +37,7 @@ _TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
 
 def brokers(session: AdminSession) -> list[BrokerView]:
     """Return the brokers that are up, by id."""
-    found = session.one(lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="list the brokers")
+    found = session.call(lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="list the brokers")
     rows = [BrokerView(broker=node.id, host=node.host, port=node.port, rack=node.rack or None) for node in found.nodes]
     return sorted(rows, key=lambda row: row.broker)
 

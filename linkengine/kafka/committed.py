@@ -35,7 +35,7 @@ from linkengine.kafka.security import make_client
 # Spark's type.
 
 
-LOOK_BACK = 1  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
+OFFSETS_BACK = 1  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
 FETCH_BYTES = 1 << 20  # stored bytes of a response, or a larger batch; all of it is decompressed at once
 AHEAD_MESSAGES = 10_000  # received records at which the next request waits
 QUEUE_KB = 16 << 10  # decompressed kilobytes of received records at which the next request waits
@@ -62,7 +62,7 @@ class TopicConsumer:
     def newest(self, partition: int) -> Message | None:
         """Return the last record of the partition, None if it has none."""
         low, high = self.ends(partition)
-        back = LOOK_BACK
+        back = OFFSETS_BACK
         while low < high:
             start = max(low, high - back)
             newest = None

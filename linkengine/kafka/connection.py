@@ -271,7 +271,7 @@ def _sasl_name(address: ClusterAddress) -> str:
 
 def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddress) -> None:
     user = address.sasl_username
-    asked_at = time.monotonic()
+    queried_at = time.monotonic()
     request = SaslAuthenticateRequest(version=1, auth_bytes=mechanism.auth_bytes())
     error_code, challenge, lifetime_ms = connection.request(
         request,
@@ -280,8 +280,8 @@ def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddres
         most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
     if lifetime_ms > 0:  # from the token's expiry or connections.max.reauth.ms
-        connection.renew_at = asked_at + max(SHORTEST_SESSION_S, lifetime_ms / 1000 * RENEWED_SHARE)
-        connection.ends_at = max(connection.renew_at, asked_at + lifetime_ms / 1000 * USED_SHARE)
+        connection.renew_at = queried_at + max(SHORTEST_SESSION_S, lifetime_ms / 1000 * RENEWED_SHARE)
+        connection.ends_at = max(connection.renew_at, queried_at + lifetime_ms / 1000 * USED_SHARE)
     if error_code:
         wrong = error_code == KafkaCode.SASL_AUTHENTICATION_FAILED
         raise LinkEngineError(

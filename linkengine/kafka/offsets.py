@@ -68,7 +68,7 @@ def log_ends(
 
 
 def epoch_ends(
-    cluster: Cluster, broker: int, asked: Mapping[TopicPartition, tuple[int, int]]
+    cluster: Cluster, broker: int, requested: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int, int]]:
     """Return, per partition, (error, epoch, end): the newest epoch with records up to the requested epoch, and its end offset.
 
@@ -79,7 +79,7 @@ def epoch_ends(
     def build(connection: Connection) -> Any:
         version = connection.version_for(OffsetForLeaderEpochRequest.API_KEY, highest=4, lowest=3)
         topics: dict[str, list[Any]] = {}
-        for (name, number), (current, epoch) in asked.items():
+        for (name, number), (current, epoch) in requested.items():
             wanted = Topic.OffsetForLeaderPartition(partition=number, current_leader_epoch=current, leader_epoch=epoch)
             topics.setdefault(name, []).append(wanted)
         chosen = [Topic(topic=name, partitions=group) for name, group in topics.items()]
@@ -91,7 +91,7 @@ def epoch_ends(
             for topic in response.topics
             for partition in topic.partitions
         }
-        return {place: found[place] for place in asked}
+        return {place: found[place] for place in requested}
 
     return cluster.call(broker, build, response=OffsetForLeaderEpochResponse, read=read)
 

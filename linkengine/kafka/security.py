@@ -59,10 +59,10 @@ def _load_identity(context: ssl.SSLContext, address: ClusterAddress) -> None:
 
 
 FETCH_TIMEOUT_S = 5.0
-MAX_ANSWER = 1 << 20  # bytes of a response; a token has a few thousand
+MAX_RESPONSE = 1 << 20  # bytes of a response; a token has a few thousand
 USED_SHARE = 0.75  # of a token's lifetime; less than of a session (connection.py), so that the next session has a new token
-LONGEST_LIFE_S = 30 * 86_400.0
-LIFE_UNKNOWN_S = 60.0  # if the endpoint does not return expires_in
+LONGEST_LIFETIME_S = 30 * 86_400.0
+UNKNOWN_LIFETIME_S = 60.0  # if the endpoint does not return expires_in
 _REFUSALS = frozenset({http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN})  # RFC 6749, 5.2
 _log = structlog.get_logger(__name__)
 _slots: dict[tuple[str, str, str, str], _Slot] = {}
@@ -153,7 +153,9 @@ def _fetch(address: ClusterAddress) -> _Token:
         raise _no_token(address, "the response has no access_token")
     lifetime = response_json.get("expires_in")
     lifetime_s = (
-        min(float(lifetime), LONGEST_LIFE_S) if isinstance(lifetime, int | float) and 0 < lifetime < 1 << 53 else LIFE_UNKNOWN_S
+        min(float(lifetime), LONGEST_LIFETIME_S)
+        if isinstance(lifetime, int | float) and 0 < lifetime < 1 << 53
+        else UNKNOWN_LIFETIME_S
     )
     return _Token(text=text, use_until=requested_at + lifetime_s * USED_SHARE, ends_at=requested_at + lifetime_s)
 
@@ -173,7 +175,7 @@ def _request_token(address: ClusterAddress) -> dict[str, Any]:
                 raise _refused(address, response.status)
             if response.status != http.HTTPStatus.OK:
                 raise _no_token(address, f"status {response.status}")
-            response_json = json.loads(response.read(MAX_ANSWER))
+            response_json = json.loads(response.read(MAX_RESPONSE))
     except (OSError, http.client.HTTPException, ValueError, RecursionError, OverflowError) as error:
         raise _no_token(address, f"{type(error).__name__}: {error}") from error
     finally:

@@ -134,15 +134,15 @@ def _read_setting(response: Any) -> bool | None:
     return next((entry.value == "true" for entry in result.configs if entry.name == _SETTING), None)
 
 
-def delete_by_id(address: ClusterAddress, topic_id: str, *, check_ours: Callable[[], None] = lambda: None) -> bool:
+def delete_by_id(address: ClusterAddress, topic_id: str, *, check_owner: Callable[[], None] = lambda: None) -> bool:
     """Delete the topic; return False if it was gone already.
 
-    ``check_ours`` is called directly before the request is sent and raises if the topic must no longer be deleted.
+    ``check_owner`` is called directly before the request is sent and raises if the topic must no longer be deleted.
     """
     wanted = uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4)))
 
     def build(connection: Connection) -> Any:
-        check_ours()
+        check_owner()
         version = connection.version_for(DeleteTopicsRequest.API_KEY, highest=_BY_ID, lowest=_BY_ID)
         state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=wanted)
         return DeleteTopicsRequest(version=version, topics=[state], timeout_ms=_TIMEOUT_MS)

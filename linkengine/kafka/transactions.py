@@ -40,7 +40,7 @@ from linkengine.kafka.requests import MARKERS_VERSION
 PATIENCE_S = 15.0  # wait for a coordinator to be available and to finish the previous transaction
 PAUSE_S = 0.02
 COMPLETION_S = 30.0  # wait until the promised marker is written and replicated
-FIRST_LOOK_S, LONGEST_LOOK_S = 0.002, 0.1
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.1
 TRANSACTION_TIMEOUT_MS = 60_000  # after which the coordinator aborts a transaction that a dead owner left open
 _TRANSACTION = 1  # coordinator type
 _FINISHED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -130,14 +130,14 @@ class EmptyTransactions:
 
     def _await_completion(self) -> None:
         """Wait until the marker cannot be written again: until then, a second marker may land between later records."""
-        pause_s, deadline = FIRST_LOOK_S, time.monotonic() + COMPLETION_S
+        pause_s, deadline = FIRST_PAUSE_S, time.monotonic() + COMPLETION_S
         while not _is_finished(self._describe()):
             if time.monotonic() > deadline:
                 raise LinkEngineError(
                     ErrorCode.TIMEOUT_ERROR, "A transaction that fills an offset does not complete. Retrying."
                 )
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _add(self, producer: TransactionalProducer, *, topic: str, partition: int) -> tuple[int, None]:
         def build(connection: Connection) -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.moments import SECOND_LOOK_AFTER_S
+from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_offsets import known_topic_ids
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 def observe_sources(
-    source: ClusterAdmin, wanted: Mapping[str, str], *, reread_after_s: float = SECOND_LOOK_AFTER_S
+    source: ClusterAdmin, wanted: Mapping[str, str], *, reread_after_s: float = CONFIRM_AFTER_S
 ) -> dict[str, TopicDescription | LinkEngineError]:
     """Describe source topics, given as name to topic id; return an error for each that is missing, replaced or hidden.
 
@@ -123,7 +123,7 @@ def find_mirror(
     topic_id: str,
     contested: bool = False,
     seen: TopicDescription | None = None,
-    reread_after_s: float = SECOND_LOOK_AFTER_S,
+    reread_after_s: float = CONFIRM_AFTER_S,
 ) -> TopicDescription | None:
     """Return the description of the mirror's own topic; None if there is no topic of that name, or a different topic.
 
@@ -144,7 +144,7 @@ def find_mirror(
 
 
 def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
-    return found.topic_id == topic_id if topic_id else not contested and looks_like_mirror(found.configs)
+    return found.topic_id == topic_id if topic_id else not contested and has_mirror_configs(found.configs)
 
 
 def _check_unknown(admin: ClusterAdmin, topic: str, *, topic_id: str, seen: TopicDescription | None = None) -> None:
@@ -203,7 +203,7 @@ def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bo
     without guards the configs alone count, once the mirror has ``failed``, which means that its copy worker found the fence.
     Sends requests only for topics without a mirror's configs.
     """
-    if looks_like_mirror(topic.configs):
+    if has_mirror_configs(topic.configs):
         return False
     if guard and destination.has_authorizer():
         return destination.lacks_deny_write(topic.name)
@@ -211,7 +211,7 @@ def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bo
 
 
 def stopped_error(
-    destination: ClusterAdmin, topic: TopicDescription, *, reread_after_s: float = SECOND_LOOK_AFTER_S
+    destination: ClusterAdmin, topic: TopicDescription, *, reread_after_s: float = CONFIRM_AFTER_S
 ) -> LinkEngineError:
     """Return the error for a topic that ``was_stopped``: ``stopped_before``, which is permanent, only if no broker contradicts.
 
@@ -220,7 +220,7 @@ def stopped_error(
     """
     time.sleep(reread_after_s)
     again = destination.find(topic.name)
-    unmarked = again is not None and again.topic_id == topic.topic_id and not looks_like_mirror(again.configs)
+    unmarked = again is not None and again.topic_id == topic.topic_id and not has_mirror_configs(again.configs)
     if unmarked and destination.denies_writes_nowhere(topic.name):
         return stopped_before(topic.name)
     return LinkEngineError(

@@ -32,7 +32,7 @@ import structlog
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange, RecordDifference
-from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
+from linkengine.sparkclient import interrupted_after, session, tagged, translate_spark_errors
 from linkengine.verifyjob.reading import (
     EARLIEST,
     LATEST,
@@ -142,7 +142,7 @@ def _with_largest_record(failure: LinkEngineError, access: _SparkAccess, plan: V
 
 def _compare_in_session(access: _SparkAccess, plan: VerifyPlan, pieces: Pieces, *, tag: str) -> _Result:
     with (
-        spark_answers("finish the comparison"),
+        translate_spark_errors("finish the comparison"),
         tagged(access.spark, tag),
         interrupted_after(access.spark, tag, timeout_s=plan.timeout_s),
     ):

@@ -21,7 +21,7 @@ def _gaps(found: list[Arrival]) -> dict[Place, float]:
     return dict(take.gaps_s)
 
 
-def test_a_place_that_is_silent_all_the_time_has_all_of_it_as_gap() -> None:
+def test_a_partition_without_records_has_the_whole_take_as_its_gap() -> None:
     assert _gaps(_steady(A))[B] == 10.0
 
 
@@ -30,7 +30,7 @@ def test_a_place_that_is_silent_all_the_time_has_all_of_it_as_gap() -> None:
     [(range(9_000, 13_000), 3.0), (range(17_000, 21_000), 3.1), (range(14_000, 16_000), 2.1)],
     ids=["at the beginning", "at the end", "in the middle"],
 )
-def test_a_silence_counts_from_the_beginning_to_the_end_of_the_take(silent: range, gap_s: float) -> None:
+def test_gaps_are_measured_from_the_beginning_to_the_end_of_the_take(silent: range, gap_s: float) -> None:
     assert _gaps(_steady(A) + _steady(B, without=silent))[B] == pytest.approx(gap_s, abs=0.01)
 
 

@@ -140,7 +140,7 @@ REFUSALS = (
     (f"/links/new/{DRAFT}/no-such-step/", 404),
 )
 # Pages similar to other pages; slow tests omit them.
-LOOKS_ALIKE = frozenset(
+SAME_APPEARANCE = frozenset(
     f"{_LINK}mirrors/{name}/" for name in ("airports", "bookings", "crews", "invoices", "journeys", "kiosks", "lounges")
 ) | {f"{_LINK}mirrors/airports/resume/", "/links/?q=nothing-has-this-name", f"{_LINK}?sort=-lag", "/topics/?q=fl"}
-LOOKS_ALIKE |= {f"{_LINK}mirrors/flights/{tab}/" for tab in ("migration-gate", "failover-reports", "restores")}
+SAME_APPEARANCE |= {f"{_LINK}mirrors/flights/{tab}/" for tab in ("migration-gate", "failover-reports", "restores")}

@@ -23,7 +23,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from console.models import mirrors
-from tests.browser.page_data import Scene, make_scene
+from tests.browser.page_data import PageData, make_page_data
 
 START_TIMEOUT_S = 90
 SHOWN_MS = 20_000  # until a page shows something; less than the 30 s after which charts are loaded again
@@ -77,10 +77,10 @@ def base_url(transactional_db: None) -> Iterator[str]:
 
 
 @pytest.fixture
-def scene(base_url: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def page_data(base_url: str, monkeypatch: pytest.MonkeyPatch) -> PageData:
     """The scene, whose measurements stay current however long a test takes."""
     monkeypatch.setattr(mirrors, "UNSEEN", timedelta(hours=1))
-    return make_scene()
+    return make_page_data()
 
 
 @dataclass

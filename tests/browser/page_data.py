@@ -53,7 +53,7 @@ MIRRORS = (
 
 
 @dataclass
-class Scene:
+class PageData:
     """The objects of the scene."""
 
     now: datetime
@@ -75,7 +75,7 @@ class Scene:
         return f"{self.link_url}mirrors/{name}/" + (f"{tab}/" if tab else "")
 
 
-def make_scene(now: datetime | None = None) -> Scene:
+def make_page_data(now: datetime | None = None) -> PageData:
     """Create the scene with three users: admin (all permissions), reader, and stranger (no role)."""
     now = now or timezone.now()
     organization = Organization.objects.create(name="Skyways", created_at=now - timedelta(days=90))
@@ -83,7 +83,7 @@ def make_scene(now: datetime | None = None) -> Scene:
     west = make_cluster(environment, "us-west", WEST, now)
     east = make_cluster(environment, "us-east", EAST, now)
     link = make_link(west, east, "west-to-east", now)
-    scene = Scene(
+    page_data = PageData(
         now=now,
         organization=organization,
         environment=environment,
@@ -95,11 +95,11 @@ def make_scene(now: datetime | None = None) -> Scene:
         stranger=make_user("charles"),
     )
     for name, state, lag, rate in MIRRORS:
-        scene.mirrors[name] = make_mirror(link, name, state, lag=lag, rate=rate, now=now)
-    _hold_back(scene.mirrors["journeys"], now)
-    _add_other_links(scene)
-    furnish(scene)
-    return scene
+        page_data.mirrors[name] = make_mirror(link, name, state, lag=lag, rate=rate, now=now)
+    _hold_back(page_data.mirrors["journeys"], now)
+    _add_other_links(page_data)
+    furnish(page_data)
+    return page_data
 
 
 def make_cluster(environment: Environment, name: str, cluster_id: str, now: datetime) -> Cluster:
@@ -217,15 +217,15 @@ def _hold_back(mirror: MirrorTopic, now: datetime) -> None:
     mirror.partitions.filter(partition=1).update(**waiting)
 
 
-def _add_other_links(scene: Scene) -> None:
-    now = scene.now
-    south = make_cluster(scene.environment, "eu-south", SOUTH, now)
+def _add_other_links(page_data: PageData) -> None:
+    now = page_data.now
+    south = make_cluster(page_data.environment, "eu-south", SOUTH, now)
     Cluster.objects.filter(pk=south.pk).update(
         error_code="BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR", error_message="eu-south.kafka.example:9092 refuses connections."
     )
     make_link(
         south,
-        scene.east,
+        page_data.east,
         "south-archive",
         now,
         prefix="south.",
@@ -234,10 +234,10 @@ def _add_other_links(scene: Scene) -> None:
         error_message="The source refused user 'link': wrong user name or password.",
         topics_at=None,
     )
-    make_link(scene.east, scene.west, "east-to-west", now, state=LinkState.PAUSED)
-    LinkConfig.objects.create(link=scene.link, name="consumer.offset.sync.enable", value="false")
+    make_link(page_data.east, page_data.west, "east-to-west", now, state=LinkState.PAUSED)
+    LinkConfig.objects.create(link=page_data.link, name="consumer.offset.sync.enable", value="false")
     for name, partitions, internal in (("flights", 3, False), ("fares", 6, False), ("fleet", 1, False), ("__state", 50, True)):
         SourceTopic.objects.create(
-            link=scene.link, name=name, partitions=partitions, internal=internal, retention_ms=604_800_000, seen_at=now
+            link=page_data.link, name=name, partitions=partitions, internal=internal, retention_ms=604_800_000, seen_at=now
         )
-        SourceTopic.objects.create(cluster=scene.west, name=name, partitions=partitions, internal=internal, seen_at=now)
+        SourceTopic.objects.create(cluster=page_data.west, name=name, partitions=partitions, internal=internal, seen_at=now)

@@ -54,7 +54,7 @@ from linkengine.domain.mirrorability import Topic
 from linkengine.domain.sourcelistings import SourceListing
 
 if TYPE_CHECKING:
-    from tests.browser.page_data import Scene
+    from tests.browser.page_data import PageData
 
 
 # Primary keys of the bulk operation, the draft of a link, the service account, the group and the approval request. Later rows
@@ -65,39 +65,41 @@ REPORT = 70_001  # primary key of the failover report
 REPORTED_OPERATION = 80_001  # number of the operation that requested the stop; it was deleted since
 
 
-def furnish(scene: Scene) -> None:
+def furnish(page_data: PageData) -> None:
     """Add all rows."""
-    _add_errors_and_reports(scene)
-    _add_audit_events(scene)
-    _add_samples(scene)
-    _add_namespaces(scene)
-    _add_gate(scene)
-    _add_operation(scene)
-    _add_people(scene)
-    _add_draft(scene)
+    _add_errors_and_reports(page_data)
+    _add_audit_events(page_data)
+    _add_samples(page_data)
+    _add_namespaces(page_data)
+    _add_gate(page_data)
+    _add_operation(page_data)
+    _add_people(page_data)
+    _add_draft(page_data)
 
 
-def _add_people(scene: Scene) -> None:
+def _add_people(page_data: PageData) -> None:
     """Add a service account, a group with a member and a role, and an approval request of the reader."""
-    made = {"created_at": scene.now, "created_by": "amelia"}
+    made = {"created_at": page_data.now, "created_by": "amelia"}
     program = User.objects.create(pk=SERVICE_ACCOUNT, username="terraform-runner", password="!")
-    Account.objects.create(user=program, kind=Account.Kind.SERVICE, organization=scene.organization, **made)
-    group = UserGroup.objects.create(pk=GROUP, organization=scene.organization, name="network-operators", **made)
-    GroupMember.objects.create(group=group, user=program, added_at=scene.now, added_by="amelia")
-    RoleBinding.objects.create(group=group, role="Operator", cluster=scene.west, granted_at=scene.now, granted_by="amelia")
+    Account.objects.create(user=program, kind=Account.Kind.SERVICE, organization=page_data.organization, **made)
+    group = UserGroup.objects.create(pk=GROUP, organization=page_data.organization, name="network-operators", **made)
+    GroupMember.objects.create(group=group, user=program, added_at=page_data.now, added_by="amelia")
+    RoleBinding.objects.create(
+        group=group, role="Operator", cluster=page_data.west, granted_at=page_data.now, granted_by="amelia"
+    )
     ApprovalRequest.objects.create(
         pk=APPROVAL,
-        link=scene.link,
+        link=page_data.link,
         operation="failover",
         topics=["flights"],
         reason="The source data center is down.",
-        user=scene.reader,
-        requested_at=scene.now,
-        expires_at=scene.now + timedelta(hours=24),
+        user=page_data.reader,
+        requested_at=page_data.now,
+        expires_at=page_data.now + timedelta(hours=24),
     )
 
 
-def _add_draft(scene: Scene) -> None:
+def _add_draft(page_data: PageData) -> None:
     """Add the draft of a link to a cluster that is not registered, tested with a failure, with a list of its source."""
     connection = properties_of(
         ClusterAddress(
@@ -112,7 +114,7 @@ def _add_draft(scene: Scene) -> None:
     values = DraftValues(
         direction="receive",
         preset="recovery",
-        own=scene.east.cluster_id,
+        own=page_data.east.cluster_id,
         other_kind="other",
         other_cluster_id="ZmFyLWNsdXN0ZXItaWQtMQ",
         connection=connection,
@@ -138,39 +140,39 @@ def _add_draft(scene: Scene) -> None:
         ConnectionCheck(code=ConnectionCheckCode.TLS, status=CheckStatus.NOT_TESTED, finding="Not tested."),
         ConnectionCheck(code=ConnectionCheckCode.READ_TOPICS, status=CheckStatus.WARNING, finding="No READ on 1 topic."),
     )
-    tested = {"checks": [asdict(row) for row in rows], "tested_at": scene.now.isoformat()}
+    tested = {"checks": [asdict(row) for row in rows], "tested_at": page_data.now.isoformat()}
     LinkDraft.objects.create(
         pk=DRAFT,
-        user=scene.admin,
+        user=page_data.admin,
         values=values.to_json(),
         checks={"other": tested},
         listing=listing.to_json(),
-        listed_at=scene.now,
-        created_at=scene.now,
-        updated_at=scene.now,
+        listed_at=page_data.now,
+        created_at=page_data.now,
+        updated_at=page_data.now,
     )
 
 
-def _add_operation(scene: Scene) -> None:
+def _add_operation(page_data: PageData) -> None:
     """Add an operation that has failed for a topic and waits for another; no worker carries it out."""
     operation = BulkOperation.objects.create(
         pk=OPERATION,
-        link=scene.link,
+        link=page_data.link,
         operation="pause",
-        user=scene.admin,
-        requested_by=scene.admin.username,
-        requested_at=scene.now - timedelta(seconds=20),
+        user=page_data.admin,
+        requested_by=page_data.admin.username,
+        requested_at=page_data.now - timedelta(seconds=20),
     )
     for name, status in (("airports", "ACCEPTED"), ("gates", "FAILED"), ("weather", "WAITING")):
-        facts = {} if status == "WAITING" else {"done_at": scene.now}
+        facts = {} if status == "WAITING" else {"done_at": page_data.now}
         row = BulkOperationTopic(operation=operation, name=name, status=status, **facts)
         if status == "FAILED":
             row.error_code, row.message = "CONFLICT", "Topic 'gates' has already stopped its mirror from 'west-to-east'."
         row.save()
 
 
-def _add_errors_and_reports(scene: Scene) -> None:
-    now, mirrors = scene.now, scene.mirrors
+def _add_errors_and_reports(page_data: PageData) -> None:
+    now, mirrors = page_data.now, page_data.mirrors
     StateTransitionError.objects.create(
         mirror=mirrors["weather"],
         code="AUTHENTICATION_ERROR",
@@ -211,8 +213,8 @@ def _add_errors_and_reports(scene: Scene) -> None:
             {"partition": 1, "mirrored_end": 39_120, "source_end": 39_120, "not_copied": 0},
         ],
     )
-    _add_groups_and_acls(scene)
-    _add_drill(scene)
+    _add_groups_and_acls(page_data)
+    _add_drill(page_data)
     request = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
     difference = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
     run = {"records_compared": 6_644, "differences": 1, "bytes_compared": 812_112, "duration_ms": 4_310}
@@ -221,10 +223,10 @@ def _add_errors_and_reports(scene: Scene) -> None:
     VerifyRun.objects.create(mirror=mirrors["flights"], status="EQUAL", **request, **run)
 
 
-def _add_gate(scene: Scene) -> None:
+def _add_gate(page_data: PageData) -> None:
     """Add a failed gate run with each kind of check."""
-    request = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=8)}
-    run = GateRun.objects.create(mirror=scene.mirrors["flights"], status=GateRun.Status.RUNNING, **request)
+    request = {"requested_by": "amelia", "requested_at": page_data.now - timedelta(minutes=8)}
+    run = GateRun.objects.create(mirror=page_data.mirrors["flights"], status=GateRun.Status.RUNNING, **request)
     checks = [
         check_data(VerifiedData(records=336_776, differences=0)),
         check_losses(17),
@@ -233,10 +235,10 @@ def _add_gate(scene: Scene) -> None:
         check_task(TaskName.ACLS, TaskState.NOT_CONFIGURED, []),
         check_canary([CanaryRead(partition=number, offset=39_999) for number in range(3)]),
     ]
-    record_checks(run=run, checks=checks, now=scene.now)
+    record_checks(run=run, checks=checks, now=page_data.now)
 
 
-def _add_drill(scene: Scene) -> None:
+def _add_drill(page_data: PageData) -> None:
     topics = ["flights", "bookings-of-the-last-seven-years-by-airport-and-airline"]
     good = {"scratch_topic_name": "x", "rto_ms": 2_140, "rpo_ms": 310, "records_not_copied": 0, "note": "", "problem": ""}
     bad = {"writable": False, "problem": "Nothing was compared in partition 0: what the source holds there is not in the copy."}
@@ -246,13 +248,13 @@ def _add_drill(scene: Scene) -> None:
     clamped = [{"partition": 1, "source_offset": 1_300, "offset_after": 1_000}]
     row = {"partitions": 3, "clamped": 1, "offsets_set_back": 300, "unknown": 1, "clamped_offsets": clamped}
     Drill.objects.create(
-        link=scene.link,
+        link=page_data.link,
         status="FAILED",
-        status_since=scene.now,
+        status_since=page_data.now,
         start_spec="latest",
         requested_by="amelia",
-        requested_at=scene.now - timedelta(minutes=20),
-        finished_at=scene.now,
+        requested_at=page_data.now - timedelta(minutes=20),
+        finished_at=page_data.now,
         topics=topics,
         rto_ms=2_140,
         report=[report[0], report[1] | bad | {"records_compared": 0}],
@@ -263,8 +265,8 @@ def _add_drill(scene: Scene) -> None:
     )
 
 
-def _add_groups_and_acls(scene: Scene) -> None:
-    now, link = scene.now, scene.link
+def _add_groups_and_acls(page_data: PageData) -> None:
+    now, link = page_data.now, page_data.link
     for group_status in GroupStatus:
         SyncedGroup.objects.create(
             link=link,
@@ -275,9 +277,9 @@ def _add_groups_and_acls(scene: Scene) -> None:
         )
     group = SyncedGroup.objects.get(name="app-in_use")
     at = {"source_offset": 120, "destination_offset": 118, "target": 120, "outcome": "IN_USE"}
-    GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
+    GroupOffset.objects.create(group=group, mirror=page_data.mirrors["flights"], partition=0, **at)
     stop = {"stopping_since": now - timedelta(hours=2), "at": now, "source_offset": 40_300, "before": 39_000, "after": 40_000}
-    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], report_id=REPORT, group="app-gates", partition=0, **stop)
+    ClampedOffset.objects.create(mirror=page_data.mirrors["gates"], report_id=REPORT, group="app-gates", partition=0, **stop)
     for status in AclStatus:
         SyncedAcl.objects.create(
             link=link,
@@ -294,11 +296,11 @@ def _add_groups_and_acls(scene: Scene) -> None:
         )
 
 
-def _add_samples(scene: Scene) -> None:
+def _add_samples(page_data: PageData) -> None:
     """Add an hour of samples, some with unknown values."""
-    samples = [_sample(scene.now, number) for number in range(120)]
-    LinkSample.objects.bulk_create(LinkSample(link=scene.link, **sample) for sample in samples)
-    MirrorSample.objects.bulk_create(MirrorSample(mirror=scene.mirrors["flights"], **sample) for sample in samples)
+    samples = [_sample(page_data.now, number) for number in range(120)]
+    LinkSample.objects.bulk_create(LinkSample(link=page_data.link, **sample) for sample in samples)
+    MirrorSample.objects.bulk_create(MirrorSample(mirror=page_data.mirrors["flights"], **sample) for sample in samples)
 
 
 def _sample(now: datetime, number: int) -> dict[str, Any]:
@@ -311,17 +313,17 @@ def _sample(now: datetime, number: int) -> dict[str, Any]:
     }
 
 
-def _add_namespaces(scene: Scene) -> None:
-    dated = {"cluster": scene.east, "created_at": scene.now, "created_by": "amelia"}
-    Namespace.objects.create(prefix="fl", reserved=True, guarded=True, link=scene.link, leader_prefix="fl", **dated)
-    Namespace.objects.create(prefix="bo", reserved=True, guarded=None, link=scene.link, leader_prefix="bo", **dated)
+def _add_namespaces(page_data: PageData) -> None:
+    dated = {"cluster": page_data.east, "created_at": page_data.now, "created_by": "amelia"}
+    Namespace.objects.create(prefix="fl", reserved=True, guarded=True, link=page_data.link, leader_prefix="fl", **dated)
+    Namespace.objects.create(prefix="bo", reserved=True, guarded=None, link=page_data.link, leader_prefix="bo", **dated)
     Namespace.objects.create(prefix="orders.", reserved=True, guarded=False, guard_problem="It has no authorizer.", **dated)
     Namespace.objects.create(prefix="free.", **dated)
 
 
-def _add_audit_events(scene: Scene) -> None:
-    cluster = f"cluster/{scene.east.cluster_id}"
-    path = f"{cluster}/link/{scene.link.name}"
+def _add_audit_events(page_data: PageData) -> None:
+    cluster = f"cluster/{page_data.east.cluster_id}"
+    path = f"{cluster}/link/{page_data.link.name}"
     rows = (
         ("amelia", "CreateClusterLink", path, "SUCCESS"),
         ("amelia", "CreateMirrorTopic", f"{path}/mirror/flights", "SUCCESS"),
@@ -330,7 +332,7 @@ def _add_audit_events(scene: Scene) -> None:
     )
     for minutes, (actor, action, resource, result) in enumerate(rows):
         AuditEvent.objects.create(
-            at=scene.now - timedelta(minutes=minutes),
+            at=page_data.now - timedelta(minutes=minutes),
             actor=actor,
             action=action,
             resource=resource,
@@ -340,5 +342,5 @@ def _add_audit_events(scene: Scene) -> None:
             client_address="192.0.2.7",
         )
     ApiKey.objects.create(
-        key="ABCDEFGHIJKLMNOP", secret_hash="0" * 64, user=scene.admin, description="terraform", created_at=scene.now
+        key="ABCDEFGHIJKLMNOP", secret_hash="0" * 64, user=page_data.admin, description="terraform", created_at=page_data.now
     )

@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from tests.browser.addresses import LOOKS_ALIKE, OPEN, PAGES, REFUSALS
+from tests.browser.addresses import OPEN, PAGES, REFUSALS, SAME_APPEARANCE
 from tests.browser.conftest import Visitor, Visits
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
@@ -21,7 +21,7 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 EVERYTHING = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations"]}
 # The theme changes only colours, so the dark theme is checked for colours only.
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}, "resultTypes": ["violations"]}
-ADDRESSES = tuple(page for page in (*PAGES, *(address for address, _ in REFUSALS)) if page not in LOOKS_ALIKE)
+ADDRESSES = tuple(page for page in (*PAGES, *(address for address, _ in REFUSALS)) if page not in SAME_APPEARANCE)
 WIDTHS = (1280, 768, 390, 320)
 BADGES = """badges => badges.map((badge) => ({
   text: badge.textContent.trim(),
@@ -39,8 +39,8 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 
 
 @pytest.mark.parametrize("share", range(4))
-def test_pages_pass_axe_fit_all_widths_and_make_no_external_requests(scene: Scene, visits: Visits, share: int) -> None:
-    visitor = visits.start(scene.admin)
+def test_pages_pass_axe_fit_all_widths_and_make_no_external_requests(page_data: PageData, visits: Visits, share: int) -> None:
+    visitor = visits.start(page_data.admin)
 
     findings = [finding for address in ADDRESSES[share::4] for finding in _findings(visitor, address)]
 
@@ -49,7 +49,7 @@ def test_pages_pass_axe_fit_all_widths_and_make_no_external_requests(scene: Scen
     assert [error for error in visitor.errors if not _is_expected(error)] == []
 
 
-def test_sign_in_page_passes_axe_and_fits_all_widths(scene: Scene, visits: Visits) -> None:
+def test_sign_in_page_passes_axe_and_fits_all_widths(page_data: PageData, visits: Visits) -> None:
     guest = visits.start()
 
     findings = [finding for address in OPEN for finding in _findings(guest, address)]
@@ -57,9 +57,9 @@ def test_sign_in_page_passes_axe_and_fits_all_widths(scene: Scene, visits: Visit
     assert not findings, "\n".join(findings)
 
 
-def test_the_administration_has_legible_colours(scene: Scene, visits: Visits) -> None:
-    User.objects.filter(pk=scene.admin.pk).update(is_staff=True, is_superuser=True)
-    visitor, guest = visits.start(scene.admin), visits.start()
+def test_the_administration_has_legible_colours(page_data: PageData, visits: Visits) -> None:
+    User.objects.filter(pk=page_data.admin.pk).update(is_staff=True, is_superuser=True)
+    visitor, guest = visits.start(page_data.admin), visits.start()
     windows = [(guest, "/admin/login/")]
     windows += [(visitor, f"/admin/{path}") for path in ("", "auth/user/", "auth/user/add/", "console/auditevent/")]
 
@@ -75,9 +75,9 @@ def test_the_administration_has_legible_colours(scene: Scene, visits: Visits) ->
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, width: int) -> None:
-    visitor = visits.start(scene.admin, width=width)
-    page = visitor.open(scene.mirror_url("flights"))
+def test_dialog_menu_and_combobox_pass_axe(page_data: PageData, visits: Visits, width: int) -> None:
+    visitor = visits.start(page_data.admin, width=width)
+    page = visitor.open(page_data.mirror_url("flights"))
     page.click("#do-failover")
     page.wait_for_selector("dialog[open] #confirm-name")
 
@@ -85,7 +85,7 @@ def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, width: 
     page.keyboard.press("Escape")
     page.locator(".topbar summary").last.click()
     findings += _in_both_themes(page, "menu", within=".topbar")  # it covers a part of what is below
-    page = visitor.open(f"{scene.link_url}mirrors/new/")
+    page = visitor.open(f"{page_data.link_url}mirrors/new/")
     page.click(".ts-control")
     page.wait_for_selector(".ts-dropdown [role=option]")
     findings += _in_both_themes(page, "combobox")
@@ -93,8 +93,8 @@ def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, width: 
     assert not findings, "\n".join(findings)
 
 
-def test_states_are_legible_with_forced_colors(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_states_are_legible_with_forced_colors(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
     page.emulate_media(forced_colors="active")
 
     badges = page.eval_on_selector_all(".badge-state", BADGES)
@@ -103,14 +103,14 @@ def test_states_are_legible_with_forced_colors(scene: Scene, visits: Visits) -> 
     assert [badge for badge in badges if not (badge["text"] and badge["border"] == "solid" and badge["icon"] > 0)] == []
 
 
-def test_everything_that_a_wide_window_offers_is_offered_on_a_narrow_screen(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
+def test_everything_that_a_wide_window_offers_is_offered_on_a_narrow_screen(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
     for address in (
         "/links/",
         "/environments/production/",
-        scene.link_url,
-        scene.mirror_url("flights"),
-        scene.mirror_url("flights", "verification"),
+        page_data.link_url,
+        page_data.mirror_url("flights"),
+        page_data.mirror_url("flights", "verification"),
         "/audit/",
     ):
         page = visitor.open(address)

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visits
-from tests.browser.page_data import EAST, Scene
+from tests.browser.page_data import EAST, PageData
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -14,8 +14,8 @@ _PREFIXED = f"/links/{EAST}/south-archive/mirrors/new/"
 
 
 @pytest.mark.parametrize("clipboard", ["missing", "forbidden"])
-def test_text_is_selected_if_the_clipboard_is_not_available(scene: Scene, visits: Visits, clipboard: str) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+def test_text_is_selected_if_the_clipboard_is_not_available(page_data: PageData, visits: Visits, clipboard: str) -> None:
+    page = visits.start(page_data.admin).open(page_data.mirror_url("flights"))
     broken = (
         "undefined" if clipboard == "missing" else "{writeText: () => Promise.reject(new DOMException('', 'NotAllowedError'))}"
     )
@@ -29,8 +29,8 @@ def test_text_is_selected_if_the_clipboard_is_not_available(scene: Scene, visits
     assert selected.strip() == page.locator("#rest pre").inner_text().strip()
 
 
-def test_copy_button_writes_to_the_clipboard(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+def test_copy_button_writes_to_the_clipboard(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.mirror_url("flights"))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#rest summary").click()
 
@@ -40,8 +40,8 @@ def test_copy_button_writes_to_the_clipboard(scene: Scene, visits: Visits) -> No
     assert page.evaluate("navigator.clipboard.readText()") == page.locator("#rest pre").inner_text()
 
 
-def test_prefixed_mirror_name_follows_the_typed_topic(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(_PREFIXED)
+def test_prefixed_mirror_name_follows_the_typed_topic(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(_PREFIXED)
     name = page.get_by_role("status", name="Name on us-east")
     expect(name).to_have_text("south.…")
 
@@ -51,10 +51,10 @@ def test_prefixed_mirror_name_follows_the_typed_topic(scene: Scene, visits: Visi
     expect(name).to_have_text("south.…")
 
 
-def test_prefixed_mirror_name_is_correct_after_back_navigation(scene: Scene, visits: Visits) -> None:
-    type(scene.link).objects.filter(pk=scene.link.pk).update(prefix="west.")
-    visitor = visits.start(scene.admin)
-    page = visitor.open(f"{scene.link_url}mirrors/new/")
+def test_prefixed_mirror_name_is_correct_after_back_navigation(page_data: PageData, visits: Visits) -> None:
+    type(page_data.link).objects.filter(pk=page_data.link.pk).update(prefix="west.")
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(f"{page_data.link_url}mirrors/new/")
     page.locator("input[role=combobox]").click()
     page.get_by_role("option", name="fares (").click()
     visitor.open("/links/")
@@ -65,9 +65,9 @@ def test_prefixed_mirror_name_is_correct_after_back_navigation(scene: Scene, vis
     expect(page.locator("#mirror_name")).to_have_text(f"west.{chosen or '…'}")
 
 
-def test_prefixed_mirror_name_follows_the_selected_topic(scene: Scene, visits: Visits) -> None:
-    type(scene.link).objects.filter(pk=scene.link.pk).update(prefix="west.")
-    page = visits.start(scene.admin).open(f"{scene.link_url}mirrors/new/")
+def test_prefixed_mirror_name_follows_the_selected_topic(page_data: PageData, visits: Visits) -> None:
+    type(page_data.link).objects.filter(pk=page_data.link.pk).update(prefix="west.")
+    page = visits.start(page_data.admin).open(f"{page_data.link_url}mirrors/new/")
 
     page.locator("input[role=combobox]").click()
     page.get_by_role("option", name="fares (").click()

@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 from console.models import Environment, Organization, RoleBinding
 from console.queue import dispatch
 from tests.browser.conftest import Visits
-from tests.browser.page_data import EAST, PASSWORD, WEST, Scene, make_person
+from tests.browser.page_data import EAST, PASSWORD, WEST, PageData, make_person
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -82,8 +82,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("start", "most_clicks"), [("link", 3), ("home", 5)])
-def test_mirror_topic_is_added_with_few_clicks(scene: Scene, visits: Visits, start: str, most_clicks: int) -> None:
-    page = visits.start(scene.admin).open(scene.link_url if start == "link" else "/")
+def test_mirror_topic_is_added_with_few_clicks(page_data: PageData, visits: Visits, start: str, most_clicks: int) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url if start == "link" else "/")
     person = Person(page)
     if start == "home":
         person.open(page.get_by_role("navigation", name="Main").get_by_role("link", name="Cluster links"))

@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.queue import dispatch
-from console.verification.failover_actions import write_stop_reports
+from console.verification.report_actions import write_stop_reports
 from tests.browser.conftest import Visits
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.browser.test_accessibility import EVERYTHING, _run
 from tests.browser.test_journeys import sign_in
 from tests.browser.test_many_at_once import work
@@ -32,17 +32,17 @@ def stop(name: str) -> None:
     write_stop_reports(mirrors=[MirrorTopic.objects.get(name=name)], now=timezone.now())
 
 
-def test_figures_are_live_and_the_selection_is_kept(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
-    page = visitor.open(f"{scene.link_url}failover/")
-    planes = scene.mirrors["planes"]
+def test_figures_are_live_and_the_selection_is_kept(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(f"{page_data.link_url}failover/")
+    planes = page_data.mirrors["planes"]
     row = page.locator(f"#mirror-{planes.pk}")
     expect(row.get_by_text("216")).to_be_visible()
     page.check(f"#pick-{planes.pk}")
     expect(page.locator("#picked")).to_have_text("1 selected")
 
     planes.partitions.update(mirror_end=F("source_end") - 1)
-    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(sequence=F("sequence") + 1)
 
     expect(row.locator("td[data-label='Records at risk']")).to_have_text("3")
     expect(page.locator("#picked")).to_have_text("1 selected")
@@ -50,9 +50,9 @@ def test_figures_are_live_and_the_selection_is_kept(scene: Scene, visits: Visits
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_review_passes_axe_and_fits_a_phone(scene: Scene, visits: Visits, theme: str) -> None:
-    visitor = visits.start(scene.admin, width=390, theme=theme)
-    page = visitor.open(f"{scene.link_url}failover/")
+def test_review_passes_axe_and_fits_a_phone(page_data: PageData, visits: Visits, theme: str) -> None:
+    visitor = visits.start(page_data.admin, width=390, theme=theme)
+    page = visitor.open(f"{page_data.link_url}failover/")
     page.locator("#pick-all").check()
     page.locator("#review").click()
     expect(page.get_by_role("heading", name="Fail over 12 mirror topics?")).to_be_visible()
@@ -64,9 +64,9 @@ def test_review_passes_axe_and_fits_a_phone(scene: Scene, visits: Visits, theme:
     assert visitor.errors == []
 
 
-def test_topics_are_failed_over_and_the_report_is_read_without_javascript(scene: Scene, visits: Visits) -> None:
+def test_topics_are_failed_over_and_the_report_is_read_without_javascript(page_data: PageData, visits: Visits) -> None:
     visitor = visits.start(scripts=False)
-    page = visitor.open(f"{scene.link_url}failover/")
+    page = visitor.open(f"{page_data.link_url}failover/")
     sign_in(page)
     page.get_by_label("Select planes").check()
     page.get_by_label("Select flights").check()
@@ -74,7 +74,7 @@ def test_topics_are_failed_over_and_the_report_is_read_without_javascript(scene:
 
     page.get_by_label("Clients have the addresses and credentials of the destination cluster.").check()
     page.get_by_label("Reason").fill(REASON)
-    page.get_by_label(f"Type the link name {scene.link.name} to confirm").fill(scene.link.name)
+    page.get_by_label(f"Type the link name {page_data.link.name} to confirm").fill(page_data.link.name)
     page.locator("#confirm-button").click()
     work()
     stop("planes")
@@ -90,13 +90,13 @@ def test_topics_are_failed_over_and_the_report_is_read_without_javascript(scene:
     assert download.value.suggested_filename.startswith("failover-operation-")
 
 
-def test_missing_reason_is_shown_beside_its_field_and_answers_are_kept(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(f"{scene.link_url}failover/")
-    page.check(f"#pick-{scene.mirrors['planes'].pk}")
+def test_missing_reason_is_shown_beside_its_field_and_inputs_are_kept(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(f"{page_data.link_url}failover/")
+    page.check(f"#pick-{page_data.mirrors['planes'].pk}")
     page.locator("#review").click()
     page.locator("#item-producers").check()
     page.get_by_label("Reason").fill("   ")
-    page.locator("#confirm-name").fill(scene.link.name)
+    page.locator("#confirm-name").fill(page_data.link.name)
 
     page.locator("#confirm-button").click()
 
@@ -105,8 +105,8 @@ def test_missing_reason_is_shown_beside_its_field_and_answers_are_kept(scene: Sc
     assert MirrorTopic.objects.get(name="planes").state == "ACTIVE"
 
 
-def test_link_is_paused_and_resumed_with_the_button(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_link_is_paused_and_resumed_with_the_button(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
 
     for verb, state in (("Pause", "Paused"), ("Resume", "Active")):
         page.locator("#pause-link").click()

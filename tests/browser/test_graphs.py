@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from console.models import ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -29,8 +29,8 @@ PIXELS = """([figure, share]) => {
 }"""
 
 
-def open_charts(scene: Scene, visits: Visits, *, path: str = "history/?span=1h", width: int = 1280) -> Page:
-    page = visits.start(scene.admin, width=width).open(f"{scene.link_url}{path}")
+def open_charts(page_data: PageData, visits: Visits, *, path: str = "history/?span=1h", width: int = 1280) -> Page:
+    page = visits.start(page_data.admin, width=width).open(f"{page_data.link_url}{path}")
     expect(page.locator("#graphs figure")).to_have_count(4)
     return page
 
@@ -39,8 +39,8 @@ def chart(page: Page, title: str) -> Locator:
     return page.locator("#graphs figure").filter(has=page.get_by_role("heading", name=title, exact=True))
 
 
-def test_charts_replace_the_pictures_of_the_server(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits)
+def test_charts_replace_the_pictures_of_the_server(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits)
 
     expect(page.locator("#live")).to_have_count(0)
     expect(chart(page, "Lag (messages)").locator(".graph-legend")).to_contain_text("Link (largest partition):")
@@ -48,8 +48,8 @@ def test_charts_replace_the_pictures_of_the_server(scene: Scene, visits: Visits)
     expect(chart(page, "Throughput").locator(".graph-legend")).to_contain_text("Link (all mirror topics):")
 
 
-def test_hover_shows_time_and_values_in_all_charts(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits)
+def test_hover_shows_time_and_values_in_all_charts(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits)
     plot = chart(page, "Lag (messages)").locator(".u-over")
     box = plot.bounding_box()
     assert box is not None
@@ -64,8 +64,8 @@ def test_hover_shows_time_and_values_in_all_charts(scene: Scene, visits: Visits)
     expect(chart(page, "Lag (messages)").locator(".graph-legend li").first).to_have_text(re.compile(r": [\d,]+$"))
 
 
-def test_unknown_values_are_named_on_hover_and_hatched(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits)
+def test_unknown_values_are_named_on_hover_and_hatched(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits)
     figure = chart(page, "Lag (messages)")
     box = figure.locator(".u-over").bounding_box()
     assert box is not None
@@ -80,8 +80,8 @@ def test_unknown_values_are_named_on_hover_and_hatched(scene: Scene, visits: Vis
     assert hatched > plain + 0.05
 
 
-def test_keyboard_moves_the_cursor_and_values_are_announced(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits)
+def test_keyboard_moves_the_cursor_and_values_are_announced(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits)
     figure = chart(page, "Time lag (RPO)")
     figure.locator(".graph-plot").focus()
 
@@ -95,8 +95,8 @@ def test_keyboard_moves_the_cursor_and_values_are_announced(scene: Scene, visits
     expect(spoken).to_contain_text("Link (largest partition)")
 
 
-def test_enter_opens_the_minute_and_moves_the_focus(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits)
+def test_enter_opens_the_minute_and_moves_the_focus(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits)
     chart(page, "Lag (messages)").locator(".graph-plot").focus()
     page.keyboard.press("End")
 
@@ -106,8 +106,8 @@ def test_enter_opens_the_minute_and_moves_the_focus(scene: Scene, visits: Visits
     expect(page.locator("#minute")).to_contain_text("States at the end of the minute")
 
 
-def test_click_opens_the_clicked_minute(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits)
+def test_click_opens_the_clicked_minute(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits)
     plot = chart(page, "Lag (messages)").locator(".u-over")
     box = plot.bounding_box()
     assert box is not None
@@ -116,12 +116,12 @@ def test_click_opens_the_clicked_minute(scene: Scene, visits: Visits) -> None:
 
     title = page.locator("#minute-title")
     expect(title).to_be_visible()
-    expected = [f"{scene.now - timedelta(minutes=30 + shift):%H:%M}" for shift in (-2, -1, 0, 1, 2)]
+    expected = [f"{page_data.now - timedelta(minutes=30 + shift):%H:%M}" for shift in (-2, -1, 0, 1, 2)]
     assert any(minute in title.inner_text() for minute in expected)
 
 
-def test_dragging_zooms_and_the_url_keeps_the_range(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits, path="history/?span=6h")
+def test_dragging_zooms_and_the_url_keeps_the_range(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits, path="history/?span=6h")
     plot = chart(page, "Lag (messages)").locator(".u-over")
     box = plot.bounding_box()
     assert box is not None
@@ -144,8 +144,8 @@ def test_dragging_zooms_and_the_url_keeps_the_range(scene: Scene, visits: Visits
     expect(page).to_have_url(re.compile(r"\?span=6h$"))
 
 
-def test_zoom_by_keyboard_and_escape(scene: Scene, visits: Visits) -> None:
-    page = open_charts(scene, visits, path="history/?span=6h")
+def test_zoom_by_keyboard_and_escape(page_data: PageData, visits: Visits) -> None:
+    page = open_charts(page_data, visits, path="history/?span=6h")
     chart(page, "Throughput").locator(".graph-plot").focus()
     page.keyboard.press("ArrowLeft")
 
@@ -156,16 +156,16 @@ def test_zoom_by_keyboard_and_escape(scene: Scene, visits: Visits) -> None:
     expect(page).not_to_have_url(re.compile("from="))
 
 
-def test_events_are_listed_with_links_to_their_minutes(scene: Scene, visits: Visits) -> None:
+def test_events_are_listed_with_links_to_their_minutes(page_data: PageData, visits: Visits) -> None:
     StateTransition.objects.create(
-        mirror=scene.mirrors["airports"],
+        mirror=page_data.mirrors["airports"],
         from_state="ACTIVE",
         to_state="PAUSED",
         event="pause",
         by="amelia",
-        at=scene.now - timedelta(minutes=20),
+        at=page_data.now - timedelta(minutes=20),
     )
-    page = open_charts(scene, visits)
+    page = open_charts(page_data, visits)
     row = page.locator("[data-graph-events] li").filter(has_text="pause · airports")
 
     row.get_by_role("link").click()
@@ -173,18 +173,18 @@ def test_events_are_listed_with_links_to_their_minutes(scene: Scene, visits: Vis
     expect(page.locator("#minute")).to_contain_text("by amelia")
 
 
-def test_failure_to_load_the_data_keeps_the_pictures(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
+def test_failure_to_load_the_data_keeps_the_pictures(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
     visitor.page.route("**/series.json*", lambda route: route.fulfill(status=502, body="Bad gateway"))
 
-    page = visitor.open(f"{scene.link_url}history/")
+    page = visitor.open(f"{page_data.link_url}history/")
 
     expect(page.locator("#live figure")).to_have_count(3)
     expect(page.locator("#graphs")).to_be_hidden()
 
 
-def test_pictures_of_the_server_work_without_scripts(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin, scripts=False).open(f"{scene.link_url}history/")
+def test_pictures_of_the_server_work_without_scripts(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin, scripts=False).open(f"{page_data.link_url}history/")
 
     expect(page.locator("figure svg")).to_have_count(3)
     expect(page.locator("#graphs")).to_be_hidden()
@@ -192,14 +192,14 @@ def test_pictures_of_the_server_work_without_scripts(scene: Scene, visits: Visit
     expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
 
 
-def test_charts_of_a_mirror_stay_when_the_page_is_updated(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
-    page = visitor.open(scene.mirror_url("flights"))
+def test_charts_of_a_mirror_stay_when_the_page_is_updated(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(page_data.mirror_url("flights"))
     expect(page.locator("#graphs figure")).to_have_count(4)
     page.evaluate("document.querySelector('#graphs figure').dataset.marked = 'yes'")
 
     MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
-    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(sequence=F("sequence") + 1)
 
     expect(page.locator("#do-resume")).to_be_visible()
     expect(page.locator("#graphs figure[data-marked]")).to_have_count(1)
@@ -208,9 +208,9 @@ def test_charts_of_a_mirror_stay_when_the_page_is_updated(scene: Scene, visits: 
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_charts_of_a_mirror_fit_the_page(scene: Scene, visits: Visits, width: int) -> None:
-    visitor = visits.start(scene.admin, width=width, theme="dark")
-    page = visitor.open(f"{scene.mirror_url('flights')}?span=24h")
+def test_charts_of_a_mirror_fit_the_page(page_data: PageData, visits: Visits, width: int) -> None:
+    visitor = visits.start(page_data.admin, width=width, theme="dark")
+    page = visitor.open(f"{page_data.mirror_url('flights')}?span=24h")
 
     expect(page.locator("#graphs figure")).to_have_count(4)
     expect(page.locator("#history")).to_have_count(0)

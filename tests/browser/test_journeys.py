@@ -19,7 +19,7 @@ from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.page_data import EAST, PASSWORD, WEST, Scene
+from tests.browser.page_data import EAST, PASSWORD, WEST, PageData
 from tests.browser.page_fixtures import DRAFT
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -29,15 +29,15 @@ class Engine:
     """A fake for the worker and Kafka: returns results of checks, and performs events of the engine."""
 
     def __init__(self) -> None:
-        self.answer: Any = {"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True}
+        self.response: Any = {"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True}
 
     def send(self, _task_name: str, **_kwargs: Any) -> None:
         pass
 
     def call(self, _task_name: str, **_kwargs: Any) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+        if isinstance(self.response, Exception):
+            raise self.response
+        return self.response
 
     def did(self, name: str, event: MirrorEvent, **changes: Any) -> None:
         mirror = MirrorTopic.objects.get(name=name)
@@ -58,7 +58,7 @@ def sign_in(page: Page) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_user_signs_in_creates_a_link_and_promotes_a_topic(page_data: PageData, visits: Visits, engine: Engine) -> None:
     visitor = visits.start()
     page = visitor.open("/links/")
     sign_in(page)
@@ -76,7 +76,7 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     expect(page.get_by_text("Validation successful.")).to_be_visible()
     page.get_by_role("button", name="Create cluster link").click()
     expect(page.get_by_role("heading", name="journey", level=1)).to_be_visible()
-    _list_topics_of("journey", scene)
+    _list_topics_of("journey", page_data)
 
     page.locator("#add-mirror").click()
     page.locator("input[role=combobox]").click()  # the select element is a combobox, too, until the script replaces it
@@ -102,14 +102,14 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     assert visitor.errors == []
 
 
-def test_live_update_keeps_focus_and_selection(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
-    flights, planes = scene.mirrors["flights"], scene.mirrors["planes"]
+def test_live_update_keeps_focus_and_selection(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
+    flights, planes = page_data.mirrors["flights"], page_data.mirrors["planes"]
     page.check(f"#pick-{planes.pk}")
     page.locator(f"#open-{planes.pk}").focus()
 
     MirrorTopic.objects.filter(pk__in=[flights.pk, planes.pk]).update(state=MirrorState.PAUSED)
-    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(sequence=F("sequence") + 1)
 
     expect(page.locator(f"#mirror-{flights.pk} .badge-state")).to_have_text("Paused")
     expect(page.locator(f"#mirror-{planes.pk} .badge-state")).to_have_text("Paused")
@@ -117,21 +117,21 @@ def test_live_update_keeps_focus_and_selection(scene: Scene, visits: Visits) -> 
     expect(page.locator(f"#pick-{planes.pk}")).to_be_checked()
 
 
-def test_filter_narrows_the_list_and_updates_the_url(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_filter_narrows_the_list_and_updates_the_url(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
 
     page.locator("#filter-q").press_sequentially("fli")
 
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("#filter-q")).to_be_focused()
-    expect(page).to_have_url(f"{scene_url(page)}?q=fli&state=")
+    expect(page).to_have_url(f"{page_data_url(page)}?q=fli&state=")
     page.reload()
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
-def test_rejected_link_shows_code_meaning_and_fix_at_the_field(scene: Scene, visits: Visits, engine: Engine) -> None:
-    engine.answer = LinkEngineErrorAnswer
-    page = visits.start(scene.admin).open("/links/new/")
+def test_rejected_link_shows_code_meaning_and_fix_at_the_field(page_data: PageData, visits: Visits, engine: Engine) -> None:
+    engine.response = LINK_ERROR
+    page = visits.start(page_data.admin).open("/links/new/")
     page.get_by_role("button", name="Start").click()
     page.get_by_label("Other Apache Kafka").check()
     page.fill("#bootstrap_servers", "nowhere.example:9092")
@@ -154,8 +154,8 @@ def test_rejected_link_shows_code_meaning_and_fix_at_the_field(scene: Scene, vis
     expect(page.locator("#field-password")).to_contain_text("Leave empty to keep it")
 
 
-def test_only_the_fields_of_the_chosen_security_are_shown(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin, scripts=False).open(f"/links/new/{DRAFT}/source/")
+def test_only_the_fields_of_the_chosen_security_are_shown(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin, scripts=False).open(f"/links/new/{DRAFT}/source/")
 
     shown = {
         ("PLAINTEXT", ""): set(),
@@ -172,8 +172,8 @@ def test_only_the_fields_of_the_chosen_security_are_shown(scene: Scene, visits: 
         assert {name for name in names if page.locator(f"#{name}").is_visible()} == expected
 
 
-def test_preview_follows_the_filters_while_they_are_typed(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
+def test_preview_follows_the_filters_while_they_are_typed(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
     page = visitor.open(f"/links/new/{DRAFT}/configuration/")
     expect(page.locator("#preview")).to_contain_text("Mirror topics are created for 1 of 3 source topics.")
 
@@ -186,8 +186,8 @@ def test_preview_follows_the_filters_while_they_are_typed(scene: Scene, visits: 
     assert visitor.errors == []
 
 
-def test_switch_shows_its_filters(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin, scripts=False).open(f"/links/new/{DRAFT}/configuration/")
+def test_switch_shows_its_filters(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin, scripts=False).open(f"/links/new/{DRAFT}/configuration/")
     expect(page.locator("#groups-0-name")).to_be_visible()
 
     page.locator("#sync_offsets").uncheck()
@@ -196,8 +196,8 @@ def test_switch_shows_its_filters(scene: Scene, visits: Visits) -> None:
     expect(page.locator("#topics-0-name")).to_be_visible()
 
 
-def test_commands_are_copied_to_the_clipboard(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
+def test_commands_are_copied_to_the_clipboard(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
     page = visitor.open(f"/links/new/{DRAFT}/review/")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
 
@@ -208,9 +208,9 @@ def test_commands_are_copied_to_the_clipboard(scene: Scene, visits: Visits) -> N
     assert page.evaluate("navigator.clipboard.readText()").startswith(': "${LINKCTL_API_KEY:?}"')
 
 
-def test_newcomer_creates_a_link_with_at_most_twelve_inputs(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_newcomer_creates_a_link_with_at_most_twelve_inputs(page_data: PageData, visits: Visits, engine: Engine) -> None:
     """Counts every click, choice and text of the way from the list of links to the new link."""
-    page, inputs = visits.start(scene.admin).open("/links/"), 0
+    page, inputs = visits.start(page_data.admin).open("/links/"), 0
     steps: list[Callable[[], object]] = [
         lambda: page.get_by_role("link", name="Create cluster link").click(),
         lambda: page.locator("#preset-migrate").check(),
@@ -232,9 +232,9 @@ def test_newcomer_creates_a_link_with_at_most_twelve_inputs(scene: Scene, visits
     assert ClusterLink.objects.get(name="migration").config("consumer.offset.sync.enable") == "true"
 
 
-def test_missing_worker_is_reported_and_the_form_keeps_its_values(scene: Scene, visits: Visits, engine: Engine) -> None:
-    engine.answer = UnavailableError("No worker answers. Start the Celery worker.", code="WORKER_UNAVAILABLE")
-    page = visits.start(scene.admin).open(f"{scene.link_url}mirrors/new/?topic=fares")
+def test_missing_worker_is_reported_and_the_form_keeps_its_values(page_data: PageData, visits: Visits, engine: Engine) -> None:
+    engine.response = UnavailableError("No worker answers. Start the Celery worker.", code="WORKER_UNAVAILABLE")
+    page = visits.start(page_data.admin).open(f"{page_data.link_url}mirrors/new/?topic=fares")
 
     page.get_by_role("button", name="Add", exact=True).click()
 
@@ -242,12 +242,12 @@ def test_missing_worker_is_reported_and_the_form_keeps_its_values(scene: Scene, 
     expect(page.locator("#source_topic")).to_have_value("fares")
 
 
-def test_changed_state_is_reported_in_the_dialog(scene: Scene, visits: Visits, engine: Engine) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+def test_changed_state_is_reported_in_the_dialog(page_data: PageData, visits: Visits, engine: Engine) -> None:
+    page = visits.start(page_data.admin).open(page_data.mirror_url("flights"))
     dialog, pause = page.get_by_role("dialog"), page.get_by_role("dialog").get_by_role("button", name="Pause")
     page.get_by_role("link", name="Pause").click()
     expect(pause).to_be_visible()
-    MirrorTopic.objects.filter(pk=scene.mirrors["flights"].pk).update(state=MirrorState.FAILED)
+    MirrorTopic.objects.filter(pk=page_data.mirrors["flights"].pk).update(state=MirrorState.FAILED)
 
     pause.click()
 
@@ -256,8 +256,8 @@ def test_changed_state_is_reported_in_the_dialog(scene: Scene, visits: Visits, e
     expect(dialog.get_by_role("button", name="Close")).to_be_visible()
 
 
-def test_closing_a_dialog_restores_the_focus(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+def test_closing_a_dialog_restores_the_focus(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.mirror_url("flights"))
     page.locator("#do-failover").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#confirm-name")).to_be_visible()
@@ -268,9 +268,9 @@ def test_closing_a_dialog_restores_the_focus(scene: Scene, visits: Visits) -> No
     expect(page.locator("#do-failover")).to_be_focused()
 
 
-def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_all_operations_work_without_javascript(page_data: PageData, visits: Visits, engine: Engine) -> None:
     visitor = visits.start(scripts=False)
-    page = visitor.open(f"{scene.link_url}mirrors/new/")
+    page = visitor.open(f"{page_data.link_url}mirrors/new/")
     sign_in(page)
     page.select_option("#source_topic", "fares")
     page.get_by_role("button", name="Add", exact=True).click()
@@ -283,13 +283,13 @@ def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, en
         ("Promote", "fares", "Promoting"),
         ("Fail over", "fares", "Failing over"),
     ):
-        visitor.open(scene.mirror_url("fares")).get_by_role("link", name=verb).click()
+        visitor.open(page_data.mirror_url("fares")).get_by_role("link", name=verb).click()
         if typed:
             page.get_by_label("Type fares to confirm").fill(typed)
         page.get_by_role("button", name=verb).click()
         expect(page.locator(".page-head .api-state")).to_have_text(f"State {state}")
     engine.did("fares", MirrorEvent.FENCED)
-    visitor.open(scene.mirror_url("fares")).get_by_role("link", name="Delete").click()
+    visitor.open(page_data.mirror_url("fares")).get_by_role("link", name="Delete").click()
     page.get_by_label("Type fares to confirm").fill("fares")
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("fares is being deleted.")).to_be_visible()
@@ -311,8 +311,8 @@ def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, en
     expect(page.get_by_role("link", name="pushed on us-east")).to_be_visible()
 
 
-def test_chosen_theme_is_kept(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open("/links/")
+def test_chosen_theme_is_kept(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open("/links/")
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
 
     page.locator(".topbar summary").last.click()
@@ -323,17 +323,17 @@ def test_chosen_theme_is_kept(scene: Scene, visits: Visits) -> None:
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
 
 
-def test_environment_switcher_lists_environments_when_opened(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_environment_switcher_lists_environments_when_opened(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
 
     page.locator(".topbar summary").first.click()
 
     expect(page.locator("#switcher a")).to_have_text(["Production"])
 
 
-def test_hidden_tab_does_not_poll(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
-    page = visitor.open(scene.link_url)
+def test_hidden_tab_does_not_poll(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(page_data.link_url)
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
 
     for _ in range(8):  # requests that were due before may still be sent
@@ -345,18 +345,18 @@ def test_hidden_tab_does_not_poll(scene: Scene, visits: Visits) -> None:
     assert len(visitor.requests) == before
 
 
-LinkEngineErrorAnswer = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refused user 'link'.")
+LINK_ERROR = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refused user 'link'.")
 
 
-def scene_url(page: Page) -> str:
+def page_data_url(page: Page) -> str:
     return page.url.split("?")[0]
 
 
-def _list_topics_of(link_name: str, scene: Scene) -> None:
+def _list_topics_of(link_name: str, page_data: PageData) -> None:
     """Create the rows that the refresh task creates after a link was created."""
     link = ClusterLink.objects.get(name=link_name)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=timezone.now())
-    for topic in scene.link.source_topics.all():
+    for topic in page_data.link.source_topics.all():
         link.source_topics.create(name=topic.name, partitions=topic.partitions, internal=topic.internal, seen_at=timezone.now())
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 from console.queue import dispatch
 from linkengine.domain.states import MirrorEvent
 from tests.browser.conftest import Visits
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.browser.page_fixtures import DRAFT
 from tests.browser.test_journeys import Engine
 
@@ -66,15 +66,15 @@ def tab_to(page: Page, control: Locator) -> None:
     pytest.fail(f"{control} is not reached with Tab")
 
 
-def test_tab_reaches_every_control_and_shows_the_focus(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
+def test_tab_reaches_every_control_and_shows_the_focus(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
     addresses = (
-        scene.link_url,
-        scene.mirror_url("flights"),
-        scene.mirror_url("flights", "verification"),
-        scene.mirror_url("flights", "migration-gate"),
-        f"{scene.link_url}mirrors/new/",
-        f"{scene.link_url}configuration/edit/",
+        page_data.link_url,
+        page_data.mirror_url("flights"),
+        page_data.mirror_url("flights", "verification"),
+        page_data.mirror_url("flights", "migration-gate"),
+        f"{page_data.link_url}mirrors/new/",
+        f"{page_data.link_url}configuration/edit/",
         "/links/new/",
         f"/links/new/{DRAFT}/configuration/",
     )
@@ -84,8 +84,8 @@ def test_tab_reaches_every_control_and_shows_the_focus(scene: Scene, visits: Vis
     assert not findings, "\n".join(findings)
 
 
-def test_skip_link_moves_the_focus_behind_the_navigation(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_skip_link_moves_the_focus_behind_the_navigation(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
 
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
@@ -94,11 +94,13 @@ def test_skip_link_moves_the_focus_behind_the_navigation(scene: Scene, visits: V
     expect(page.locator("#main")).to_be_focused()
 
 
-def test_mirror_topic_is_added_and_promoted_by_keyboard(scene: Scene, visits: Visits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_topic_is_added_and_promoted_by_keyboard(
+    page_data: PageData, visits: Visits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Engine()
     monkeypatch.setattr(dispatch, "send", engine.send)
     monkeypatch.setattr(dispatch, "call", engine.call)
-    page = visits.start(scene.admin).open(scene.link_url)
+    page = visits.start(page_data.admin).open(page_data.link_url)
     badge = page.locator(".page-head .api-state")
 
     tab_to(page, page.locator("#add-mirror"))

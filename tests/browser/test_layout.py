@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.addresses import TABS
 from tests.browser.conftest import FLAGS, Visits
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.browser.test_accessibility import TOO_HIGH
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -40,16 +40,16 @@ def with_scrollbars(browser: Browser, visits: Visits) -> Iterator[Visits]:
     chromium.close()
 
 
-def test_tables_have_no_inner_vertical_scrollbar(scene: Scene, with_scrollbars: Visits) -> None:
+def test_tables_have_no_inner_vertical_scrollbar(page_data: PageData, with_scrollbars: Visits) -> None:
     """In a few pages with visible scrollbars; test_accessibility measures the tables of all pages without them."""
-    visitor = with_scrollbars.start(scene.admin)
+    visitor = with_scrollbars.start(page_data.admin)
     findings = []
     for address in (
-        scene.link_url,
-        scene.mirror_url("flights"),
-        scene.mirror_url("flights", "verification"),
-        f"{scene.link_url}failover/",
-        f"{scene.link_url}groups/",
+        page_data.link_url,
+        page_data.mirror_url("flights"),
+        page_data.mirror_url("flights", "verification"),
+        f"{page_data.link_url}failover/",
+        f"{page_data.link_url}groups/",
         "/audit/",
     ):
         page = visitor.open(address)
@@ -64,8 +64,8 @@ def test_tables_have_no_inner_vertical_scrollbar(scene: Scene, with_scrollbars: 
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_focused_checkbox_has_an_outline(scene: Scene, visits: Visits, theme: str) -> None:
-    page = visits.start(scene.admin, theme=theme).open(scene.link_url)
+def test_focused_checkbox_has_an_outline(page_data: PageData, visits: Visits, theme: str) -> None:
+    page = visits.start(page_data.admin, theme=theme).open(page_data.link_url)
     page.locator("#pick-page").focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Shift+Tab")  # back, by keyboard: only then the focus is shown
@@ -77,10 +77,10 @@ def test_focused_checkbox_has_an_outline(scene: Scene, visits: Visits, theme: st
 
 
 @pytest.mark.parametrize("width", [390, 640])  # 640: a window of 1280 at 200 % zoom
-def test_search_and_all_tabs_are_reachable_on_narrow_screens(scene: Scene, visits: Visits, width: int) -> None:
-    visitor = visits.start(scene.admin, width=width)
+def test_search_and_all_tabs_are_reachable_on_narrow_screens(page_data: PageData, visits: Visits, width: int) -> None:
+    visitor = visits.start(page_data.admin, width=width)
     for tab in ("", "tasks/", "failover/"):  # a group without tabs of its own, and the two largest
-        page = visitor.open(f"{scene.link_url}{tab}")
+        page = visitor.open(f"{page_data.link_url}{tab}")
         tabs = page.locator("nav[aria-label='Link'] a")
 
         assert tabs.evaluate_all(CUT_OFF) == []
@@ -90,9 +90,9 @@ def test_search_and_all_tabs_are_reachable_on_narrow_screens(scene: Scene, visit
 
 
 @pytest.mark.parametrize("width", [390, 640])
-def test_all_tabs_of_a_mirror_topic_are_reachable_on_narrow_screens(scene: Scene, visits: Visits, width: int) -> None:
-    visitor = visits.start(scene.admin, width=width)
-    tabs = visitor.open(scene.mirror_url("flights")).get_by_role("navigation", name="Mirror topic").get_by_role("link")
+def test_all_tabs_of_a_mirror_topic_are_reachable_on_narrow_screens(page_data: PageData, visits: Visits, width: int) -> None:
+    visitor = visits.start(page_data.admin, width=width)
+    tabs = visitor.open(page_data.mirror_url("flights")).get_by_role("navigation", name="Mirror topic").get_by_role("link")
     assert tabs.all_inner_texts() == ["Overview", "Data", "Failover", "Configs", "History"]
     reached: set[str] = set()
     for group in tabs.evaluate_all("links => links.map(link => link.pathname)"):
@@ -100,4 +100,4 @@ def test_all_tabs_of_a_mirror_topic_are_reachable_on_narrow_screens(scene: Scene
         assert tabs.evaluate_all(CUT_OFF) == []
         reached |= set(tabs.evaluate_all("links => links.map(link => link.pathname)"))
 
-    assert reached == {scene.mirror_url("flights"), *(scene.mirror_url("flights", tab) for tab in TABS)}
+    assert reached == {page_data.mirror_url("flights"), *(page_data.mirror_url("flights", tab) for tab in TABS)}

@@ -11,7 +11,7 @@ from console.models import Cluster, ClusterLink, SourceTopic, SyncedAcl
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.page_data import EAST, Scene, make_link, make_mirror
+from tests.browser.page_data import EAST, PageData, make_link, make_mirror
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -30,20 +30,20 @@ CUT_OFF = (
 
 
 @pytest.fixture
-def long(scene: Scene) -> Scene:
-    Cluster.objects.filter(pk=scene.west.pk).update(name=NAME[:120])
-    link = make_link(scene.west, scene.east, NAME, scene.now)
-    mirror = make_mirror(link, NAME, MirrorState.ACTIVE, lag=7, now=scene.now)
+def long(page_data: PageData) -> PageData:
+    Cluster.objects.filter(pk=page_data.west.pk).update(name=NAME[:120])
+    link = make_link(page_data.west, page_data.east, NAME, page_data.now)
+    mirror = make_mirror(link, NAME, MirrorState.ACTIVE, lag=7, now=page_data.now)
     mirror.partitions.update(source_end=123_456_789_012_345, last_high_watermark=123_456_789_012_345)
-    SourceTopic.objects.create(link=link, name=NAME, partitions=1, seen_at=scene.now)
-    _add_acl(link, scene)
-    return scene
+    SourceTopic.objects.create(link=link, name=NAME, partitions=1, seen_at=page_data.now)
+    _add_acl(link, page_data)
+    return page_data
 
 
-def _add_acl(link: ClusterLink, scene: Scene) -> None:
+def _add_acl(link: ClusterLink, page_data: PageData) -> None:
     rule = {"pattern_type": "LITERAL", "host": "*", "operation": "READ", "permission": "ALLOW"}
     of = {"resource_type": "TOPIC", "resource_name": NAME, "principal": f"User:CN={NAME}"}
-    SyncedAcl.objects.create(link=link, status=next(iter(AclStatus)), since=scene.now, **rule, **of)
+    SyncedAcl.objects.create(link=link, status=next(iter(AclStatus)), since=page_data.now, **rule, **of)
 
 
 def _pages() -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def _pages() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_long_names_cause_no_horizontal_overflow(long: Scene, visits: Visits, width: int) -> None:
+def test_long_names_cause_no_horizontal_overflow(long: PageData, visits: Visits, width: int) -> None:
     visitor = visits.start(long.admin, width=width)
 
     too_wide = [page for page in _pages() if visitor.open(page).evaluate(OVERFLOW) > 0]
@@ -69,7 +69,7 @@ def test_long_names_cause_no_horizontal_overflow(long: Scene, visits: Visits, wi
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_tables_with_long_names_are_not_cut_off(long: Scene, visits: Visits, width: int) -> None:
+def test_tables_with_long_names_are_not_cut_off(long: PageData, visits: Visits, width: int) -> None:
     visitor = visits.start(long.admin, width=width)
 
     for address in ("/links/", "/topics/", "/environments/production/", LINK, f"{LINK}acls/"):
@@ -78,7 +78,7 @@ def test_tables_with_long_names_are_not_cut_off(long: Scene, visits: Visits, wid
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_name_to_type_fits_in_the_dialog(long: Scene, visits: Visits, width: int) -> None:
+def test_name_to_type_fits_in_the_dialog(long: PageData, visits: Visits, width: int) -> None:
     page = visits.start(long.admin, width=width).open(f"{LINK}mirrors/{NAME}/")
     page.click("#do-failover")
     page.wait_for_selector("dialog[open] #confirm-name")
@@ -86,22 +86,22 @@ def test_name_to_type_fits_in_the_dialog(long: Scene, visits: Visits, width: int
     assert page.eval_on_selector("dialog label .mono", INSIDE)
 
 
-def test_narrow_list_of_links_shows_mirrors_that_are_not_copied(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin, width=390).open("/links/")
+def test_narrow_list_of_links_shows_mirrors_that_are_not_copied(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin, width=390).open("/links/")
 
     row = page.locator("tr", has=page.get_by_role("link", name="west-to-east"))
     expect(row.get_by_text(re.compile(r"\d not copying"))).to_be_visible()
 
 
-def test_narrow_audit_log_shows_the_request_id(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin, width=390).open("/audit/")
+def test_narrow_audit_log_shows_the_request_id(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin, width=390).open("/audit/")
     page.get_by_text("Show").first.click()
 
     expect(page.get_by_text("0123456789abcdef").first).to_be_visible()
 
 
-def test_copy_button_does_not_cover_the_text(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin, width=390).open("/access/api-keys/")
+def test_copy_button_does_not_cover_the_text(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin, width=390).open("/access/api-keys/")
     page.locator("#description").fill("demo")
     page.get_by_role("button", name="Create API key").click()
 
@@ -117,8 +117,8 @@ _UNCOVERED = """text => {
 }"""
 
 
-def test_header_checkbox_selects_all_topics_of_the_page(scene: Scene, visits: Visits) -> None:
-    page: Page = visits.start(scene.admin).open(scene.link_url)
+def test_header_checkbox_selects_all_topics_of_the_page(page_data: PageData, visits: Visits) -> None:
+    page: Page = visits.start(page_data.admin).open(page_data.link_url)
     boxes = page.locator("input[name=mirror]")
 
     page.locator("#pick-page").check()

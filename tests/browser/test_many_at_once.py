@@ -9,12 +9,12 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from console.mirrors import bulk_operations
+from console.mirrors import bulk_actions
 from console.models import BulkOperation, ClusterLink, MirrorTopic, SourceTopic
 from console.queue import dispatch
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.page_data import Scene, make_mirror
+from tests.browser.page_data import PageData, make_mirror
 from tests.browser.page_fixtures import OPERATION
 from tests.browser.test_accessibility import EVERYTHING, _run
 from tests.browser.test_journeys import sign_in
@@ -31,7 +31,7 @@ def no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 def work() -> BulkOperation:
     """Carry out the newest operation."""
     operation = BulkOperation.objects.latest("requested_at")
-    while bulk_operations.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now()):
+    while bulk_actions.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now()):
         pass
     return operation
 
@@ -40,27 +40,27 @@ def picked(page: Any) -> Any:
     return page.locator("#picked")
 
 
-def test_bar_counts_the_selection_and_keeps_it_during_live_updates(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_bar_counts_the_selection_and_keeps_it_during_live_updates(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
     expect(picked(page)).to_have_text("0 selected")
 
-    page.check(f"#pick-{scene.mirrors['planes'].pk}")
-    page.check(f"#pick-{scene.mirrors['flights'].pk}")
+    page.check(f"#pick-{page_data.mirrors['planes'].pk}")
+    page.check(f"#pick-{page_data.mirrors['flights'].pk}")
     expect(picked(page)).to_have_text("2 selected")
-    MirrorTopic.objects.filter(pk=scene.mirrors["planes"].pk).update(state=MirrorState.PAUSED)
-    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
-    expect(page.locator(f"#mirror-{scene.mirrors['planes'].pk} .badge-state").first).to_have_text("Paused")
+    MirrorTopic.objects.filter(pk=page_data.mirrors["planes"].pk).update(state=MirrorState.PAUSED)
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(sequence=F("sequence") + 1)
+    expect(page.locator(f"#mirror-{page_data.mirrors['planes'].pk} .badge-state").first).to_have_text("Paused")
 
     expect(picked(page)).to_have_text("2 selected")
     page.locator("#pick-page").check()
-    expect(picked(page)).to_have_text(f"{len(scene.mirrors)} selected")
+    expect(picked(page)).to_have_text(f"{len(page_data.mirrors)} selected")
 
 
-def test_bar_selects_all_topics_that_match_and_stays_in_sight(scene: Scene, visits: Visits) -> None:
+def test_bar_selects_all_topics_that_match_and_stays_in_sight(page_data: PageData, visits: Visits) -> None:
     for number in range(60):
-        make_mirror(scene.link, f"radar-{number:02}", MirrorState.ACTIVE, now=scene.now)
-    visitor = visits.start(scene.admin)
-    page = visitor.open(f"{scene.link_url}?q=radar")
+        make_mirror(page_data.link, f"radar-{number:02}", MirrorState.ACTIVE, now=page_data.now)
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(f"{page_data.link_url}?q=radar")
 
     page.get_by_label("Select all 60 that match").check()
     expect(picked(page)).to_have_text("60 selected")
@@ -69,15 +69,15 @@ def test_bar_selects_all_topics_that_match_and_stays_in_sight(scene: Scene, visi
     page.locator("#bulk-pause").click()
 
     expect(page.get_by_role("heading", name="Pause 60 mirror topics?")).to_be_visible()
-    expect(page).to_have_url(f"{visitor.base_url}{scene.link_url}bulk/")
+    expect(page).to_have_url(f"{visitor.base_url}{page_data.link_url}bulk/")
     assert visitor.errors == []
 
 
-def test_operation_is_followed_without_a_reload_and_survives_one(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
-    page = visitor.open(scene.link_url)
-    page.check(f"#pick-{scene.mirrors['flights'].pk}")
-    page.check(f"#pick-{scene.mirrors['planes'].pk}")
+def test_operation_is_updated_live_and_is_the_same_after_a_reload(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(page_data.link_url)
+    page.check(f"#pick-{page_data.mirrors['flights'].pk}")
+    page.check(f"#pick-{page_data.mirrors['planes'].pk}")
     page.locator("#bulk-pause").click()
     page.get_by_role("button", name="Pause 2 topics").click()
     expect(page.get_by_role("heading", name="Pause 2 mirror topics")).to_be_visible()
@@ -93,9 +93,9 @@ def test_operation_is_followed_without_a_reload_and_survives_one(scene: Scene, v
     assert visitor.errors == []
 
 
-def test_several_topics_are_chosen_as_chips(scene: Scene, visits: Visits) -> None:
-    visitor = visits.start(scene.admin)
-    page = visitor.open(f"{scene.link_url}mirrors/new/")
+def test_several_topics_are_chosen_as_chips(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(f"{page_data.link_url}mirrors/new/")
     combobox = page.locator("input[role=combobox]")
 
     def choose(name: str) -> None:
@@ -118,11 +118,11 @@ def test_several_topics_are_chosen_as_chips(scene: Scene, visits: Visits) -> Non
     assert visitor.errors == []
 
 
-def test_source_topics_are_selected_and_added_without_javascript(scene: Scene, visits: Visits) -> None:
+def test_source_topics_are_selected_and_added_without_javascript(page_data: PageData, visits: Visits) -> None:
     for name in ("radar-1", "radar-2"):
-        SourceTopic.objects.create(link=scene.link, name=name, partitions=1, seen_at=scene.now)
+        SourceTopic.objects.create(link=page_data.link, name=name, partitions=1, seen_at=page_data.now)
     visitor = visits.start(scripts=False)
-    page = visitor.open(f"{scene.link_url}topics/?q=radar")
+    page = visitor.open(f"{page_data.link_url}topics/?q=radar")
     sign_in(page)
 
     page.get_by_label("Select radar-1").check()
@@ -136,15 +136,15 @@ def test_source_topics_are_selected_and_added_without_javascript(scene: Scene, v
     expect(page.get_by_text("2 of 2 topics done")).to_be_visible()
 
 
-def test_topics_are_failed_over_and_deleted_without_javascript(scene: Scene, visits: Visits) -> None:
+def test_topics_are_failed_over_and_deleted_without_javascript(page_data: PageData, visits: Visits) -> None:
     visitor = visits.start(scripts=False)
-    page = visitor.open(scene.link_url)
+    page = visitor.open(page_data.link_url)
     sign_in(page)
     expect(page.locator("#bulk")).to_be_visible()
     for verb, state in (("failover", "PENDING_STOPPED"), ("delete", "PENDING_STOPPED")):
-        visitor.open(scene.link_url)
+        visitor.open(page_data.link_url)
         for name in ("flights", "planes"):
-            page.check(f"#pick-{scene.mirrors[name].pk}")
+            page.check(f"#pick-{page_data.mirrors[name].pk}")
         if verb == "delete":
             page.locator("#bulk-more summary").click()
         page.locator(f"#bulk-{verb}").click()
@@ -158,8 +158,8 @@ def test_topics_are_failed_over_and_deleted_without_javascript(scene: Scene, vis
     assert MirrorTopic.objects.exclude(deletion_requested_at=None).filter(name__in=["flights", "planes"]).count() == 2
 
 
-def test_waiting_topics_are_canceled(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(f"/operations/{OPERATION}/")
+def test_waiting_topics_are_canceled(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(f"/operations/{OPERATION}/")
 
     page.get_by_role("button", name="Cancel 1 waiting topic").click()
 
@@ -169,9 +169,9 @@ def test_waiting_topics_are_canceled(scene: Scene, visits: Visits) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_menu_and_confirmation_pass_axe(scene: Scene, visits: Visits, theme: str, width: int) -> None:
-    page = visits.start(scene.admin, theme=theme, width=width).open(scene.link_url)
-    page.check(f"#pick-{scene.mirrors['flights'].pk}")
+def test_menu_and_confirmation_pass_axe(page_data: PageData, visits: Visits, theme: str, width: int) -> None:
+    page = visits.start(page_data.admin, theme=theme, width=width).open(page_data.link_url)
+    page.check(f"#pick-{page_data.mirrors['flights'].pk}")
     page.locator("#bulk-more summary").click()
     findings = _run(page, EVERYTHING, "menu")
     page.locator("#bulk-delete").click()

@@ -17,7 +17,7 @@ from console.access.key_actions import create_api_key
 from console.actors import SYSTEM
 from console.models import ClusterLink
 from tests.browser.conftest import Visits
-from tests.browser.page_data import EAST, SECRET, Scene
+from tests.browser.page_data import EAST, SECRET, PageData
 from tests.browser.page_fixtures import DRAFT
 from tests.browser.test_journeys import Engine, engine
 
@@ -30,13 +30,13 @@ NAME = "far-to-east"
 
 @pytest.mark.parametrize("command", ["curl", "linkctl"])
 def test_printed_command_creates_the_same_link_as_the_page(
-    scene: Scene, visits: Visits, engine: Engine, tmp_path: Path, command: str
+    page_data: PageData, visits: Visits, engine: Engine, tmp_path: Path, command: str
 ) -> None:
-    page = visits.start(scene.admin).open(f"/links/new/{DRAFT}/review/")
+    page = visits.start(page_data.admin).open(f"/links/new/{DRAFT}/review/")
     page.locator(f"#command-{command} summary").click()
     text = page.locator(f"#command-{command} pre").inner_text()
 
-    done = run(text, tmp_path, scene)
+    done = run(text, tmp_path, page_data)
 
     assert done.returncode == 0, done.stdout + done.stderr
     by_command = take_link()
@@ -46,12 +46,12 @@ def test_printed_command_creates_the_same_link_as_the_page(
     assert SECRET in by_command["properties"]["sasl.jaas.config"]
 
 
-def run(text: str, folder: Path, scene: Scene) -> subprocess.CompletedProcess[str]:
+def run(text: str, folder: Path, page_data: PageData) -> subprocess.CompletedProcess[str]:
     """Run a printed command with an API key of the administrator."""
     program = folder / "linkctl"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m linkctl "$@"\n')
     program.chmod(0o755)
-    row, secret = create_api_key(user=scene.admin, description="printed command", by=SYSTEM, now=timezone.now())
+    row, secret = create_api_key(user=page_data.admin, description="printed command", by=SYSTEM, now=timezone.now())
     variables = {
         "PATH": f"{folder}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),

@@ -20,7 +20,7 @@ from console.models import MirrorTopic
 from devcluster.ports import LOOPBACK, free_port
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import START_TIMEOUT_S, Visits
-from tests.browser.page_data import Scene, make_scene
+from tests.browser.page_data import PageData, make_page_data
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -104,8 +104,8 @@ def server(transactional_db: None, shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def scene(server: Server) -> Scene:
-    return make_scene()
+def page_data(server: Server) -> PageData:
+    return make_page_data()
 
 
 @pytest.fixture
@@ -117,10 +117,10 @@ def visits(browser: Browser, server: Server) -> Iterator[Visits]:
 
 
 def test_pages_show_the_age_of_their_data_and_repeat_a_filter_once_the_server_responds(
-    scene: Scene, visits: Visits, server: Server
+    page_data: PageData, visits: Visits, server: Server
 ) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
-    filtered = visits.start(scene.admin).open(scene.link_url)
+    page = visits.start(page_data.admin).open(page_data.mirror_url("flights"))
+    filtered = visits.start(page_data.admin).open(page_data.link_url)
     for window in (page, filtered):
         _until_polled(window)
         expect(window.locator("#old-page")).to_be_hidden()
@@ -133,17 +133,17 @@ def test_pages_show_the_age_of_their_data_and_repeat_a_filter_once_the_server_re
     expect(page.locator("#old-page")).to_have_text(AGE)
 
     MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
-    scene.link.sequence += 1
-    scene.link.save()
+    page_data.link.sequence += 1
+    page_data.link.save()
     server.resume()
     expect(page.locator("#old-page")).to_be_hidden(timeout=LATER_MS)
     expect(page.locator(".page-head .api-state")).to_have_text("State Paused")
     expect(filtered.locator("#bulk tbody th a")).to_have_text(["flights"], timeout=LATER_MS)
 
 
-def test_exited_server_is_shown_on_a_page_and_in_a_dialog(scene: Scene, visits: Visits, server: Server) -> None:
-    page = visits.start(scene.admin).open("/links/")
-    dialog = _pause_dialog(scene, visits)
+def test_exited_server_is_shown_on_a_page_and_in_a_dialog(page_data: PageData, visits: Visits, server: Server) -> None:
+    page = visits.start(page_data.admin).open("/links/")
+    dialog = _pause_dialog(page_data, visits)
     _until_polled(page)
 
     server.end()
@@ -153,8 +153,8 @@ def test_exited_server_is_shown_on_a_page_and_in_a_dialog(scene: Scene, visits: 
     _expect_unknown_result(dialog)
 
 
-def test_dialog_reports_an_unknown_result_without_a_response(scene: Scene, visits: Visits, server: Server) -> None:
-    dialog = _pause_dialog(scene, visits)
+def test_dialog_reports_an_unknown_result_without_a_response(page_data: PageData, visits: Visits, server: Server) -> None:
+    dialog = _pause_dialog(page_data, visits)
 
     server.suspend()
     dialog.get_by_role("button", name="Pause").click()
@@ -163,8 +163,8 @@ def test_dialog_reports_an_unknown_result_without_a_response(scene: Scene, visit
     server.end()  # if it continued, it would execute the request during the next test
 
 
-def _pause_dialog(scene: Scene, visits: Visits) -> Locator:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+def _pause_dialog(page_data: PageData, visits: Visits) -> Locator:
+    page = visits.start(page_data.admin).open(page_data.mirror_url("flights"))
     page.locator("#do-pause").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     return page.get_by_role("dialog")
@@ -176,19 +176,19 @@ def _expect_unknown_result(dialog: Locator) -> None:
     expect(alert).to_have_count(1)
 
 
-def test_page_shows_the_age_of_its_data_on_proxy_errors(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
+def test_page_shows_the_age_of_its_data_on_proxy_errors(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
     _until_polled(page)
 
-    page.route(f"**{scene.link_url}**", lambda route: route.fulfill(status=502, body="Bad gateway"))
+    page.route(f"**{page_data.link_url}**", lambda route: route.fulfill(status=502, body="Bad gateway"))
     expect(page.locator("#old-page")).to_contain_text("the server returned an error (502)", timeout=SOON_MS)
 
-    page.unroute(f"**{scene.link_url}**")
+    page.unroute(f"**{page_data.link_url}**")
     expect(page.locator("#old-page")).to_be_hidden()
 
 
-def test_dialog_reports_a_rejected_csrf_token(scene: Scene, visits: Visits) -> None:
-    dialog = _pause_dialog(scene, visits)
+def test_dialog_reports_a_rejected_csrf_token(page_data: PageData, visits: Visits) -> None:
+    dialog = _pause_dialog(page_data, visits)
     dialog.locator("[name=csrfmiddlewaretoken]").evaluate("input => input.value = 'wrong'")
 
     dialog.get_by_role("button", name="Pause").click()
@@ -196,8 +196,8 @@ def test_dialog_reports_a_rejected_csrf_token(scene: Scene, visits: Visits) -> N
     expect(dialog.get_by_role("alert")).to_contain_text("rejected the request (403). Nothing was changed.")
 
 
-def test_late_poll_response_does_not_replace_the_filtered_list(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open("/links/")
+def test_late_poll_response_does_not_replace_the_filtered_list(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open("/links/")
     held: list[Route] = []
 
     def hold_first(route: Route, request: Request) -> None:
@@ -220,5 +220,5 @@ def test_late_poll_response_does_not_replace_the_filtered_list(scene: Scene, vis
 
 
 def _until_polled(page: Page) -> None:
-    with page.expect_response(lambda answer: answer.request.headers.get("hx-target") == "live", timeout=LATER_MS):
+    with page.expect_response(lambda response: response.request.headers.get("hx-target") == "live", timeout=LATER_MS):
         pass

@@ -11,29 +11,29 @@ from playwright.sync_api import expect
 
 from console.models import ClusterLink, VerifyRun
 from tests.browser.conftest import Visits
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 NOT_COMPARED = "not copied when the run started. Run the verification again when the mirror has caught up."
 
 
-def compare(scene: Scene, **result: Any) -> VerifyRun:
+def compare(page_data: PageData, **result: Any) -> VerifyRun:
     """Create a verification run as the worker does, and update the page."""
-    asked = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=1)}
-    run = VerifyRun.objects.create(mirror=scene.mirrors["planes"], **asked, **result)
-    renew(scene)
+    requested = {"requested_by": "amelia", "requested_at": page_data.now - timedelta(minutes=1)}
+    run = VerifyRun.objects.create(mirror=page_data.mirrors["planes"], **requested, **result)
+    renew(page_data)
     return run
 
 
-def renew(scene: Scene) -> None:
-    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+def renew(page_data: PageData) -> None:
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(sequence=F("sequence") + 1)
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_records_not_compared_are_shown_beside_an_equal_result(scene: Scene, visits: Visits, width: int) -> None:
-    compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=1_207)
+def test_records_not_compared_are_shown_beside_an_equal_result(page_data: PageData, visits: Visits, width: int) -> None:
+    compare(page_data, status="EQUAL", records_compared=6_644, differences=0, not_copied=1_207)
 
-    page = visits.start(scene.reader, width=width).open(scene.mirror_url("planes", "verification"))
+    page = visits.start(page_data.reader, width=width).open(page_data.mirror_url("planes", "verification"))
 
     panel = page.get_by_role("region", name="Verification")
     expect(panel.get_by_text("6,644")).to_be_visible()
@@ -45,26 +45,26 @@ def test_records_not_compared_are_shown_beside_an_equal_result(scene: Scene, vis
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_records_not_compared_are_updated_live(scene: Scene, visits: Visits) -> None:
-    run = compare(scene, status="RUNNING")
-    page = visits.start(scene.admin).open(scene.mirror_url("planes", "verification"))
+def test_records_not_compared_are_updated_live(page_data: PageData, visits: Visits) -> None:
+    run = compare(page_data, status="RUNNING")
+    page = visits.start(page_data.admin).open(page_data.mirror_url("planes", "verification"))
     panel = page.get_by_role("region", name="Verification")
     expect(panel.locator(".badge-state")).to_have_text("Comparing")
     expect(panel.get_by_text("Not compared")).to_have_count(0)
 
     VerifyRun.objects.filter(pk=run.pk).update(status="EQUAL", records_compared=10, differences=0, not_copied=1)
-    renew(scene)
+    renew(page_data)
     expect(panel.locator("#not-copied")).to_have_text(f"1 offset {NOT_COMPARED}")  # without a reload
 
-    compare(scene, status="EQUAL", records_compared=11, differences=0, not_copied=0)
+    compare(page_data, status="EQUAL", records_compared=11, differences=0, not_copied=0)
     expect(panel.get_by_text("Not compared")).to_have_count(0)
     expect(panel.locator(".badge-state")).to_have_text("Equal")
 
 
-def test_records_not_compared_are_omitted_if_unknown(scene: Scene, visits: Visits) -> None:
-    compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=None)
+def test_records_not_compared_are_omitted_if_unknown(page_data: PageData, visits: Visits) -> None:
+    compare(page_data, status="EQUAL", records_compared=6_644, differences=0, not_copied=None)
 
-    page = visits.start(scene.reader).open(scene.mirror_url("planes", "verification"))
+    page = visits.start(page_data.reader).open(page_data.mirror_url("planes", "verification"))
 
     expect(page.get_by_text("6,644")).to_be_visible()
     expect(page.get_by_text("Not compared")).to_have_count(0)

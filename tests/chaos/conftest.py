@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.ground import Ground
+from chaos.environment import ChaosEnvironment
 
 
 @pytest.fixture(scope="module")
-def small_ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def small_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosEnvironment]:
     """Two clusters with a broker each."""
-    with Ground(tmp_path_factory.mktemp("ground"), brokers=1) as ground:
-        yield ground
+    with ChaosEnvironment(tmp_path_factory.mktemp("ground"), brokers=1) as environment:
+        yield environment
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosEnvironment]:
     """Two clusters with three brokers each."""
-    with Ground(tmp_path_factory.mktemp("ground")) as ground:
-        yield ground
+    with ChaosEnvironment(tmp_path_factory.mktemp("ground")) as environment:
+        yield environment

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from chaos.assignments import REFUSED, FormerAssignments
 from chaos.effects import Blow, lease_name
-from chaos.ground import Ground
+from chaos.environment import ChaosEnvironment
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments, key_for, write_assignments
 from linkengine.domain.addresses import ClusterAddress
@@ -30,24 +30,24 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
+def environment(tmp_path: Path) -> Iterator[ChaosEnvironment]:
     """The environment of a storm, of which only Redis runs."""
-    ground = Ground(tmp_path, brokers=1)
-    with ground._stack:
-        ground._start_redis()
-        yield ground
+    environment = ChaosEnvironment(tmp_path, brokers=1)
+    with environment._stack:
+        environment._start_redis()
+        yield environment
 
 
 @pytest.fixture
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.ground.CHANGE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("chaos.environment.CHANGE_TIMEOUT_S", 0.3)
 
 
 class Worker:
     """Reads its assignments, and holds the lease of a partition on demand."""
 
-    def __init__(self, ground: Ground, name: str, *, url: str = "", ttl_ms: int = 60_000) -> None:
-        url = url or ground.redis.url
+    def __init__(self, environment: ChaosEnvironment, name: str, *, url: str = "", ttl_ms: int = 60_000) -> None:
+        url = url or environment.redis.url
         self.name, self._lease, self._url = name, RedisLease(url, ttl_ms=ttl_ms), url
         self._grant: Grant | None = None
         self._applied = 1
@@ -102,19 +102,19 @@ def repeated(work: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def hand_over(ground: Ground, before: Worker, after: Worker) -> None:
+def hand_over(environment: ChaosEnvironment, before: Worker, after: Worker) -> None:
     """Move the partition, and wait until a thread that follows the owners has seen it."""
     before.release()
     after.acquire()
-    assert ground.owners.tokens()[lease_name(KEY)].startswith(after.name)
+    assert environment.owners.tokens()[lease_name(KEY)].startswith(after.name)
     time.sleep(0.8)
 
 
-def test_a_worker_refuses_former_assignments_that_are_published_again(ground: Ground) -> None:
-    worker = Worker(ground, FIRST)
+def test_a_worker_refuses_former_assignments_that_are_published_again(environment: ChaosEnvironment) -> None:
+    worker = Worker(environment, FIRST)
     worker.publish(0, 1)
     assert worker.read() == {0, 1}
-    with ground.client() as client:
+    with environment.client() as client:
         former = FormerAssignments(client)
         assert former.publish() == 0  # nothing has replaced them
         worker.publish(1)
@@ -131,17 +131,19 @@ def test_a_worker_refuses_former_assignments_that_are_published_again(ground: Gr
         assert worker.read() == {2}
 
 
-def test_replayed_assignments_count_if_a_worker_has_refused_them(ground: Ground, tmp_path: Path, short_wait: None) -> None:
-    log, first, second = tmp_path / "workers.log", Worker(ground, FIRST), Worker(ground, SECOND)
+def test_replayed_assignments_count_if_a_worker_has_refused_them(
+    environment: ChaosEnvironment, tmp_path: Path, short_wait: None
+) -> None:
+    log, first, second = tmp_path / "workers.log", Worker(environment, FIRST), Worker(environment, SECOND)
     log.touch()
     first.publish(0)
     first.acquire()
 
     def move() -> None:
         first.publish(1)
-        hand_over(ground, first, second)
+        hand_over(environment, first, second)
 
-    unread = ground.replayed(move, lambda: [log])
+    unread = environment.replayed(move, lambda: [log])
     assert isinstance(unread, Blow)
     assert not unread.proof()
 
@@ -150,49 +152,53 @@ def test_replayed_assignments_count_if_a_worker_has_refused_them(ground: Ground,
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["nothing replaced them", "Redis is down"])
-def test_former_assignments_are_not_replayed(ground: Ground, monkeypatch: pytest.MonkeyPatch, down: bool) -> None:
-    monkeypatch.setattr(ground.owners, "taken_over", lambda _: False)  # without its wait
-    worker = Worker(ground, FIRST)
+def test_former_assignments_are_not_replayed(
+    environment: ChaosEnvironment, monkeypatch: pytest.MonkeyPatch, down: bool
+) -> None:
+    monkeypatch.setattr(environment.owners, "taken_over", lambda _: False)  # without its wait
+    worker = Worker(environment, FIRST)
     worker.publish(0)
     worker.acquire()
 
-    assert ground.replayed(ground.redis.kill if down else lambda: None, list) is None
+    assert environment.replayed(environment.redis.kill if down else lambda: None, list) is None
 
 
-def test_two_assigners_count_if_a_partition_is_handed_over_and_back(ground: Ground, short_wait: None) -> None:
-    first, second = Worker(ground, FIRST), Worker(ground, SECOND)
+def test_two_assigners_count_if_a_partition_is_handed_over_and_back(environment: ChaosEnvironment, short_wait: None) -> None:
+    first, second = Worker(environment, FIRST), Worker(environment, SECOND)
     first.acquire()
 
-    once = ground.contested(partial(hand_over, ground, first, second))
+    once = environment.contested(partial(hand_over, environment, first, second))
     assert once is not None
     assert not once.proof()
 
     def there_and_back() -> None:
-        hand_over(ground, second, first)
-        hand_over(ground, first, second)
+        hand_over(environment, second, first)
+        hand_over(environment, first, second)
 
-    twice = ground.contested(there_and_back)
+    twice = environment.contested(there_and_back)
     assert twice is not None
     assert twice.proof()
 
 
-def test_a_worker_without_redis_loses_its_partition_while_it_runs(ground: Ground) -> None:
-    first, second = Worker(ground, FIRST, url=ground.redis_url, ttl_ms=TTL_MS), Worker(ground, SECOND)
+def test_a_worker_without_redis_loses_its_partition_while_it_runs(environment: ChaosEnvironment) -> None:
+    first, second = Worker(environment, FIRST, url=environment.redis_url, ttl_ms=TTL_MS), Worker(environment, SECOND)
     first.acquire()
     with repeated(first.acquire):
-        blow = ground.cut_off(getpid())  # this process, whose other connections to Redis do not use the proxy
+        blow = environment.cut_off(getpid())  # this process, whose other connections to Redis do not use the proxy
         assert blow is not None
-        assert ground.cut_off(getpid()) is None  # it is cut off already
+        assert environment.cut_off(getpid()) is None  # it is cut off already
         with repeated(second.acquire):
             assert blow.proof()
-        blow.mend()
-    assert {token.partition("#")[0] for token in ground.owners.tokens().values()} == {SECOND}
+        blow.repair()
+    assert {token.partition("#")[0] for token in environment.owners.tokens().values()} == {SECOND}
 
 
-def test_nothing_is_struck_while_no_partition_has_an_owner(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_struck_while_no_partition_has_an_owner(
+    environment: ChaosEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("chaos.effects.OWNERS_TIMEOUT_S", 0.1)
 
-    assert ground.moved(pytest.fail) is None
-    assert ground.contested(pytest.fail) is None
-    assert ground.replayed(pytest.fail, list) is None
-    assert ground.cut_off(getpid()) is None
+    assert environment.moved(pytest.fail) is None
+    assert environment.contested(pytest.fail) is None
+    assert environment.replayed(pytest.fail, list) is None
+    assert environment.cut_off(getpid()) is None

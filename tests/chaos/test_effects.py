@@ -57,7 +57,7 @@ def soon(work: Callable[[], object], *, every_s: float = 0.2) -> Iterator[None]:
 def test_the_lease_of_a_dead_owner_expires(server: RedisServer, owners: Owners) -> None:
     owner(server, "0001-a")
 
-    assert owners.died(owners.awaited(), timeout_s=WITHIN_S)
+    assert owners.expired(owners.awaited(), timeout_s=WITHIN_S)
 
 
 def test_an_owner_that_renews_or_releases_has_not_died(server: RedisServer, owners: Owners) -> None:
@@ -65,11 +65,11 @@ def test_an_owner_that_renews_or_releases_has_not_died(server: RedisServer, owne
     grants = lease.acquire_all(KEYS, "0001-a")
     before = owners.tokens()
     with soon(lambda: lease.renew(grants)):
-        assert not owners.died(before, timeout_s=WITHIN_S)
+        assert not owners.expired(before, timeout_s=WITHIN_S)
 
     lease.renew(grants)
     with soon(lambda: lease.release_all(grants), every_s=0.1):
-        assert not owners.died(before, timeout_s=WITHIN_S)
+        assert not owners.expired(before, timeout_s=WITHIN_S)
 
 
 def test_only_another_owner_counts_as_taken_over(server: RedisServer, owners: Owners) -> None:
@@ -84,7 +84,7 @@ def test_only_another_owner_counts_as_taken_over(server: RedisServer, owners: Ow
         assert owners.taken_over(before, timeout_s=WITHIN_S)
 
 
-def test_end_leases_succeeds_only_if_another_owner_takes_one(server: RedisServer, owners: Owners) -> None:
+def test_end_leases_succeeds_only_if_another_owner_acquires_a_lease(server: RedisServer, owners: Owners) -> None:
     first, second = owner(server, "0001-a"), RedisLease(server.url, ttl_ms=TTL_MS)
     with soon(lambda: second.acquire_all(KEYS, "0002-b"), every_s=0.02):
         assert owners.end_leases()
@@ -156,4 +156,4 @@ def test_mentions_are_counted_in_all_logs_that_exist(tmp_path: Path) -> None:
 
 def test_a_blow_is_effective_and_needs_no_repair_by_default() -> None:
     assert Blow().proof()
-    assert Blow().mend()
+    assert Blow().repair()

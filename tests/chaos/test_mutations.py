@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from chaos import judge
-from chaos.ground import Ground, Side
+from chaos.environment import ChaosEnvironment, Side
 from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
 from chaos.watch import Watch
@@ -36,13 +36,13 @@ def _has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid)
 
 
-class Scene:
+class MutatedRun:
     """A topic with a single partition between two small clusters, and copy workers that are started by hand."""
 
-    def __init__(self, ground: Ground, topic: str, mutation: str) -> None:
-        self.ground, self.topic = ground, topic
-        self.engine = LoopEngine(ground, {topic: 1}, mutation=mutation, tuning=TUNING)
-        self._ends = {side: Ends(side.cluster.client(), {topic: 1}) for side in (ground.source, ground.destination)}
+    def __init__(self, environment: ChaosEnvironment, topic: str, mutation: str) -> None:
+        self.environment, self.topic = environment, topic
+        self.engine = LoopEngine(environment, {topic: 1}, mutation=mutation, tuning=TUNING)
+        self._ends = {side: Ends(side.cluster.client(), {topic: 1}) for side in (environment.source, environment.destination)}
 
     def start_copier(self) -> int:
         return self.engine.start_copier(seconds=COPY_S)
@@ -50,14 +50,14 @@ class Scene:
     def run_short_owner(self, generation: int) -> None:
         """Another owner acquires the lease and releases it before it may send a marker."""
         name = f"generation:{{{self.engine.assignments[self.topic][0].key}}}"
-        with self.ground.client() as client:
+        with self.environment.client() as client:
             while int(str(client.hget(name, "generation"))) < generation:  # a slow machine may end it before it has the lease
                 pid = self.engine.start_copier(seconds=SHORT_S)
                 self.until(partial(_has_ended, pid))
 
     def write(self, count: int, *, side: Side | None = None) -> None:
         """Write records of 1 KB, one batch per call."""
-        producer = Producer({**(side or self.ground.source).cluster.client(), "linger.ms": 50})
+        producer = Producer({**(side or self.environment.source).cluster.client(), "linger.ms": 50})
         for number in range(count):
             producer.produce(self.topic, value=f"{time.monotonic_ns()}-{number}".ljust(RECORD_BYTES, "."))
         assert producer.flush(TIMEOUT_S) == 0
@@ -68,13 +68,13 @@ class Scene:
 
     def open_transaction(self, count: int) -> AbstractContextManager[None]:
         """Write records to the source that are aborted when the block ends."""
-        return open_transaction(self.ground.source.cluster.client(), self.topic, records=count)
+        return open_transaction(self.environment.source.cluster.client(), self.topic, records=count)
 
     def end(self, side: Side) -> int:
         return int(self.until(self._ends[side].all)[self.topic, 0])
 
     def caught_up(self) -> bool:
-        return self.end(self.ground.destination) >= self.end(self.ground.source)
+        return self.end(self.environment.destination) >= self.end(self.environment.source)
 
     def hold_sent_requests(self, send: Callable[[], None], *, least: int = 1) -> None:
         """Hold the present connections, and wait until the copy worker has sent at least ``least`` bytes over them.
@@ -82,11 +82,11 @@ class Scene:
         Waits first until the worker knows that everything is written: nothing follows a first append whose response is held.
         """
         self.until(self.caught_up)
-        end = self.end(self.ground.source)
+        end = self.end(self.environment.source)
         self.until(lambda: any(seen.mirror_end == end for seen in self.engine.reports()))
-        self.ground.destination.proxy.hold()
+        self.environment.destination.proxy.hold()
         send()
-        proxy, held, deadline = self.ground.destination.proxy, 0, time.monotonic() + TIMEOUT_S
+        proxy, held, deadline = self.environment.destination.proxy, 0, time.monotonic() + TIMEOUT_S
         while proxy.held_bytes > held or held < least:  # metadata requests are held as well; what was to be sent follows
             assert time.monotonic() < deadline, f"only {held} bytes were sent"
             held = self.until(lambda: proxy.held_bytes)
@@ -95,13 +95,15 @@ class Scene:
     def findings(self, *, ends: dict[int, int] | None = None) -> list[str]:
         source, mirror = (
             read_topic(side.cluster.client(), self.topic, partitions=1, committed=True)
-            for side in (self.ground.source, self.ground.destination)
+            for side in (self.environment.source, self.environment.destination)
         )
         return [finding.kind for finding in judge.compare(self.topic, source, mirror, ends=ends)]
 
     def end_findings(self, expected: int) -> list[str]:
         place = (self.topic, 0)
-        return [finding.kind for finding in judge.check_ends({place: expected}, {place: self.end(self.ground.destination)})]
+        return [
+            finding.kind for finding in judge.check_ends({place: expected}, {place: self.end(self.environment.destination)})
+        ]
 
     @staticmethod
     def until(condition: Callable[[], Any]) -> Any:
@@ -113,55 +115,57 @@ class Scene:
 
 
 @contextmanager
-def copying(ground: Ground, topic: str, mutation: str) -> Iterator[Scene]:
-    scene = Scene(ground, topic, mutation)
+def copying(environment: ChaosEnvironment, topic: str, mutation: str) -> Iterator[MutatedRun]:
+    mutated = MutatedRun(environment, topic, mutation)
     try:
-        yield scene
+        yield mutated
     finally:
-        ground.heal()
-        scene.engine.copiers.close()
+        environment.heal()
+        mutated.engine.copiers.close()
 
 
 @pytest.mark.parametrize("mutation", ["", "sequences"])
-def test_without_sequences_a_late_batch_is_appended_twice(small_ground: Ground, topic_name: str, mutation: str) -> None:
-    with copying(small_ground, topic_name, mutation) as scene:
-        first = scene.start_copier()
-        scene.write(10)
-        scene.hold_sent_requests(lambda: scene.write(10), least=10 * RECORD_BYTES)
-        scene.engine.copiers.kill(first)
-        scene.start_copier()
-        scene.until(scene.caught_up)
+def test_without_sequences_a_late_batch_is_appended_twice(
+    small_environment: ChaosEnvironment, topic_name: str, mutation: str
+) -> None:
+    with copying(small_environment, topic_name, mutation) as mutated:
+        first = mutated.start_copier()
+        mutated.write(10)
+        mutated.hold_sent_requests(lambda: mutated.write(10), least=10 * RECORD_BYTES)
+        mutated.engine.copiers.kill(first)
+        mutated.start_copier()
+        mutated.until(mutated.caught_up)
 
-        small_ground.destination.proxy.release()
+        small_environment.destination.proxy.release()
         if mutation:
-            scene.until(lambda: scene.end(small_ground.destination) >= 30)
+            mutated.until(lambda: mutated.end(small_environment.destination) >= 30)
         time.sleep(1.0)  # held requests are in flight again; a refused request leaves no trace to wait for
-        findings = scene.findings()
+        findings = mutated.findings()
 
     assert findings == (["extra"] * 10 if mutation else [])
 
 
 @pytest.mark.parametrize("mutation", ["", "offsets"])
 def test_without_a_check_of_offsets_records_move_behind_a_foreign_write(
-    small_ground: Ground, topic_name: str, mutation: str
+    small_environment: ChaosEnvironment, topic_name: str, mutation: str
 ) -> None:
-    with copying(small_ground, topic_name, mutation) as scene:
-        scene.start_copier()
-        scene.write(10)
-        scene.until(scene.caught_up)
-        scene.write(1, side=small_ground.destination)  # as the administrator, whom no ACL denies
-        scene.write(5)
-        key = scene.engine.assignments[topic_name][0].key
+    with copying(small_environment, topic_name, mutation) as mutated:
+        mutated.start_copier()
+        mutated.write(10)
+        mutated.until(mutated.caught_up)
+        mutated.write(1, side=small_environment.destination)  # as the administrator, whom no ACL denies
+        mutated.write(5)
+        key = mutated.engine.assignments[topic_name][0].key
         if mutation:
-            scene.until(lambda: scene.end(small_ground.destination) >= 16)
+            mutated.until(lambda: mutated.end(small_environment.destination) >= 16)
         else:
-            scene.until(lambda: scene.engine.phases()[key] == "FOREIGN_WRITE")
-        scene.write(5)
+            mutated.until(lambda: mutated.engine.phases()[key] == "FOREIGN_WRITE")
+        mutated.write(5)
         if mutation:
-            scene.until(lambda: scene.end(small_ground.destination) >= 21)
+            mutated.until(lambda: mutated.end(small_environment.destination) >= 21)
         time.sleep(1.0)  # for a copy worker that should have stopped
-        findings, phase = scene.findings(), scene.engine.phases()[key]
-        failures = [str(failure) for failure in scene.engine.failures()]
+        findings, phase = mutated.findings(), mutated.engine.phases()[key]
+        failures = [str(failure) for failure in mutated.engine.failures()]
 
     # a broker accepts what is in flight before the foreign write can be detected; without mutation nothing is sent afterwards
     if mutation:
@@ -175,18 +179,20 @@ def test_without_a_check_of_offsets_records_move_behind_a_foreign_write(
 
 
 @pytest.mark.parametrize("mutation", ["", "commits"])
-def test_the_watch_finds_a_mirror_beyond_what_is_committed(small_ground: Ground, topic_name: str, mutation: str) -> None:
-    with copying(small_ground, topic_name, mutation) as scene:
-        watch = Watch(small_ground, {topic_name: 1})
-        scene.start_copier()
-        scene.write(10)
-        scene.until(scene.caught_up)
-        with scene.open_transaction(5):
+def test_the_watch_finds_a_mirror_beyond_what_is_committed(
+    small_environment: ChaosEnvironment, topic_name: str, mutation: str
+) -> None:
+    with copying(small_environment, topic_name, mutation) as mutated:
+        watch = Watch(small_environment, {topic_name: 1})
+        mutated.start_copier()
+        mutated.write(10)
+        mutated.until(mutated.caught_up)
+        with mutated.open_transaction(5):
             watch.start()
             if mutation:
-                scene.until(lambda: watch.findings)
+                mutated.until(lambda: watch.findings)
             else:
-                scene.until(lambda: watch.samples > 5)
+                mutated.until(lambda: watch.samples > 5)
             watch.stop()
 
     assert not watch.error
@@ -195,63 +201,65 @@ def test_the_watch_finds_a_mirror_beyond_what_is_committed(small_ground: Ground,
 
 @pytest.mark.parametrize("mutation", ["", "fence"])
 def test_without_a_fence_a_late_batch_is_appended_to_a_stopped_mirror(
-    small_ground: Ground, topic_name: str, mutation: str
+    small_environment: ChaosEnvironment, topic_name: str, mutation: str
 ) -> None:
-    with copying(small_ground, topic_name, mutation) as scene:
-        first = scene.start_copier()
-        scene.write(10)
-        scene.hold_sent_requests(lambda: scene.write(10), least=10 * RECORD_BYTES)
-        scene.engine.copiers.kill(first)
-        scene.engine.fail_over(topic_name)
+    with copying(small_environment, topic_name, mutation) as mutated:
+        first = mutated.start_copier()
+        mutated.write(10)
+        mutated.hold_sent_requests(lambda: mutated.write(10), least=10 * RECORD_BYTES)
+        mutated.engine.copiers.kill(first)
+        mutated.engine.fail_over(topic_name)
 
-        small_ground.destination.proxy.release()
+        small_environment.destination.proxy.release()
         if mutation:
-            scene.until(lambda: scene.end(small_ground.destination) >= 20)
+            mutated.until(lambda: mutated.end(small_environment.destination) >= 20)
         time.sleep(1.0)
-        findings = scene.findings(ends=scene.engine.stopped(topic_name))
+        findings = mutated.findings(ends=mutated.engine.stopped(topic_name))
 
     assert findings == (["extra"] * 10 if mutation else [])
 
 
 @pytest.mark.parametrize("mutation", ["", "epochs"])
 def test_without_raised_epochs_late_markers_shift_the_records_behind_them(
-    small_ground: Ground, topic_name: str, mutation: str
+    small_environment: ChaosEnvironment, topic_name: str, mutation: str
 ) -> None:
-    with copying(small_ground, topic_name, mutation) as scene:
-        first = scene.start_copier()
-        scene.write(10)
-        scene.hold_sent_requests(lambda: scene.write_aborted(5))
-        scene.engine.copiers.kill(first)
-        scene.start_copier()
-        scene.until(scene.caught_up)
+    with copying(small_environment, topic_name, mutation) as mutated:
+        first = mutated.start_copier()
+        mutated.write(10)
+        mutated.hold_sent_requests(lambda: mutated.write_aborted(5))
+        mutated.engine.copiers.kill(first)
+        mutated.start_copier()
+        mutated.until(mutated.caught_up)
 
-        small_ground.destination.proxy.release()
+        small_environment.destination.proxy.release()
         if mutation:
-            scene.until(lambda: scene.end_findings(scene.end(small_ground.source)))
+            mutated.until(lambda: mutated.end_findings(mutated.end(small_environment.source)))
         time.sleep(1.0)
-        findings = scene.end_findings(scene.end(small_ground.source))
+        findings = mutated.end_findings(mutated.end(small_environment.source))
 
     assert findings == (["end"] if mutation else [])
 
 
-def test_late_markers_are_expected_even_after_a_short_lived_owner(small_ground: Ground, topic_name: str) -> None:
-    source, destination = small_ground.source.proxy, small_ground.destination.proxy
-    with copying(small_ground, topic_name, "looks") as scene:  # otherwise a check of the idle mirror finds late markers as well
-        first = scene.start_copier()
-        scene.write(10)
-        scene.hold_sent_requests(lambda: scene.write_aborted(5))
-        scene.engine.copiers.kill(first)
-        scene.run_short_owner(2)
+def test_late_markers_are_expected_even_after_a_short_lived_owner(small_environment: ChaosEnvironment, topic_name: str) -> None:
+    source, destination = small_environment.source.proxy, small_environment.destination.proxy
+    with copying(
+        small_environment, topic_name, "looks"
+    ) as mutated:  # otherwise a check of the idle mirror finds late markers as well
+        first = mutated.start_copier()
+        mutated.write(10)
+        mutated.hold_sent_requests(lambda: mutated.write_aborted(5))
+        mutated.engine.copiers.kill(first)
+        mutated.run_short_owner(2)
         source.cut()  # the third owner reads where the mirror ends, and has nothing to send yet
-        scene.start_copier()
+        mutated.start_copier()
         # a machine that stalls may cost it its lease of half a second; the next generation is fine, too
-        scene.until(lambda: any(seen.generation >= 3 and seen.unproven_end == 10 for seen in scene.engine.reports()))
+        mutated.until(lambda: any(seen.generation >= 3 and seen.unproven_end == 10 for seen in mutated.engine.reports()))
 
         destination.release()
         time.sleep(1.0)
         source.heal()
-        scene.until(scene.caught_up)
+        mutated.until(mutated.caught_up)
         time.sleep(1.0)  # for markers that should not be appended: it checks the end before its first marker
-        findings = scene.end_findings(scene.end(small_ground.source))
+        findings = mutated.end_findings(mutated.end(small_environment.source))
 
     assert findings == []

@@ -21,7 +21,7 @@ class Target:
     def __init__(self) -> None:
         self._server = socket.create_server((LOOPBACK, 0))
         self.port = self._server.getsockname()[1]
-        self.heard = b""
+        self.received = b""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -29,8 +29,8 @@ class Target:
 
     def wait_for(self, text: bytes) -> None:
         deadline = time.monotonic() + TIMEOUT_S
-        while text not in self.heard:
-            assert time.monotonic() < deadline, self.heard
+        while text not in self.received:
+            assert time.monotonic() < deadline, self.received
             time.sleep(0.01)
 
     def _accept(self) -> None:
@@ -44,7 +44,7 @@ class Target:
     def _listen(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
             while data := connection.recv(1000):
-                self.heard += data
+                self.received += data
                 connection.sendall(data)
 
 
@@ -94,7 +94,7 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_healed(proxy: P
 
 
 def test_no_weather_takes_bytes_out_of_a_living_connection(proxy: Proxy, target: Target, port: int) -> None:
-    weather = (lambda: proxy.slow(0.01), proxy.hold, proxy.hasten, proxy.release, proxy.mend, proxy.hold, proxy.heal)
+    weather = (lambda: proxy.slow(0.01), proxy.hold, proxy.hasten, proxy.release, proxy.repair, proxy.hold, proxy.heal)
     sent = [f"{number:08}".encode() for number in range(len(weather) * 100)]
     with connected(port) as client:
         for number, text in enumerate(sent):
@@ -104,12 +104,12 @@ def test_no_weather_takes_bytes_out_of_a_living_connection(proxy: Proxy, target:
             time.sleep(0.001)
         target.wait_for(sent[-1])
 
-    assert target.heard == b"".join(sent)
+    assert target.received == b"".join(sent)
     assert proxy.slowed > 0
     assert proxy.ended == 0
 
 
-def test_what_is_slow_when_a_hold_begins_is_held(proxy: Proxy, target: Target, port: int) -> None:
+def test_bytes_that_are_delayed_when_a_hold_begins_are_held(proxy: Proxy, target: Target, port: int) -> None:
     with connected(port) as client:
         client.sendall(b"before ")
         target.wait_for(b"before ")
@@ -120,7 +120,7 @@ def test_what_is_slow_when_a_hold_begins_is_held(proxy: Proxy, target: Target, p
         time.sleep(2.3)
 
         assert proxy.held_bytes >= len(b"late ")
-        assert target.heard == b"before "
+        assert target.received == b"before "
         proxy.release()
         target.wait_for(b"late ")
 
@@ -133,10 +133,10 @@ def test_the_end_of_one_fault_does_not_end_another(proxy: Proxy, target: Target,
         client.sendall(b"late ")
         while not proxy.held_bytes:
             time.sleep(0.01)
-        proxy.mend()
+        proxy.repair()
         proxy.hasten()
         time.sleep(0.2)
-        assert target.heard == b"before "
+        assert target.received == b"before "
 
         proxy.cut()
 
@@ -175,7 +175,7 @@ def test_held_bytes_arrive_after_their_sender_has_closed_and_new_connections_are
         other.sendall(b"free ")
         assert other.recv(100) == b"free "
     client.close()
-    assert b"late" not in target.heard
+    assert b"late" not in target.received
 
     proxy.release()
 
@@ -213,7 +213,7 @@ def test_only_chosen_connections_are_silenced_and_end_with_the_silence(proxy: Pr
         assert silent(cut_off)
         other.sendall(b"after ")
         assert other.recv(100) == b"after "
-    assert b"lost" not in target.heard
+    assert b"lost" not in target.received
 
 
 def test_a_slow_look_up_of_the_silenced_client_delays_no_other_connection(proxy: Proxy, port: int) -> None:
@@ -233,7 +233,7 @@ def test_a_slow_look_up_of_the_silenced_client_delays_no_other_connection(proxy:
             assert new.recv(1) == b"b"
 
 
-def test_new_connections_of_a_silenced_client_are_silent_too(proxy: Proxy, target: Target, port: int) -> None:
+def test_new_connections_of_a_silenced_client_are_silenced(proxy: Proxy, target: Target, port: int) -> None:
     chosen = set[int]()
     proxy.silence(lambda: chosen)
     with socket.socket() as client:
@@ -250,4 +250,4 @@ def test_new_connections_of_a_silenced_client_are_silent_too(proxy: Proxy, targe
     with connected(port) as client:
         client.sendall(b"after ")
         assert client.recv(100) == b"after "
-    assert b"lost" not in target.heard
+    assert b"lost" not in target.received

@@ -28,7 +28,7 @@ NEEDS = {
 CAUSED_S = 2.0  # how long a move takes
 
 
-def test_the_same_seed_gives_the_same_schedule_and_another_seed_another_one() -> None:
+def test_the_schedule_depends_on_the_seed_only() -> None:
     assert schedule(seed=7, seconds=120) == schedule(seed=7, seconds=120)
     assert schedule(seed=7, seconds=120) != schedule(seed=8, seconds=120)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 import pytest
 from confluent_kafka import Producer
 
-from chaos.ground import TOPICS, Ground
+from chaos.environment import TOPICS, ChaosEnvironment
 from chaos.judge import Finding
 from chaos.loops import LoopEngine
 from chaos.storm import Storm
@@ -37,11 +37,11 @@ class MortalWriter(PlainWriter):
 
 
 def test_an_unsettled_storm_is_judged_and_a_failed_writer_is_reported(
-    small_ground: Ground, monkeypatch: pytest.MonkeyPatch
+    small_environment: ChaosEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.storm.PlainWriter", MortalWriter)
-    with Unsettled(small_ground, TOPICS) as engine:
-        verdict = Storm(small_ground, engine, seed=1, spare={}).run((), seconds=SECONDS)
+    with Unsettled(small_environment, TOPICS) as engine:
+        verdict = Storm(small_environment, engine, seed=1, spare={}).run((), seconds=SECONDS)
 
     kinds = [finding.kind for finding in verdict.findings]
     assert kinds.count("writer") == 1

@@ -17,7 +17,7 @@ from kafka.protocol.admin import (
 )
 
 from chaos import judge
-from chaos.ground import TOPICS, Ground, Side, spares
+from chaos.environment import TOPICS, ChaosEnvironment, Side, spares
 from chaos.history import Journal
 from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
@@ -36,10 +36,10 @@ UNREACHABLE = "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
 TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS_ERROR"
 
 
-def test_a_storm_of_a_minute_with_every_fault_leaves_nothing_lost_doubled_or_moved(ground: Ground) -> None:
+def test_a_storm_of_a_minute_with_every_fault_leaves_nothing_lost_doubled_or_moved(environment: ChaosEnvironment) -> None:
     spare = spares(2 + REPEATS)  # one is failed over, one promoted; a repeated fault needs another one
-    with LoopEngine(ground, {**TOPICS, **spare}) as engine:
-        verdict = Storm(ground, engine, seed=SHORT_SEED, spare=spare).run(
+    with LoopEngine(environment, {**TOPICS, **spare}) as engine:
+        verdict = Storm(environment, engine, seed=SHORT_SEED, spare=spare).run(
             short_storm(), seconds=SHORT_S, repeats=REPEATS, kept=KEPT
         )
 
@@ -53,15 +53,15 @@ def test_a_storm_of_a_minute_with_every_fault_leaves_nothing_lost_doubled_or_mov
     assert verdict.status() == 0
 
 
-def test_replicas_move_a_broker_of_each_side_is_gone_for_good_and_too_few_replicas_are_waited_out(
-    ground: Ground, topic_name: str
+def test_copying_survives_moved_replicas_lost_brokers_and_too_few_replicas(
+    environment: ChaosEnvironment, topic_name: str
 ) -> None:
-    sides = (ground.source, ground.destination)
-    with copied(ground, topic_name) as engine:
+    sides = (environment.source, environment.destination)
+    with copied(environment, topic_name) as engine:
         for side in sides:
             reassign(side, topic_name, {0: [2, 0], 1: [2, 0]})  # the second partition loses a replica as well
             reassign(side, topic_name, {0: [1, 2, 0], 1: [0, 1, 2]})
-        key, ends = engine.assignments[topic_name][0].key, Ends(ground.source.cluster.client(), {topic_name: 2})
+        key, ends = engine.assignments[topic_name][0].key, Ends(environment.source.cluster.client(), {topic_name: 2})
         leaders = [described(side, topic_name)[0].leader for side in sides]
         for side, leader in zip(sides, leaders, strict=True):
             side.cluster.kill(leader)
@@ -69,7 +69,7 @@ def test_replicas_move_a_broker_of_each_side_is_gone_for_good_and_too_few_replic
             before = until(ends.all)
             until(lambda: all(end > before[place] for place, end in until(ends.all).items()))  # the writer continues
             engine.settle([topic_name], timeout_s=TIMEOUT_S)
-            set_config(ground.destination, topic_name, "min.insync.replicas", "3")
+            set_config(environment.destination, topic_name, "min.insync.replicas", "3")
             until(lambda: engine.phases().get(key) == TOO_FEW_REPLICAS)
         finally:
             for side, leader in zip(sides, leaders, strict=True):
@@ -79,18 +79,18 @@ def test_replicas_move_a_broker_of_each_side_is_gone_for_good_and_too_few_replic
             side.cluster.wait_ready()
 
 
-def test_all_brokers_are_restarted_in_turn_while_copying(ground: Ground, topic_name: str) -> None:
-    with copied(ground, topic_name) as engine, ThreadPoolExecutor(2) as both:
-        for done in [both.submit(restart_in_turn, side, topic_name) for side in (ground.source, ground.destination)]:
+def test_all_brokers_are_restarted_in_turn_while_copying(environment: ChaosEnvironment, topic_name: str) -> None:
+    with copied(environment, topic_name) as engine, ThreadPoolExecutor(2) as both:
+        for done in [both.submit(restart_in_turn, side, topic_name) for side in (environment.source, environment.destination)]:
             done.result(TIMEOUT_S)
         key = engine.assignments[topic_name][0].key
         until(lambda: engine.phases().get(key) == "COPYING")
 
 
-def test_full_disks_are_waited_out_on_both_sides(ground: Ground, topic_name: str) -> None:
-    source, destination = ground.source.cluster, ground.destination.cluster
+def test_full_disks_are_waited_out_on_both_sides(environment: ChaosEnvironment, topic_name: str) -> None:
+    source, destination = environment.source.cluster, environment.destination.cluster
     full = [(source, 0), (destination, 1), (destination, 2)]
-    with copied(ground, topic_name) as engine:
+    with copied(environment, topic_name) as engine:
         keys = {assignment.key for assignment in engine.assignments[topic_name]}
         for cluster, node in full:
             cluster.fill_disk(node)
@@ -102,12 +102,17 @@ def test_full_disks_are_waited_out_on_both_sides(ground: Ground, topic_name: str
 
 
 @contextmanager
-def copied(ground: Ground, topic: str) -> Iterator[LoopEngine]:
+def copied(environment: ChaosEnvironment, topic: str) -> Iterator[LoopEngine]:
     """Copy a topic while transactions are written to it; compare both sides in the end."""
     journal, topics = Journal(), {topic: 2}
-    with LoopEngine(ground, topics) as engine:
+    with LoopEngine(environment, topics) as engine:
         writer = TransactionalWriter(
-            f"calm-{topic}", client=ground.source.cluster.client("app"), topics=topics, journal=journal, seed=1, pause_s=0.05
+            f"calm-{topic}",
+            client=environment.source.cluster.client("app"),
+            topics=topics,
+            journal=journal,
+            seed=1,
+            pause_s=0.05,
         )
         writer.start()
         try:
@@ -118,7 +123,8 @@ def copied(ground: Ground, topic: str) -> Iterator[LoopEngine]:
             writer.join()
         engine.settle([topic], timeout_s=TIMEOUT_S)
     source, mirror = (
-        read_topic(side.cluster.client(), topic, partitions=2, committed=True) for side in (ground.source, ground.destination)
+        read_topic(side.cluster.client(), topic, partitions=2, committed=True)
+        for side in (environment.source, environment.destination)
     )
     assert [str(finding) for finding in judge.compare(topic, source, mirror)] == []
     assert [str(finding) for finding in judge.check_history(topic, mirror, journal.of_topic(topic))] == []
@@ -158,25 +164,25 @@ def reassign(side: Side, topic: str, replicas: dict[int, Sequence[int]]) -> None
     try:
         cluster.topics([topic])
         broker = cluster.brokers()[0]
-        answer: Any = cluster.call(
+        response: Any = cluster.call(
             broker,
             lambda _: request(version=0, timeout_ms=30_000, topics=[wanted]),
             response=AlterPartitionReassignmentsResponse,
         )
-        assert not answer.error_code
-        assert not any(partition.error_code for topic in answer.responses for partition in topic.partitions)
+        assert not response.error_code
+        assert not any(partition.error_code for topic in response.responses for partition in topic.partitions)
         until(lambda: not running(cluster, broker))
     finally:
         cluster.close()
 
 
 def running(cluster: Cluster, broker: int) -> list[Any]:
-    answer: Any = cluster.call(
+    response: Any = cluster.call(
         broker,
         lambda _: ListPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=None),
         response=ListPartitionReassignmentsResponse,
     )
-    return list(answer.topics)
+    return list(response.topics)
 
 
 def set_config(side: Side, topic: str, name: str, value: str) -> None:
@@ -187,9 +193,9 @@ def set_config(side: Side, topic: str, name: str, value: str) -> None:
     future.result(30)
 
 
-def until(look: Callable[[], T | None]) -> T:
+def until(check: Callable[[], T | None]) -> T:
     deadline = time.monotonic() + TIMEOUT_S
-    while not (found := look()):
+    while not (found := check()):
         assert time.monotonic() < deadline, "it did not come true in time"
         time.sleep(0.1)
     return found

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.ground import PLAIN, TOPICS
+from chaos.environment import PLAIN, TOPICS
 from chaos.judge import Finding
 from chaos.schedule import Fault
 from chaos.storm import Verdict

@@ -59,19 +59,19 @@ def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
 class Engine:
     """Stands in for the worker: returns ``answers`` by task name; an exception is raised."""
 
-    answers: dict[str, Any] = field(default_factory=dict)
+    responses: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def call(self, task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
         assert timeout_s > 0
         self.calls.append((task_name, kwargs))
-        answer = self.answers.get(task_name)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses.get(task_name)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     def refuses(self, task_name: str, error: Exception | LinkEngineError) -> None:
-        self.answers[task_name] = error
+        self.responses[task_name] = error
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def connection_kept() -> Iterator[None]:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     """A worker whose checks all succeed."""
     probe = {"cluster_id": "source-id", "brokers": 1, "kafka_version": "4.3", "authorizer": True}
-    content = Engine(answers={"check_link": probe, "check_mirror": {}, "probe_address": probe, "find_reversal_risks": {}})
+    content = Engine(responses={"check_link": probe, "check_mirror": {}, "probe_address": probe, "find_reversal_risks": {}})
     monkeypatch.setattr(dispatch, "call", content.call)
     return content
 

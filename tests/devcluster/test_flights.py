@@ -24,7 +24,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
         flights.create_topics(cluster)
         flights.load_planes(cluster, now_ms=time.time_ns() // 1_000_000)
         flights.load_weather(cluster)
-        flights.load_flights(cluster, say=lambda _: None, rows=list(some_flights()))
+        flights.load_flights(cluster, log=lambda _: None, rows=list(some_flights()))
         yield cluster
 
 

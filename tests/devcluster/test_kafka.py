@@ -39,7 +39,7 @@ def produce(cluster: KafkaCluster, topic: str, value: bytes, *, user: str = "app
     return errors[0]
 
 
-def read_one(cluster: KafkaCluster, topic: str, *, user: str = "app") -> bytes | None:
+def read_record(cluster: KafkaCluster, topic: str, *, user: str = "app") -> bytes | None:
     consumer = Consumer({**cluster.client(user), "group.id": "readers", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     record = consumer.poll(TIMEOUT_S)
@@ -88,7 +88,7 @@ def test_an_ordinary_client_creates_writes_and_reads_a_topic(source_cluster: Kaf
     create_topic(source_cluster, topic_name, user="app")
 
     assert produce(source_cluster, topic_name, b"hello") is None
-    assert read_one(source_cluster, topic_name) == b"hello"
+    assert read_record(source_cluster, topic_name) == b"hello"
 
 
 def test_an_ordinary_client_cannot_delete_a_topic(source_cluster: KafkaCluster, topic_name: str) -> None:
@@ -139,7 +139,7 @@ def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster: Make
     cluster.restart()
 
     assert cluster.bootstrap == address
-    assert read_one(cluster, topic_name) == b"kept"
+    assert read_record(cluster, topic_name) == b"kept"
 
 
 def test_an_encrypted_listener_requires_the_clusters_certificate_authority(make_cluster: MakeCluster, topic_name: str) -> None:

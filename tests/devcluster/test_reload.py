@@ -52,7 +52,7 @@ def _starts(log: Path) -> int:
 
 def _is_up(console: Console) -> bool:
     try:
-        with urlopen(f"{console.base_url}/healthz", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with urlopen(f"{console.base_url}/healthz", timeout=5) as response:
+            return bool(response.status == 200)
     except (URLError, TimeoutError, ConnectionError):
         return False

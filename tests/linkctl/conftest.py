@@ -91,5 +91,5 @@ def read_json(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def anybody() -> Rest:
+def any_user() -> Rest:
     return make_client(None, name="anybody", role="")

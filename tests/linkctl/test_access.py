@@ -37,8 +37,19 @@ def test_an_approval_is_requested_shown_and_withdrawn(run: Run, make_mirror: Any
 
     refused = run("mirror", "failover", "orders", "--link", "from-source")
     assert "approval of a second user" in refused.output
-    asked = ("link", "approval", "request", "from-source", "--operation", "failover", "--topic", "orders", "--reason", "Storm")
-    stored = read_json(run(*asked, "--json"))
+    requested = (
+        "link",
+        "approval",
+        "request",
+        "from-source",
+        "--operation",
+        "failover",
+        "--topic",
+        "orders",
+        "--reason",
+        "Storm",
+    )
+    stored = read_json(run(*requested, "--json"))
     assert ApprovalRequest.objects.get().topics == ["orders"]
 
     number = str(stored["id"])

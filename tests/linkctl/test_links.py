@@ -9,7 +9,7 @@ from console.errors import UnavailableError
 from console.models import ClusterLink
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.console.api.actors import SOURCE, Boundary, Rest
-from tests.linkctl.conftest import Run, anybody, read_json
+from tests.linkctl.conftest import Run, any_user, read_json
 
 CREATE = ("link", "create", "new", "--source-cluster", SOURCE, "--bootstrap-server", "source.test:9092")
 
@@ -92,7 +92,7 @@ def test_a_dry_run_creates_nothing(run: Run, boundary: Boundary) -> None:
 
 def test_a_dry_run_shows_the_round_trip_to_each_source_broker(run: Run, boundary: Boundary) -> None:
     far = {"round_trip_ms": 80.0, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
-    boundary.answer = {
+    boundary.response = {
         "cluster_id": SOURCE,
         "distances": [
             {"broker": 1, "address": "far.test:9092", **far},
@@ -211,7 +211,7 @@ def test_the_cluster_must_be_given_if_several_are_visible(run: Run, link: Cluste
 
     assert result.exit_code == 2
     assert SOURCE in result.stderr
-    assert run("link", "list", as_=anybody(), LINKCTL_CLUSTER="").exit_code == 2
+    assert run("link", "list", as_=any_user(), LINKCTL_CLUSTER="").exit_code == 2
 
 
 def test_a_bearer_token_suffices_to_sign_in(run: Run, link: ClusterLink, owner: Rest) -> None:

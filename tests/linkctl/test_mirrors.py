@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console.api.kafka_answers import MIRROR_STATUSES
+from console.api.kafka_schemas import MIRROR_STATUSES
 from console.mirrors.rest import VERBS as REST_VERBS
 from console.models import ClusterLink, MirrorTopic
 from linkctl.mirrors import STATUSES, VERBS, write_outcome
@@ -194,7 +194,7 @@ def test_the_dry_run_and_the_preview_of_a_reversal_show_the_warnings(
     risks = ReversalRisks(
         unclean_on=("Source",), writers=TransactionalWriters(ids=(), open_ids=(), unnamed_open=0, complete=True)
     )
-    boundary.answer = {"orders": asdict(risks)}
+    boundary.response = {"orders": asdict(risks)}
 
     dry = run("mirror", verb, "orders", "--link", "from-source", "--dry-run").stdout.splitlines()
     preview = run("mirror", "preview", verb, "--link", "from-source").stdout.splitlines()

@@ -33,7 +33,7 @@ def test_the_lookup_is_repeated_until_it_is_complete(run: Run, cluster: SmallClu
     result = run(*COMMAND, "--timestamp-ms", "1700000000000", "--json")
 
     assert read_json(result)["data"] == [TIMED, found]
-    assert [asked["positions"] for _, asked in cluster.queries] == [[], [[0, 5], [1, 2]]]
+    assert [requested["positions"] for _, requested in cluster.queries] == [[], [[0, 5], [1, 2]]]
 
 
 def test_a_group_is_reset_only_with_execute(run: Run, cluster: SmallCluster) -> None:
@@ -42,8 +42,8 @@ def test_a_group_is_reset_only_with_execute(run: Run, cluster: SmallCluster) -> 
 
     assert "would be written (add --execute)" in shown.stdout
     assert done.stdout.splitlines()[1].split() == ["0", "9", "7", "written"]
-    resets = [asked for question, asked in cluster.queries if question == "reset_group"]
-    assert [(asked["group_id"], asked["offsets"], asked["execute"]) for asked in resets] == [
+    resets = [requested for question, requested in cluster.queries if question == "reset_group"]
+    assert [(requested["group_id"], requested["offsets"], requested["execute"]) for requested in resets] == [
         ("data/x", [[0, 7]], False),
         ("data/x", [[0, 7]], True),
     ]

@@ -24,12 +24,12 @@ def restore(make_mirror: Any, settings: Any, tmp_path: Path) -> RestoreRun:
     mirror = make_mirror("orders")
     with diverged_exports.writing(FILE) as sink:
         sink(b"{}\n{}\n")
-    asked = {"mirror": mirror, "requested_by": "owner", "requested_at": NOW}
-    RestoreRun.objects.create(**asked, in_place=True)
+    requested = {"mirror": mirror, "requested_by": "owner", "requested_at": NOW}
+    RestoreRun.objects.create(**requested, in_place=True)
     written = sink.written
     kept = {"export_name": FILE, "export_records": 2, "export_sha256": written.sha256, "export_bytes": written.size_bytes}
     points = [{"partition": 0, "start": 0, "end": 12, "common": 10, "records": 2}]
-    return RestoreRun.objects.create(**asked, points=points, agreed_at=NOW, exported_at=NOW, **kept)
+    return RestoreRun.objects.create(**requested, points=points, agreed_at=NOW, exported_at=NOW, **kept)
 
 
 def test_restores_are_listed_with_their_exports(run: Run, restore: RestoreRun) -> None:

@@ -77,4 +77,4 @@ def test_a_topic_name_with_any_characters_is_a_single_path_segment(run: Run, nam
 
 
 def deleted(cluster: SmallCluster) -> list[str]:
-    return [asked["topic"] for question, asked in cluster.queries if question == "delete_topic"]
+    return [requested["topic"] for question, requested in cluster.queries if question == "delete_topic"]

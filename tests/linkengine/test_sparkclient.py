@@ -24,13 +24,13 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import CopyPlan, VerifyPlan
 from linkengine.domain.workers import worker_id_for
 from linkengine.sparkclient import (
-    SparkSilentError,
     SparkUnavailableError,
+    SparkUnresponsiveError,
     close_session,
     interrupted_after,
     session,
-    spark_answers,
     tagged,
+    translate_spark_errors,
 )
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.copyjob.copying import setup_for
@@ -148,8 +148,8 @@ def test_a_job_on_a_hanging_server_is_abandoned(own_spark: SparkConnectServer, m
     try:
         until_silent(own_spark)
         with (
-            pytest.raises(SparkSilentError, match="did not finish the sum"),
-            spark_answers("finish the sum"),
+            pytest.raises(SparkUnresponsiveError, match="did not finish the sum"),
+            translate_spark_errors("finish the sum"),
             tagged(spark, "stuck"),
             interrupted_after(spark, "stuck", timeout_s=0.5),
         ):
@@ -165,7 +165,7 @@ def until_silent(server: SparkConnectServer) -> None:
     while True:
         try:
             session(server.url)
-        except SparkSilentError:
+        except SparkUnresponsiveError:
             return
         assert time.monotonic() < deadline
 

@@ -211,7 +211,7 @@ class Filler:
     def _on_ends(self, finished: _Round, ends: dict[tuple[str, int], tuple[int, int]]) -> None:
         now_ms = self._services.clock.now_ms()
         for partition, attempt, fill, gap_end in finished.entries:
-            partition.answered(fill)
+            partition.responded(fill)
             if partition.attempt != attempt:
                 continue
             place = (partition.assignment.mirror_topic, partition.assignment.partition)

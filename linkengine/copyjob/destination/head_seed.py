@@ -17,7 +17,7 @@ from collections.abc import Callable
 from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob.destination.foreign_writes import foreign_write
-from linkengine.copyjob.destination.writer import FencedError, Writer
+from linkengine.copyjob.destination.producer_state import FencedError, Writer
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -31,24 +31,24 @@ from linkengine.kafka.protocol import BrokerError
 
 IN_FLIGHT = 3  # a filler takes a broker about 0.2 s
 TRIM_EVERY = 64  # fillers, about 50 MB, are deleted at a time; a billion offsets would take 0.7 GB
-ANSWER_TIMEOUT_S = 60.0  # for a filler on a loaded broker
+RESPONSE_TIMEOUT_S = 60.0  # for a filler on a loaded broker
 ATTEMPTS = 20  # for lost connections and moved leaders, half a second apart
 PAUSE_S = 0.5
 _FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 
 
 def seed_head(
-    address: ClusterAddress, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None] = lambda: None
+    address: ClusterAddress, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None] = lambda: None
 ) -> None:
     """Make the partition start at offset ``start``. Safe to repeat: it continues where an earlier run ended.
 
-    ``check_ours`` is called before writes and deletions; it raises if the mirror has been stopped, and then nothing more is
+    ``check_owner`` is called before writes and deletions; it raises if the mirror has been stopped, and then nothing more is
     written or deleted. The fence of a stop in the partition's log has the same effect (FencedError). Raises LinkEngineError.
     """
     cluster = Cluster(address)
     try:
-        _retry(lambda: _lift(cluster, assignment, start=start, check_ours=check_ours))
-        _retry(lambda: _trim(cluster, assignment, start=start, check_ours=check_ours))
+        _retry(lambda: _lift(cluster, assignment, start=start, check_owner=check_owner))
+        _retry(lambda: _trim(cluster, assignment, start=start, check_owner=check_owner))
     finally:
         cluster.close()
 
@@ -72,27 +72,27 @@ def _tail(cluster: Cluster, assignment: PartitionAssignment) -> LogEnd:
     return log_end
 
 
-def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
-    check_ours()
+def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None]) -> None:
+    check_owner()
     log_end = _tail(cluster, assignment)
     if log_end.end >= start:
         return
     channel = Channel(cluster.open(log_end.leader.broker))
     try:
         lifter = _Lifter(channel, assignment, log_end)
-        while not lifter.run(start, most=TRIM_EVERY, check_ours=check_ours):
+        while not lifter.run(start, most=TRIM_EVERY, check_owner=check_owner):
             _move_start(cluster, assignment, log_end, start=lifter.end)
     finally:
         channel.close()
 
 
-def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
+def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None]) -> None:
     log_end = _tail(cluster, assignment)
     if is_closed(log_end.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
         raise FencedError
     if log_end.start >= start or log_end.end == 0:
         return
-    check_ours()
+    check_owner()
     _move_start(cluster, assignment, log_end, start=start)
 
 
@@ -125,11 +125,11 @@ class _Lifter:
         """The log end once everything sent is acknowledged."""
         return self._sent
 
-    def run(self, start: int, *, most: int, check_ours: Callable[[], None]) -> bool:
+    def run(self, start: int, *, most: int, check_owner: Callable[[], None]) -> bool:
         """Append at most ``most`` fillers and wait for their responses; return whether the log ends at ``start``."""
         until = min(start, self._sent + most * FILLER_MAX)
         while self._sent < until or self._unanswered:
-            check_ours()
+            check_owner()
             while self._sent < until and len(self._unanswered) < self._most:
                 self._send(min(FILLER_MAX, until - self._sent))
             self._await()
@@ -143,7 +143,7 @@ class _Lifter:
             {self._topic: [(self._assignment.partition, batch)]},
             version=self._version,
             correlation_id=self._channel.next_correlation(),
-            timeout_ms=int(ANSWER_TIMEOUT_S * 500),
+            timeout_ms=int(RESPONSE_TIMEOUT_S * 500),
         )
         self._channel.send(frame)
         self._unanswered.append(self._sent)
@@ -152,20 +152,20 @@ class _Lifter:
     def _await(self) -> None:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._channel.wants_write else 0))
-        if not poll.poll(ANSWER_TIMEOUT_S * 1000):
+        if not poll.poll(RESPONSE_TIMEOUT_S * 1000):
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"The destination has not answered a filler within {ANSWER_TIMEOUT_S:.0f} s. It may be frozen. Retrying.",
+                f"The destination has not answered a filler within {RESPONSE_TIMEOUT_S:.0f} s. It may be frozen. Retrying.",
             )
         self._channel.flush()
         for _, body in self._frames.read():
             self._check(requests.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
 
-    def _check(self, answer: requests.ProducedPartition, base: int) -> None:
-        if answer.error:
+    def _check(self, response: requests.ProducedPartition, base: int) -> None:
+        if response.error:
             raise BrokerError(
-                answer.error, f"A filler was refused ({answer.message})" if answer.message else "A filler was refused"
+                response.error, f"A filler was refused ({response.message})" if response.message else "A filler was refused"
             )
-        if answer.base_offset != base:
+        if response.base_offset != base:
             raise foreign_write(self._assignment, base)
         self._most = IN_FLIGHT

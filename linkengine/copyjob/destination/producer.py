@@ -43,7 +43,9 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.protocol import BATCH_ERRORS, Bytes, MalformedResponseError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
-SILENCE_S = 5.0  # without a response or sent bytes, until an error is shown; the request timeout then closes the connection
+UNRESPONSIVE_AFTER_S = (
+    5.0  # without a response or sent bytes, until an error is shown; the request timeout then closes the connection
+)
 LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic with CreateTime gives a later time
 BROKER_SHARE = 0.8  # of the request timeout is the broker's timeout for its followers; the rest is for the network
 
@@ -121,7 +123,7 @@ class BrokerProducer:
         silent_s = self._silent_for(now)
         if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
-        elif silent_s > SILENCE_S:
+        elif silent_s > UNRESPONSIVE_AFTER_S:
             for partition, _, _ in self._unanswered[0].entries:
                 partition.mirror_trouble = Trouble(
                     PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message
@@ -250,41 +252,41 @@ class BrokerProducer:
             request = self._unanswered.popleft() if self._unanswered else None
             if request is None or correlation != request.correlation:
                 raise self._malformed()
-            self._answered(request, body)
+            self._responded(request, body)
             while self._giants and self._giants[0][0] == correlation:
                 self._giants.popleft()[1].release()
 
-    def _answered(self, request: ProduceInFlight, body: memoryview) -> None:
+    def _responded(self, request: ProduceInFlight, body: memoryview) -> None:
         throttle_ms, found = requests.decode_produce(body, version=request.version)
         self._throttle_sending(throttle_ms)
-        answers = {(part.topic, part.partition): part for part in found}
+        responses = {(part.topic, part.partition): part for part in found}
         for partition, attempt, step in request.entries:
             if partition.attempt != attempt:
                 continue
-            answer = answers.get((topic_of(partition, request.version), partition.assignment.partition))
-            if answer is None or answer.log_append_time > LATEST_TIME_MS:
+            response = responses.get((topic_of(partition, request.version), partition.assignment.partition))
+            if response is None or response.log_append_time > LATEST_TIME_MS:
                 raise self._malformed()
-            if answer.error:
-                if answer.error in BATCH_ERRORS:
+            if response.error:
+                if response.error in BATCH_ERRORS:
                     partition.refused_at = step.base_offset
-                self._events.interrupted(partition, refusal(partition, step, answer))
-            elif answer.base_offset == step.base_offset:
-                self._appended(partition, step, answer)
-            elif answer.base_offset > step.base_offset:
+                self._events.interrupted(partition, refusal(partition, step, response))
+            elif response.base_offset == step.base_offset:
+                self._appended(partition, step, response)
+            elif response.base_offset > step.base_offset:
                 partition.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
                 self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
             else:  # the response of an earlier batch with these sequences: this batch was not written, the log end is unknown
                 partition.unacknowledged = Unacknowledged(
-                    offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id
+                    offset=response.base_offset, sequence=None, producer_id=partition.writer.producer_id
                 )
                 self._events.interrupted(partition, repeated(partition, step))
 
     def _malformed(self) -> LinkEngineError:
         return MalformedResponseError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _appended(self, partition: MirrorPartition, step: Append, answer: requests.ProducedPartition) -> None:
+    def _appended(self, partition: MirrorPartition, step: Append, response: requests.ProducedPartition) -> None:
         partition.acknowledged(step)
-        if answer.log_append_time >= 0 and partition.failure is None and (error := replaced_times(partition, step, answer)):
+        if response.log_append_time >= 0 and partition.failure is None and (error := replaced_times(partition, step, response)):
             self._events.failed(partition, error)
         if partition.chunks:
             self._ready[partition] = None

@@ -22,7 +22,7 @@ from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.foreign_writes import another_topic
 from linkengine.copyjob.destination.maintenance import Maintenance
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
-from linkengine.copyjob.destination.writer import FencedError
+from linkengine.copyjob.destination.producer_state import FencedError
 from linkengine.copyjob.errors import Confirmation, SingleTooLargeError
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.log_end import LogEnd, StillWaitingError, read_log_ends
@@ -155,15 +155,17 @@ class DestinationSide:
         for partition in due:
             del self._resuming[partition]
         queries = [tail_query(partition) for partition in due]
-        asked = [(partition, partition.attempt) for partition in due]
+        requested = [(partition, partition.attempt) for partition in due]
         self._services.background.submit(
             lambda: read_log_ends(self._cluster, queries),
-            done=lambda results: self._log_ends_read(asked, results),
-            failed=lambda error: self._log_ends_read(asked, {partition.key: error for partition, _ in asked}),
+            done=lambda results: self._log_ends_read(requested, results),
+            failed=lambda error: self._log_ends_read(requested, {partition.key: error for partition, _ in requested}),
         )
 
-    def _log_ends_read(self, asked: list[tuple[MirrorPartition, int]], results: dict[str, LogEnd | LinkEngineError]) -> None:
-        for partition, attempt in asked:
+    def _log_ends_read(
+        self, requested: list[tuple[MirrorPartition, int]], results: dict[str, LogEnd | LinkEngineError]
+    ) -> None:
+        for partition, attempt in requested:
             if partition.attempt != attempt or partition.stage is not Stage.RESUMING:
                 continue
             result = results[partition.key]

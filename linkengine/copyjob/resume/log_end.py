@@ -234,7 +234,7 @@ def _foreign_write_in(
     topic = (assignment.mirror_topic, log_end.topic_id, assignment.partition)
     own_ids = {log_end.producer_id} | ({query.unacknowledged.producer_id} if query.unacknowledged else set())
     try:
-        foreign = first_foreign_batch(cluster, log_end.leader, topic=topic, offsets=offsets, ours=own_ids)
+        foreign = first_foreign_batch(cluster, log_end.leader, topic=topic, offsets=offsets, own_ids=own_ids)
     except LinkEngineError as error:
         return error
     return None if foreign is None else foreign_write(assignment, foreign)

@@ -40,7 +40,7 @@ from linkengine.kafka.topic_requests import is_compacted
 
 # Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers
 # (``gap_filler``).
-LOOK_BACK = (1, 32, 1_100)
+RECORDS_BACK = (1, 32, 1_100)
 MOST_OFFSETS = 50_000  # of a tail: a batch may hold millions of records, and each compared record takes memory
 Content = tuple[int | None, bytes]  # timestamp, None if the broker set it; and a hash of the rest, as records may be large
 Place = tuple[str, bytes, int]  # topic name, topic id, partition
@@ -97,7 +97,7 @@ def read_log_tail(
     """
     first, end = bounds
     tail = LogTail(start=end, end=end, records={}, markers=frozenset())
-    for back in LOOK_BACK:
+    for back in RECORDS_BACK:
         part = (max(first, end - back), end)
         batches = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=part, local_start=local_start)
         tail = _tail_of(batches, first=max(first, end - MOST_OFFSETS), bounds=part, producer_id=producer_id)

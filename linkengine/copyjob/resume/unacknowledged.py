@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.writer import Writer
+from linkengine.copyjob.destination.producer_state import Writer
 from linkengine.copyjob.values import FillInFlight
 from linkengine.kafka.producers import ProducerState
 

@@ -115,7 +115,7 @@ class SourceWatch:
                     if self._is_held_up(partition, now)
                 }
                 if held_up:
-                    self._ask(group[0], held_up)
+                    self._request(group[0], held_up)
 
     def _is_held_up(self, partition: MirrorPartition, now: float) -> bool:
         if partition.stage not in _HELD_UP or partition.examining or partition.source_retry_at > now:
@@ -125,7 +125,7 @@ class SourceWatch:
         oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if partition.may_fetch(now) else EVERY_S) * 1000)
         return (partition.counters.source_seen_ms or 0) < oldest_ms
 
-    def _ask(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
+    def _request(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
         places = {place: partition.assignment.source_topic_id for place, (partition, _) in held_up.items()}
         self._services.background.submit(
             lambda: _bounds(self._cluster, broker, places),
@@ -167,9 +167,9 @@ def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str])
         if topic_id and view is not None and view.topic_id_text not in ("", topic_id):
             found[place] = (KafkaCode.INCONSISTENT_TOPIC_ID, 0, 0, 0)
             continue
-        answers = [offsets.get(place, (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, -1)) for offsets in (starts, ends, highs)]
-        error = next((error for error, _ in answers if error), 0)
-        (_, start), (_, end), (_, high_watermark) = answers
+        responses = [offsets.get(place, (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, -1)) for offsets in (starts, ends, highs)]
+        error = next((error for error, _ in responses if error), 0)
+        (_, start), (_, end), (_, high_watermark) = responses
         found[place] = (error, start, end, high_watermark)
     return found
 

@@ -46,7 +46,7 @@ class _Outstanding(NamedTuple, Generic[T]):
 class Received(NamedTuple):
     """A response, the buffer it lies in, and when the broker began to send it, by this machine's clock."""
 
-    answer: FetchResponse
+    response: FetchResponse
     buffer: Buffer
     size: int
     responded_ms: int
@@ -103,7 +103,7 @@ class ExtraConnection(Generic[T]):
         """Number of requests without a response."""
         return len(self._outstanding)
 
-    def ask(
+    def request(
         self,
         positions: Mapping[bytes, Sequence[FetchPosition]],
         *,
@@ -181,11 +181,11 @@ class ExtraConnection(Generic[T]):
         try:
             if correlation != request.correlation:
                 raise self._malformed()
-            answer = decode_fetch(body, version=request.version)
-            if answer.error:
-                raise BrokerError(answer.error, "A source broker refused a Fetch request")
+            response = decode_fetch(body, version=request.version)
+            if response.error:
+                raise BrokerError(response.error, "A source broker refused a Fetch request")
             responded_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
-            self._owner.received(self, request.subject, Received(answer, buffer, len(body), responded_ms), now)
+            self._owner.received(self, request.subject, Received(response, buffer, len(body), responded_ms), now)
         finally:
             buffer.release()
 

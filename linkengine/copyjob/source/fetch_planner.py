@@ -43,64 +43,67 @@ class FetchPlanner:
         self._unconfirmed: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
 
     def take(
-        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
+        self, partition: MirrorPartition, response: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
     ) -> None:
         """Plan a response, or report why it cannot be planned.
 
         ``responded_ms`` is the Unix time of the response; ``alone``: the request had no other partition.
         """
-        if answer.error:
-            self._events.refused(partition, BrokerError(answer.error, f"Source {_name(partition)} cannot be read"))
+        if response.error:
+            self._events.refused(partition, BrokerError(response.error, f"Source {_name(partition)} cannot be read"))
             return
-        if answer.preferred_replica >= 0 and not len(answer.records):
-            self._events.refused(partition, RedirectedError(f"source {_name(partition)}", replica=answer.preferred_replica))
+        if response.preferred_replica >= 0 and not len(response.records):
+            self._events.refused(partition, RedirectedError(f"source {_name(partition)}", replica=response.preferred_replica))
             return
-        if _is_behind(partition, answer):
+        if _is_behind(partition, response):
             self._events.refused(
                 partition, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(partition)} ends before its mirror")
             )
             return
-        partition.source_answered(
-            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=responded_ms
+        partition.source_responded(
+            start=response.log_start,
+            end=response.last_stable_offset,
+            high_watermark=response.high_watermark,
+            now_ms=responded_ms,
         )
         try:
-            steps = self._plan(partition, answer) if len(answer.records) else []
-            _check_whole(partition, answer, steps)
+            steps = self._plan(partition, response) if len(response.records) else []
+            _check_whole(partition, response, steps)
         except (CorruptBatchError, UnconfirmedBatchError) as error:
             self._not_planned(partition, error)
             return
         partition.source_backoff.reset()
         if steps:
             self._planned(partition, steps, buffer)
-        elif not len(answer.records):
-            self._nothing_there(partition, answer, alone=alone)
+        elif not len(response.records):
+            self._nothing_there(partition, response, alone=alone)
 
     def join(
-        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, asked_from: int, responded_ms: int
+        self, partition: MirrorPartition, response: FetchedPartition, buffer: Buffer, *, requested_from: int, responded_ms: int
     ) -> bool:
         """Plan what a response has beyond the position; return whether the position has advanced.
 
-        ``asked_from`` is at or before the position. A response that cannot be joined changes only the observed end of the
+        ``requested_from`` is at or before the position. A response that cannot be joined changes only the observed end of the
         source. Error codes are ignored here: the response to a request exactly at the position decides what they mean.
         """
         before = partition.position
         assert before is not None
-        if answer.error or answer.preferred_replica >= 0:
+        if response.error or response.preferred_replica >= 0:
             return False
-        records = answer.records if asked_from == before else records_beyond(answer, before)
+        records = response.records if requested_from == before else records_beyond(response, before)
         if records is None or not len(records):
-            self.observe(partition, answer, responded_ms=responded_ms)
+            self.observe(partition, response, responded_ms=responded_ms)
             return False
-        self.take(partition, answer._replace(records=records), buffer, responded_ms=responded_ms, alone=False)
+        self.take(partition, response._replace(records=records), buffer, responded_ms=responded_ms, alone=False)
         return partition.position is not None and partition.position > before
 
-    def observe(self, partition: MirrorPartition, answer: FetchedPartition, *, responded_ms: int) -> None:
+    def observe(self, partition: MirrorPartition, response: FetchedPartition, *, responded_ms: int) -> None:
         """Record only the source's bounds of a response that is not planned: a session reports them only once."""
-        if not answer.error and not _is_behind(partition, answer):
+        if not response.error and not _is_behind(partition, response):
             partition.counters.observed_source(
-                start=answer.log_start,
-                end=answer.last_stable_offset,
-                high_watermark=answer.high_watermark,
+                start=response.log_start,
+                end=response.last_stable_offset,
+                high_watermark=response.high_watermark,
                 now_ms=responded_ms,
             )
 
@@ -121,35 +124,35 @@ class FetchPlanner:
         assert partition.position is not None
         self._unconfirmed[partition] = (partition.position, error.base_offset)  # the partition is fetched again immediately
 
-    def _plan(self, partition: MirrorPartition, answer: FetchedPartition) -> list[Step]:
+    def _plan(self, partition: MirrorPartition, response: FetchedPartition) -> list[Step]:
         assert partition.position is not None
         if partition.refused_at is not None and partition.refused_at < partition.position:
             partition.refused_at = None
         if partition.refused_at is None:
             with suppress(CorruptBatchError):  # below, what precedes the damaged batch is planned
-                return self._steps(partition, answer, answer.records)
-        return self._steps(partition, answer, intact_part(answer.records, next_offset=partition.position))
+                return self._steps(partition, response, response.records)
+        return self._steps(partition, response, intact_part(response.records, next_offset=partition.position))
 
-    def _steps(self, partition: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
+    def _steps(self, partition: MirrorPartition, response: FetchedPartition, records: memoryview) -> list[Step]:
         assert partition.position is not None
-        asked_from, seen = self._unconfirmed.get(partition, (partition.position, NOT_SEEN))
+        requested_from, seen = self._unconfirmed.get(partition, (partition.position, NOT_SEEN))
         return SegmentPlanner().plan(
             records,
             next_offset=partition.position,
-            aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
-            high_end=answer.last_stable_offset,
+            aborted=[AbortedTransaction(*entry) for entry in response.aborted],
+            high_end=response.last_stable_offset,
             coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * partition.coalesce_share)),
-            seen=seen if asked_from == partition.position else NOT_SEEN,
+            seen=seen if requested_from == partition.position else NOT_SEEN,
         )
 
-    def _nothing_there(self, partition: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:
+    def _nothing_there(self, partition: MirrorPartition, response: FetchedPartition, *, alone: bool) -> None:
         """Handle a response without records: there are none yet, compaction removed them, or remote storage is slow."""
         assert partition.position is not None
-        if alone and answer.last_stable_offset > partition.position:
-            self._events.emptied(partition, answer.last_stable_offset)
+        if alone and response.last_stable_offset > partition.position:
+            self._events.emptied(partition, response.last_stable_offset)
 
 
-def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None:
+def records_beyond(response: FetchedPartition, position: int) -> memoryview | None:
     """Return what to plan of a response that begins before ``position``; None if it does not join there.
 
     Empty: the response ends before the position. If the response lists aborted transactions, nothing is cut off: the planner
@@ -158,36 +161,36 @@ def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None
     base offset cannot hide records: there would be a gap in its place.
     """
     try:
-        for start, view in iter_batches(answer.records):
+        for start, view in iter_batches(response.records):
             if view.magic != CURRENT_MAGIC:
                 return None
             if view.next_offset > position:
                 if view.base_offset != position:
                     return None
-                return answer.records if answer.aborted else answer.records[start:]
+                return response.records if response.aborted else response.records[start:]
     except CorruptBatchError:
         return None
-    return answer.records[:0]
+    return response.records[:0]
 
 
-def _check_whole(partition: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:
+def _check_whole(partition: MirrorPartition, response: FetchedPartition, steps: list[Step]) -> None:
     """Raise CorruptBatchError if there are bytes but no complete batch: a broker sends at least the first batch whole (KIP-74).
 
     A damaged batch length has this effect. Without the error it would be fetched again and again, unnoticed.
     """
     assert partition.position is not None
-    if len(answer.records) and not steps and answer.last_stable_offset > partition.position:
+    if len(response.records) and not steps and response.last_stable_offset > partition.position:
         raise CorruptBatchError(
-            f"A response from offset {partition.position} on holds no whole batch in {len(answer.records)} bytes."
+            f"A response from offset {partition.position} on holds no whole batch in {len(response.records)} bytes."
         )
 
 
-def _is_behind(partition: MirrorPartition, answer: FetchedPartition) -> bool:
+def _is_behind(partition: MirrorPartition, response: FetchedPartition) -> bool:
     """Return whether the leader's last stable offset is before the position, so that it does not show the source's end.
 
     After an election a leader has an older high watermark until its followers have fetched from it.
     """
-    return partition.position is not None and answer.last_stable_offset < partition.position
+    return partition.position is not None and response.last_stable_offset < partition.position
 
 
 def _name(partition: MirrorPartition) -> str:

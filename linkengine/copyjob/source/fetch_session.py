@@ -141,7 +141,7 @@ class ReadSession:
         self._places[reading.topic_name, place[1]] = place
         return reading.topic_name
 
-    def answered(self, session: int, *, complete: bool = True) -> None:
+    def responded(self, session: int, *, complete: bool = True) -> None:
         """Continue in the session that the response names; 0: there is none, so the next request is full.
 
         ``complete``: False for the empty response to a throttled client (KIP-219), which the broker gives without reading.

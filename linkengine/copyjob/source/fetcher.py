@@ -80,7 +80,7 @@ class BrokerFetcher:
         self._single_fetches = SingleFetches()
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
-        self._asked: FetchInFlight | None = None
+        self._in_flight: FetchInFlight | None = None
         self._sweep_at = self._response_began_at = self._moved_at = self._sent_at = 0.0
         self._received = 0  # bytes of the response when last checked
         self._starved_since: float | None = None
@@ -89,7 +89,7 @@ class BrokerFetcher:
             readable=self._readable,
             writable=_nothing,
             lost=self._lost,
-            idle=lambda: self._asked is None,
+            idle=lambda: self._in_flight is None,
         )
         self._link = BrokerLink(services, cluster, broker, events=link_events)
 
@@ -117,7 +117,7 @@ class BrokerFetcher:
         if self._link.channel is None:
             return None
         poll_at = self._polls.due(self._services.clock.monotonic())
-        if self._asked is not None or not (self._session.entries or self._changed):
+        if self._in_flight is not None or not (self._session.entries or self._changed):
             return poll_at
         return self._pace.ready_at if poll_at is None else min(poll_at, self._pace.ready_at)
 
@@ -130,7 +130,7 @@ class BrokerFetcher:
             self._polls.pump(now, self._session.entries)
 
     def _pump_session(self, now: float) -> None:
-        if self._asked is not None or not self.members or now < self._pace.ready_at:
+        if self._in_flight is not None or not self.members or now < self._pace.ready_at:
             return
         channel = self._link.ensure()
         if channel is None:
@@ -151,14 +151,14 @@ class BrokerFetcher:
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
             self._changed |= self.members
-        if self._asked is not None and self._is_silent(self._asked, now):
+        if self._in_flight is not None and self._is_silent(self._in_flight, now):
             self._link.lose(
                 LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker does not respond. It may be frozen. Retrying.")
             )
         elif self._frames is not None and self._frames.starved:
             self._link.read_now()
 
-    def _is_silent(self, asked: FetchInFlight, now: float) -> bool:
+    def _is_silent(self, in_flight: FetchInFlight, now: float) -> bool:
         """Return whether no bytes arrive.
 
         A response of some megabytes takes its time on a slow network, and may wait for a free buffer.
@@ -166,7 +166,7 @@ class BrokerFetcher:
         frames = self._frames
         if frames is not None and (frames.starved or frames.received != self._received):
             self._received, self._moved_at = frames.received, now
-        return now > max(asked.deadline, self._moved_at + GRACE_S)
+        return now > max(in_flight.deadline, self._moved_at + GRACE_S)
 
     def starved_for(self, now: float) -> float:
         """Return for how many seconds a response has been waiting for a free buffer."""
@@ -235,10 +235,10 @@ class BrokerFetcher:
         channel.connection.version_for(FETCH_API_KEY, highest=version, lowest=version)
         correlation = channel.next_correlation()
         limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
-        self._asked = FetchInFlight(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
+        self._in_flight = FetchInFlight(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
         self._sent_at = now
         self._polls.session_sent(now)
-        self._pace.asked(now, partitions=len(self._session.entries) if probe is None else 1)
+        self._pace.requested(now, partitions=len(self._session.entries) if probe is None else 1)
         frame = encode_fetch(
             request.positions,
             version=version,
@@ -288,23 +288,27 @@ class BrokerFetcher:
         self._link.watch_unless(starved=self._frames is not None and self._frames.starved)
 
     def _on_response(self, correlation: int, body: memoryview) -> None:
-        asked, buffer = self._asked, self._filling
-        self._asked = self._filling = None
+        in_flight, buffer = self._in_flight, self._filling
+        self._in_flight = self._filling = None
         assert buffer is not None
         try:
-            if asked is None or correlation != asked.correlation:
+            if in_flight is None or correlation != in_flight.correlation:
                 raise self._malformed()
-            response = decode_fetch(body, version=asked.version)
+            response = decode_fetch(body, version=in_flight.version)
             now = self._services.clock.monotonic()
             if not self._pace.throttle.update(now, response.throttle_ms):
                 raise self._malformed()
-            self._pace.answered(
-                now, took_s=self._response_began_at - asked.sent_at, came_s=now - self._response_began_at, size=len(body)
+            self._pace.responded(
+                now, took_s=self._response_began_at - in_flight.sent_at, came_s=now - self._response_began_at, size=len(body)
             )
-            self._polls.session_answered(now, size=len(body), news=any(len(fetched.records) for fetched in response.partitions))
+            self._polls.session_responded(
+                now, size=len(body), news=any(len(fetched.records) for fetched in response.partitions)
+            )
             # the broker read the log before it began to send; the transfer may have taken long
             responded_ms = self._services.clock.now_ms() - int((now - self._response_began_at) * 1000)
-            self._take_partitions(asked, response, buffer, responded_ms=responded_ms, roomy=len(body) < asked.max_bytes / 2)
+            self._take_partitions(
+                in_flight, response, buffer, responded_ms=responded_ms, roomy=len(body) < in_flight.max_bytes / 2
+            )
         finally:
             buffer.release()
 
@@ -312,23 +316,23 @@ class BrokerFetcher:
         return MalformedResponseError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _take_partitions(
-        self, asked: FetchInFlight, response: FetchResponse, buffer: Buffer, *, responded_ms: int, roomy: bool
+        self, in_flight: FetchInFlight, response: FetchResponse, buffer: Buffer, *, responded_ms: int, roomy: bool
     ) -> None:
         if response.error in UNKNOWN_SESSION:
             self._session.restart()
             return
         if response.error:
             raise BrokerError(response.error, "A source broker refused a Fetch request")
-        if asked.probe is None:
-            self._session.answered(response.session, complete=not response.throttle_ms)
+        if in_flight.probe is None:
+            self._session.responded(response.session, complete=not response.throttle_ms)
         news = False
         for fetched in response.partitions:
             news |= bool(fetched.error or len(fetched.records))
-            reading = self._reading_of(asked, (fetched.topic, fetched.partition))
+            reading = self._reading_of(in_flight, (fetched.topic, fetched.partition))
             if reading is not None:
                 self._changed[reading.partition] = None
-                self._take_partition(reading, fetched, buffer, responded_ms=responded_ms, alone=asked.probe is not None)
-        if not response.throttle_ms and asked.probe is None:
+                self._take_partition(reading, fetched, buffer, responded_ms=responded_ms, alone=in_flight.probe is not None)
+        if not response.throttle_ms and in_flight.probe is None:
             if roomy or not news:  # no partition was left out because the response was full
                 self._complete_at_ms = responded_ms
             if not news:
@@ -337,24 +341,24 @@ class BrokerFetcher:
     def _take_partition(
         self, reading: Reading, fetched: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
     ) -> None:
-        partition, asked_from = reading.partition, reading.position.offset
+        partition, requested_from = reading.partition, reading.position.offset
         if reading.current:
             self._planner.take(partition, fetched, buffer, responded_ms=responded_ms, alone=alone)
             if self._ahead.distant:
-                self._ahead.note(partition, asked_from=asked_from, records=fetched.records)
+                self._ahead.note(partition, requested_from=requested_from, records=fetched.records)
         elif joinable(reading, self._services.clock.monotonic()):  # another poll's response has moved the position
-            self._planner.join(partition, fetched, buffer, asked_from=asked_from, responded_ms=responded_ms)
+            self._planner.join(partition, fetched, buffer, requested_from=requested_from, responded_ms=responded_ms)
         else:
             self._planner.observe(partition, fetched, responded_ms=responded_ms)
 
-    def _reading_of(self, asked: FetchInFlight, place: Place) -> Reading | None:
+    def _reading_of(self, in_flight: FetchInFlight, place: Place) -> Reading | None:
         """Return the reading that a partition's data was requested for, or None.
 
         None if the partition is read from another leader by now, which may have other records at these offsets.
         """
-        if asked.probe is None:
+        if in_flight.probe is None:
             return self._session.entries.get(place) or self._session.named(place)
-        probed, reading = asked.probe
+        probed, reading = in_flight.probe
         return reading if self._session.entries.get(probed) is reading else None
 
     def note_unchanged(self, partition: MirrorPartition) -> None:
@@ -365,7 +369,7 @@ class BrokerFetcher:
             partition.counters.unchanged(self._complete_at_ms)
 
     def _lost(self, error: LinkEngineError) -> None:
-        self._asked = self._frames = self._starved_since = None
+        self._in_flight = self._frames = self._starved_since = None
         self._single_fetches.clear()
         self._ahead.close()
         self._polls.close()

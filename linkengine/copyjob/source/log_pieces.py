@@ -49,9 +49,9 @@ class Piece:
     stop: int
     size: int  # bytes to request
     urgent: bool = False  # fills a gap: pieces that were received already wait for it
-    asked: bool = False  # requested
+    requested: bool = False  # requested
     as_head: bool = False  # was the first piece of its partition when requested, so that the reserve has memory for it
-    answer: FetchedPartition | None = None
+    response: FetchedPartition | None = None
     buffer: Buffer | None = None
     first: int | None = None  # base offset of the response's first batch, which contains ``start``
     end: int | None = None  # offset after the response's last batch
@@ -95,9 +95,9 @@ class PartitionPieces:
         position, end = self.partition.position, self.partition.counters.source_end
         return 0.0 if position is None or end is None else (end - position) * self.shape.bytes_per_offset
 
-    def first_unasked(self) -> Piece | None:
+    def first_unrequested(self) -> Piece | None:
         """Return the first piece that has not been requested, None if all have been."""
-        return next((piece for piece in self.pieces if not piece.asked), None)
+        return next((piece for piece in self.pieces if not piece.requested), None)
 
     def next_piece(self) -> Piece | None:
         """Add a piece behind the last piece and return it; None if the known end of the source is reached."""
@@ -121,7 +121,7 @@ class PartitionPieces:
         if not self.pieces:
             return None
         head = self.pieces[0]
-        if head.answer is None:
+        if head.response is None:
             return None
         if head.start > position and (head.first is None or head.first > position):
             self.pieces.appendleft(self._piece(position, head.start if head.first is None else head.first, urgent=True))
@@ -156,9 +156,9 @@ class PartitionPieces:
 
     def arrived(self, piece: Piece) -> None:
         """Add pieces for gaps between a received piece and its neighbours, long before they are to be planned."""
-        assert piece.answer is not None
+        assert piece.response is not None
         try:
-            views = [view for _, view in iter_batches(piece.answer.records)]
+            views = [view for _, view in iter_batches(piece.response.records)]
         except CorruptBatchError:  # the planner reports it
             return
         if views:

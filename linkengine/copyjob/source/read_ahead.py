@@ -102,10 +102,10 @@ class ReadAhead:
         """Start with a new connection of the session."""
         self._round_trip_s = round_trip_s
 
-    def note(self, partition: MirrorPartition, *, asked_from: int, records: memoryview) -> None:
-        """Note the shape of a session response, which covers the offsets from ``asked_from`` to the position."""
-        if len(records) and partition.position is not None and partition.position > asked_from:
-            shape = shape_of(records, offsets=partition.position - asked_from)
+    def note(self, partition: MirrorPartition, *, requested_from: int, records: memoryview) -> None:
+        """Note the shape of a session response, which covers the offsets from ``requested_from`` to the position."""
+        if len(records) and partition.position is not None and partition.position > requested_from:
+            shape = shape_of(records, offsets=partition.position - requested_from)
             if shape is not None:
                 self._shapes[partition] = shape
 
@@ -121,7 +121,7 @@ class ReadAhead:
                 return False
             del self._failed_at[partition]
         pieces = PartitionPieces(partition, partition.origin, shape)
-        if pieces.backlog_bytes < log_pieces.PIECE_BYTES * (1 if self._connections else LEAST_PIECES) or not self._has_room(
+        if pieces.backlog_bytes < log_pieces.PIECE_BYTES * (1 if self._connections else LEAST_PIECES) or not self._has_buffer(
             shape
         ):
             return False
@@ -144,7 +144,7 @@ class ReadAhead:
             self._plan(pieces, now)
         if self._partitions:
             self._busy_at = now
-            self._ask(now)
+            self._request(now)
 
     def check(self, now: float) -> None:
         """Close connections that have timed out or are not needed; return partitions without any connection to the session."""
@@ -172,7 +172,7 @@ class ReadAhead:
             self._share.close()
             self._share = None
 
-    def _has_room(self, shape: Shape) -> bool:
+    def _has_buffer(self, shape: Shape) -> bool:
         """Return whether another partition can be read ahead within the memory."""
         self._share = self._share or self._services.ahead.open()
         if self._share is None:
@@ -214,17 +214,17 @@ class ReadAhead:
 
     def _plan_head(self, pieces: PartitionPieces, head: Piece) -> bool:
         """Plan the first piece or request it again; return False if the partition has to be left to the session."""
-        partition, answer = pieces.partition, head.answer
-        assert answer is not None
+        partition, response = pieces.partition, head.response
+        assert response is not None
         assert partition.position is not None
-        if answer.error or answer.preferred_replica >= 0:
+        if response.error or response.preferred_replica >= 0:
             return False
         before = partition.position
         if head.end is not None and head.end <= before and head.start < before:  # earlier pieces contained all of it
             pieces.pieces.popleft().release()
             return True
         assert head.buffer is not None
-        joined = self._planner.join(partition, answer, head.buffer, asked_from=head.start, responded_ms=head.responded_ms)
+        joined = self._planner.join(partition, response, head.buffer, requested_from=head.start, responded_ms=head.responded_ms)
         if not pieces.valid or partition.position is None:
             return False
         if not joined:
@@ -245,7 +245,7 @@ class ReadAhead:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, now: float) -> None:
+    def _request(self, now: float) -> None:
         while now >= max(self._throttle.until, self._services.bandwidth.ready_at):
             chosen = self._next_request()
             if chosen is None:
@@ -259,11 +259,11 @@ class ReadAhead:
                 return
             piece.as_head = head
             self._promised += in_units(piece.size + FRAMING_BYTES)
-            piece.asked = True
+            piece.requested = True
             position = FetchPosition(
                 pieces.partition.assignment.partition, pieces.origin.leader.epoch, piece.start, max_bytes=piece.size
             )
-            connection.ask(
+            connection.request(
                 by_topic([(pieces.partition, pieces.origin, position)]),
                 by_id=pieces.origin.by_id,
                 limits=FetchLimits(max_bytes=piece.size, max_wait_ms=0),
@@ -284,7 +284,7 @@ class ReadAhead:
         """Return the next piece to request: first a gap, then a new piece of the partition with the fewest bytes ahead."""
         ahead: list[tuple[int, PartitionPieces]] = []
         for pieces in self._partitions.values():
-            gap = pieces.first_unasked()
+            gap = pieces.first_unrequested()
             if gap is not None:
                 return pieces, gap
             ahead.append((pieces.bytes_ahead, pieces))
@@ -333,16 +333,16 @@ class ReadAhead:
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
         """Store the response to a piece until it can be planned."""
         pieces, piece = subject
-        answer = received.answer
+        response = received.response
         self._services.bandwidth.spend(received.size, now)
-        self._throttle.update(now, answer.throttle_ms)
+        self._throttle.update(now, response.throttle_ms)
         if self._partitions.get(pieces.partition) is not pieces or piece not in pieces.pieces:
             return
-        if len(answer.partitions) != 1:  # a throttled client gets an empty response (KIP-219)
-            piece.asked = False
+        if len(response.partitions) != 1:  # a throttled client gets an empty response (KIP-219)
+            piece.requested = False
             return
-        (part,) = answer.partitions
-        piece.answer, piece.buffer, piece.responded_ms = part, received.buffer, received.responded_ms
+        (part,) = response.partitions
+        piece.response, piece.buffer, piece.responded_ms = part, received.buffer, received.responded_ms
         received.buffer.users += 1
         pieces.arrived(piece)
         if pieces.valid:
@@ -359,7 +359,7 @@ class ReadAhead:
     def lost(self, connection: ExtraConnection[Subject], in_flight: Sequence[Subject]) -> None:
         """Request the pieces of a lost connection again, on another connection."""
         for number, (_, piece) in enumerate(in_flight):
-            piece.asked = False
+            piece.requested = False
             if number or not connection.filling:  # else the first piece has its buffer, and the connection releases it
                 self._fulfil(piece)
         if connection in self._connections:

@@ -276,9 +276,9 @@ class SourceSide:
 
     def _examine(self, partition: MirrorPartition) -> None:
         """Read the bounds of a source that does not have the wanted offset: deleted by retention, or truncated."""
-        self._ask_leader(partition, read_extent, then=lambda extent: self._examined(partition, extent))
+        self._query_leader(partition, read_extent, then=lambda extent: self._examined(partition, extent))
 
-    def _ask_leader(self, partition: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
+    def _query_leader(self, partition: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
         """Run ``read`` in the background on the current leader; ignore the result if another leader is read by then."""
         assert partition.origin is not None
         origin, attempt, topic = partition.origin, partition.attempt, partition.assignment
@@ -312,7 +312,7 @@ class SourceSide:
 
     def _emptied(self, partition: MirrorPartition, end: int) -> None:
         """Check an empty response up to ``end``: records are gone only if the leader read its local log (KIP-405)."""
-        self._ask_leader(partition, read_local_start, then=lambda start: self._fill_empty_end(partition, start, end))
+        self._query_leader(partition, read_local_start, then=lambda start: self._fill_empty_end(partition, start, end))
 
     def _fill_empty_end(self, partition: MirrorPartition, local_start: int, end: int) -> None:
         if partition.position is None:

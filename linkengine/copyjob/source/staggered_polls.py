@@ -77,7 +77,7 @@ class StaggeredPolls:
         """Note a request of the session, so that the next poll keeps its distance from it."""
         self._sent_at = now
 
-    def session_answered(self, now: float, *, size: int, news: bool) -> None:
+    def session_responded(self, now: float, *, size: int, news: bool) -> None:
         """Note a session response of ``size`` bytes; ``news``: with records."""
         self._quiet = size <= QUIET_BYTES
         if news:
@@ -100,7 +100,7 @@ class StaggeredPolls:
         subject = self._subject(entries, now) if len(entries) <= MOST_PARTITIONS else {}
         forms = {origin.by_id for _, origin in subject.values()}  # ids and names do not mix in one request
         if len(forms) == 1:
-            connection.ask(
+            connection.request(
                 by_topic((reading.partition, origin, reading.position) for reading, origin in subject.values()),
                 by_id=forms.pop(),
                 limits=FetchLimits(max_bytes=POLL_BYTES, max_wait_ms=self._services.tuning.fetch_wait_ms),
@@ -150,20 +150,20 @@ class StaggeredPolls:
 
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
         """Plan the records of a response that are beyond the positions."""
-        answer = received.answer
-        self._throttle.update(now, answer.throttle_ms)
-        asked = {
+        response = received.response
+        self._throttle.update(now, response.throttle_ms)
+        requested = {
             (_topic_in_request(reading, origin), place[1]): (reading, origin) for place, (reading, origin) in subject.items()
         }
-        for part in answer.partitions:
-            reading, origin = asked.get((part.topic, part.partition), (None, None))
+        for part in response.partitions:
+            reading, origin = requested.get((part.topic, part.partition), (None, None))
             if reading is None or part.error or not joinable(reading, now) or reading.partition.origin is not origin:
                 continue
             if len(part.records):
                 self._active_at = now
-            asked_from = reading.position.offset
+            requested_from = reading.position.offset
             if self._planner.join(
-                reading.partition, part, received.buffer, asked_from=asked_from, responded_ms=received.responded_ms
+                reading.partition, part, received.buffer, requested_from=requested_from, responded_ms=received.responded_ms
             ):
                 self._moved(reading.partition)
 

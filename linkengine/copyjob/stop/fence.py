@@ -46,7 +46,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 from linkengine.batches.records import ControlType, control_type, is_commit
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.destination.foreign_writes import batches_in
-from linkengine.copyjob.destination.writer import epochs_above
+from linkengine.copyjob.destination.producer_state import epochs_above
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -126,7 +126,7 @@ def _is_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: LogE
 
 
 TRIES = 4
-SECOND_LOOK_S = 0.5
+REPEAT_AFTER_S = 0.5
 log = structlog.get_logger(__name__)
 
 
@@ -171,7 +171,7 @@ def _search_patiently(
                 code=error.code,
                 left=left,
             )
-            time.sleep(SECOND_LOOK_S if left else 0)
+            time.sleep(REPEAT_AFTER_S if left else 0)
     return offsets[0]
 
 

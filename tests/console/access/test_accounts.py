@@ -54,7 +54,7 @@ class TestInvitations:
 
     def test_an_invitation_expires(self, invited: tuple[User, str]) -> None:
         with pytest.raises(NotFoundError):
-            accept(invited[1], after=account_actions.INVITATION_LIFE)
+            accept(invited[1], after=account_actions.INVITATION_LIFETIME)
         assert not User.objects.get(username="newcomer").is_active
 
     def test_another_link_replaces_the_first(self, invited: tuple[User, str], admin: Actor) -> None:

@@ -15,9 +15,9 @@ from console.access.approval_actions import approve, reject, request_approval, s
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.links.actions import delete_link
-from console.mirrors import bulk_operations
+from console.mirrors import bulk_actions
 from console.mirrors.actions import delete_mirror
-from console.mirrors.operations import operate, operate_many
+from console.mirrors.operation_actions import operate, operate_many
 from console.models import ApiKey, ApprovalRequest, AuditEvent, ClusterLink, Environment, MirrorTopic, Organization
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeActor, MakeMirror
@@ -45,7 +45,7 @@ def approver(make_actor: MakeActor, environment: Environment) -> Actor:
     return make_actor("approver", "Operator", environment=environment)
 
 
-def ask(link: ClusterLink, by: Actor, *topics: str, operation: MirrorEvent = E.FAILOVER) -> ApprovalRequest:
+def submit_request(link: ClusterLink, by: Actor, *topics: str, operation: MirrorEvent = E.FAILOVER) -> ApprovalRequest:
     return request_approval(
         link=link, operation=operation, topics=topics, reason="The source is down.", by=by, now=timezone.now()
     )
@@ -84,9 +84,9 @@ class TestRefusals:
 
     def test_a_bulk_operation_is_refused(self, make_mirror: MakeMirror, link: ClusterLink, operator: Actor) -> None:
         topics: dict[str, MirrorTopic | None] = {name: make_mirror(name) for name in ("a", "b")}
-        stored = bulk_operations.start(link=link, operation="failover", topics=topics, by=operator, now=NOW)
+        stored = bulk_actions.start(link=link, operation="failover", topics=topics, by=operator, now=NOW)
 
-        bulk_operations.carry_out(stored, check_clusters=lambda _mirrors: [], now=NOW)
+        bulk_actions.carry_out(stored, check_clusters=lambda _mirrors: [], now=NOW)
 
         assert set(stored.topics.values_list("status", "error_code")) == {("FAILED", "APPROVAL_NEEDED")}
 
@@ -127,7 +127,7 @@ class TestApprovals:
         self, make_mirror: MakeMirror, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
         orders, others = make_mirror("orders"), make_mirror("others")
-        request = ask(link, operator, "orders")
+        request = submit_request(link, operator, "orders")
         allow(request, approver)
 
         assert operate(mirror=orders, operation=E.FAILOVER, by=operator, now=NOW).state == MirrorState.PENDING_STOPPED
@@ -142,7 +142,7 @@ class TestApprovals:
         self, make_mirror: MakeMirror, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
         names = [make_mirror(f"topic-{number}", partitions=1).name for number in range(25)]
-        allow(ask(link, operator), approver)
+        allow(submit_request(link, operator), approver)
 
         results = operate_many(link=link, names=names, operation=E.FAILOVER, by=operator, now=NOW)
 
@@ -152,7 +152,7 @@ class TestApprovals:
         self, mirror: MirrorTopic, link: ClusterLink, owner: Actor, make_actor: MakeActor, environment: Environment
     ) -> None:
         other_owner = make_actor("other-owner", "EnvironmentAdmin", environment=environment)
-        allow(ask(link, owner, operation=E.DELETE), other_owner)
+        allow(submit_request(link, owner, operation=E.DELETE), other_owner)
 
         with pytest.raises(DeniedError):
             operate(mirror=mirror, operation=E.FAILOVER, by=owner, now=NOW)
@@ -160,7 +160,7 @@ class TestApprovals:
     def test_an_approval_expires(
         self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor, time_machine: Any
     ) -> None:
-        allow(ask(link, operator), approver)
+        allow(submit_request(link, operator), approver)
 
         time_machine.move_to(timezone.now() + HOUR)
 
@@ -170,14 +170,14 @@ class TestApprovals:
     def test_an_approval_ends_with_its_approver(
         self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
-        allow(ask(link, operator), approver)
+        allow(submit_request(link, operator), approver)
         User.objects.filter(username="approver").update(is_active=False)
 
         with pytest.raises(DeniedError):
             operate(mirror=mirror, operation=E.FAILOVER, by=operator, now=NOW)
 
     def test_requesters_do_not_approve_their_own_requests(self, link: ClusterLink, operator: Actor) -> None:
-        request = ask(link, operator)
+        request = submit_request(link, operator)
 
         with pytest.raises(DeniedError):
             allow(request, operator)
@@ -187,7 +187,7 @@ class TestApprovals:
     def test_neither_readers_nor_api_keys_approve(
         self, link: ClusterLink, operator: Actor, approver: Actor, colleague: Actor
     ) -> None:
-        request = ask(link, operator)
+        request = submit_request(link, operator)
         with_key = Actor(name="approver", user=approver.user, key=ApiKey(user=approver.user))
 
         for actor in (colleague, with_key, ENGINE):
@@ -201,10 +201,10 @@ class TestApprovals:
         topic_operator = make_actor("topic-operator", "Operator", **topic)
 
         with pytest.raises(DeniedError):
-            allow(ask(link, operator), topic_operator)
+            allow(submit_request(link, operator), topic_operator)
         with pytest.raises(DeniedError):
-            ask(link, topic_operator)
-        assert ask(link, topic_operator, mirror.name)
+            submit_request(link, topic_operator)
+        assert submit_request(link, topic_operator, mirror.name)
 
     @pytest.mark.parametrize("topics", [(), ("orders",)])
     def test_a_mirror_that_is_created_after_the_request_is_not_covered(
@@ -212,7 +212,7 @@ class TestApprovals:
     ) -> None:
         """Also not under the name of an approved mirror that was deleted."""
         make_mirror("orders")
-        allow(ask(link, operator, *topics), approver)
+        allow(submit_request(link, operator, *topics), approver)
         MirrorTopic.objects.all().delete()
         later = make_mirror("orders")
         MirrorTopic.objects.update(created_at=timezone.now())
@@ -225,7 +225,7 @@ class TestApprovals:
         self, make_mirror: MakeMirror, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
         orders, others = make_mirror("orders"), make_mirror("others")
-        allow(ask(link, operator), approver)
+        allow(submit_request(link, operator), approver)
         operate(mirror=orders, operation=E.FAILOVER, by=operator, now=timezone.now())
         MirrorTopic.objects.update(state=MirrorState.ACTIVE)  # it was mirrored again
         orders.refresh_from_db()
@@ -233,25 +233,25 @@ class TestApprovals:
         with pytest.raises(DeniedError):
             operate(mirror=orders, operation=E.FAILOVER, by=operator, now=timezone.now())
         assert operate(mirror=others, operation=E.FAILOVER, by=operator, now=timezone.now())
-        allow(ask(link, operator), approver)
+        allow(submit_request(link, operator), approver)
         assert operate(mirror=orders, operation=E.FAILOVER, by=operator, now=timezone.now())
 
     def test_a_name_that_is_no_mirror_is_refused(self, mirror: MirrorTopic, link: ClusterLink, operator: Actor) -> None:
         with pytest.raises(InvalidInputError, match="'ordesr' is not a mirror topic"):
-            ask(link, operator, mirror.name, "ordesr")
+            submit_request(link, operator, mirror.name, "ordesr")
 
     def test_a_request_with_an_api_key_counts_for_its_owner(
         self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
         with_key = Actor(name="operator", user=operator.user, key=ApiKey(user=operator.user))
-        allow(ask(link, with_key, mirror.name), approver)
+        allow(submit_request(link, with_key, mirror.name), approver)
 
         assert operate(mirror=mirror, operation=E.FAILOVER, by=operator, now=NOW).state == MirrorState.PENDING_STOPPED
 
     def test_a_rejected_request_allows_nothing(
         self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
-        request = ask(link, operator)
+        request = submit_request(link, operator)
         with pytest.raises(InvalidInputError):
             reject(request=request, reason=" ", by=approver, now=timezone.now())
         reject(request=request, reason="Not during the sale.", by=approver, now=timezone.now())
@@ -264,7 +264,7 @@ class TestApprovals:
     def test_a_withdrawn_approval_allows_nothing(
         self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
-        request = ask(link, operator)
+        request = submit_request(link, operator)
         allow(request, approver)
         withdraw(request=request, by=operator, now=timezone.now())
 
@@ -276,7 +276,7 @@ class TestApprovals:
     def test_an_expired_request_is_not_approved(
         self, link: ClusterLink, operator: Actor, approver: Actor, time_machine: Any
     ) -> None:
-        request = ask(link, operator)
+        request = submit_request(link, operator)
         time_machine.move_to(timezone.now() + approval_actions.WAITS)
 
         with pytest.raises(ConflictError):
@@ -287,11 +287,11 @@ class TestApprovals:
         self, lasts: timedelta, link: ClusterLink, operator: Actor, approver: Actor
     ) -> None:
         with pytest.raises(InvalidInputError):
-            allow(ask(link, operator), approver, lasts=lasts)
+            allow(submit_request(link, operator), approver, lasts=lasts)
 
     def test_only_operations_that_need_an_approval_are_requested(self, link: ClusterLink, operator: Actor) -> None:
         with pytest.raises(InvalidInputError):
-            ask(link, operator, operation=E.PROMOTE)
+            submit_request(link, operator, operation=E.PROMOTE)
 
 
 class TestRule:

@@ -22,7 +22,7 @@ from console.access.actions import (
 from console.access.permissions import held_until
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError, InvalidInputError
-from console.mirrors import bulk_operations
+from console.mirrors import bulk_actions
 from console.models import (
     AuditEvent,
     BulkOperation,
@@ -87,14 +87,14 @@ class TestExpiry:
         now = timezone.now()
         grant_role(user=stranger.user, role="Operator", cluster=link.destination, expires_at=now + HOUR, by=SYSTEM, now=now)
         topics: dict[str, MirrorTopic | None] = {name: make_mirror(name) for name in ("a", "b")}
-        stored = bulk_operations.start(link=link, operation="pause", topics=topics, by=again(stranger), now=now)
+        stored = bulk_actions.start(link=link, operation="pause", topics=topics, by=again(stranger), now=now)
 
         if end == "expired":
             time_machine.move_to(now + HOUR)
         else:
             User.objects.filter(username=stranger.name).update(is_active=False)
         stored = BulkOperation.objects.get(pk=stored.pk)
-        bulk_operations.carry_out(stored, check_clusters=lambda _mirrors: [], now=timezone.now())
+        bulk_actions.carry_out(stored, check_clusters=lambda _mirrors: [], now=timezone.now())
 
         assert set(stored.topics.values_list("status", flat=True)) == {"FAILED"}
         assert set(MirrorTopic.objects.values_list("state", flat=True)) == {"ACTIVE"}

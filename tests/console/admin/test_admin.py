@@ -89,7 +89,7 @@ def test_credentials_of_a_cluster_are_not_shown(staff: Client, source: Cluster) 
 
 
 def test_a_cluster_is_registered_after_it_was_probed(staff: Client, link: ClusterLink, engine: Engine) -> None:
-    engine.answers["probe_address"] = {**engine.answers["probe_address"], "cluster_id": "third-id"}
+    engine.responses["probe_address"] = {**engine.responses["probe_address"], "cluster_id": "third-id"}
     form = {
         "environment": link.destination.environment_id,
         "name": "Third",

@@ -57,7 +57,7 @@ class Boundary:
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.called: list[tuple[str, dict[str, Any]]] = []
-        self.answer: Any = {}
+        self.response: Any = {}
         self.error: Exception | None = None
 
     def send(self, task_name: str, **kwargs: Any) -> None:
@@ -68,7 +68,7 @@ class Boundary:
         self.called.append((task_name, kwargs))
         if self.error:
             raise self.error
-        return self.answer(task_name, kwargs) if callable(self.answer) else self.answer
+        return self.response(task_name, kwargs) if callable(self.response) else self.response
 
 
 def make_cluster(environment: Environment, *, name: str, cluster_id: str) -> Cluster:

@@ -118,11 +118,11 @@ class SmallCluster:
         self.sides = (side(b"same"), side(b"same"))  # at every offset
         self.differing: tuple[str, ...] = ()
 
-    def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
+    def response(self, task_name: str, kwargs: dict[str, Any]) -> Any:
         """Return the result that a worker would return."""
         if task_name == "change_cluster":
             with audit.carried_out(kwargs["entry"], change_id=kwargs["change_id"]) as attempt:
-                attempt.found = self._answer(kwargs["query"], kwargs["arguments"])
+                attempt.found = self._response(kwargs["query"], kwargs["arguments"])
             return attempt.found
         if task_name == "compare_record":
             self.queries.append((task_name, kwargs))
@@ -131,9 +131,9 @@ class SmallCluster:
             return compared(*self.sides, differing=self.differing)
         if task_name != "query_cluster":
             return PROBE if task_name in ("check_link", "probe_address") else {}
-        return self._answer(kwargs["query"], kwargs["arguments"])
+        return self._response(kwargs["query"], kwargs["arguments"])
 
-    def _answer(self, query: str, arguments: dict[str, Any]) -> Any:
+    def _response(self, query: str, arguments: dict[str, Any]) -> Any:
         self.queries.append((query, arguments))
         if self.error:
             raise self.error
@@ -146,14 +146,14 @@ class SmallCluster:
         if found is None:
             raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "This server does not host this topic-partition.")
         partitions = [partition(0), partition(1), partition(2, leader=None)]
-        answers = {
+        responses = {
             "topic": found,
             "topic_rights": RIGHTS,
             "partitions": partitions,
             "topic_configs": [CONFIG],
             "alter_topic_configs": None,
         }
-        return {**found, "partitions": arguments["partitions"]} if query == "grow_topic" else answers[query]
+        return {**found, "partitions": arguments["partitions"]} if query == "grow_topic" else responses[query]
 
     def _of_cluster(self, query: str, arguments: dict[str, Any]) -> Any:
         if query == "create_topic":
@@ -161,7 +161,7 @@ class SmallCluster:
             return None if arguments["validate_only"] else topic(arguments["topic"], **size)
         if query in ("group", "group_lags") and arguments["group_id"] not in self.groups:
             return None
-        answers: dict[str, Any] = {
+        responses: dict[str, Any] = {
             "brokers": [BROKER, {**BROKER, "broker": 2}],
             "broker_configs": [{**CONFIG, "source": "STATIC_BROKER_CONFIG"}],
             "broker_replicas": [{"topic": "plain", "partition": 0, "leader": True, "in_sync": True}],
@@ -177,4 +177,4 @@ class SmallCluster:
             "offsets_for_time": self.timed.pop(0) if len(self.timed) > 1 else self.timed[0],
             "reset_group": [{**RESET, "is_written": arguments.get("execute", False), **self.refusal}],
         }
-        return answers[query]
+        return responses[query]

@@ -36,7 +36,7 @@ def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.node.get_closest_marker("kafka"):
         return None
     fake = Boundary()
-    fake.answer = request.getfixturevalue("cluster").answer
+    fake.response = request.getfixturevalue("cluster").response
     monkeypatch.setattr(dispatch, "send", fake.send)
     monkeypatch.setattr(dispatch, "call", fake.call)
     return fake

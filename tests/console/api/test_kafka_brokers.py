@@ -46,7 +46,11 @@ def test_configs_of_a_broker_and_of_all_brokers_are_listed(owner: Rest, cluster:
     assert owner.get(f"{BASE}/brokers/1/configs").json()["data"] == [config]
     dynamic = owner.get(f"{BASE}/broker-configs").json()
     assert (dynamic["kind"], dynamic["data"][0]["config_type"]) == ("KafkaClusterConfigList", "BROKER")
-    assert [asked for question, asked in cluster.queries if question == "broker_configs"] == [{"broker": 1}, {"broker": 1}, {}]
+    assert [requested for question, requested in cluster.queries if question == "broker_configs"] == [
+        {"broker": 1},
+        {"broker": 1},
+        {},
+    ]
 
 
 def test_partition_reassignments_are_listed(owner: Rest) -> None:

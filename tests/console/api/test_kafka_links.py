@@ -293,7 +293,7 @@ def test_validate_only_returns_the_round_trips_to_the_source_and_creates_nothing
     owner: Rest, base: str, boundary: Boundary
 ) -> None:
     far = {"round_trip_ms": 80.0, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
-    boundary.answer = {"cluster_id": SOURCE, "distances": [{"broker": 1, "address": "far.test:9092", **far}]}
+    boundary.response = {"cluster_id": SOURCE, "distances": [{"broker": 1, "address": "far.test:9092", **far}]}
 
     response = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
 

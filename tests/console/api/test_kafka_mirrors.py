@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.api.kafka_answers import MIRROR_STATUSES
+from console.api.kafka_schemas import MIRROR_STATUSES
 from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import transition_errors

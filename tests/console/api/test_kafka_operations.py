@@ -103,7 +103,7 @@ def test_validate_only_of_a_reversal_returns_the_warnings_of_its_preview(
     make_mirror("orders")
     make_mirror("paused", MirrorState.PAUSED)
     writers = TransactionalWriters(ids=("billing",), open_ids=("billing",), unnamed_open=0, complete=True)
-    boundary.answer = {"orders": asdict(ReversalRisks(unclean_on=("Source",), writers=writers))}
+    boundary.response = {"orders": asdict(ReversalRisks(unclean_on=("Source",), writers=writers))}
 
     rows = owner.post(f"{mirrors}:{verb}?validate_only=true", {"mirror_topic_names": ["orders", "paused"]}).json()["data"]
     operation = verb.removesuffix("-mirror")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from console.api.kafka_answers import MIRROR_STATUS
+from console.api.kafka_schemas import MIRROR_STATUS
 from console.models import Cluster, ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState, allowed_operations
 from tests.console.api.actors import NOW, Rest

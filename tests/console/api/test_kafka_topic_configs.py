@@ -52,7 +52,7 @@ def test_configs_are_set_and_reset(owner: Rest, topics: str, cluster: SmallClust
     assert owner.put(f"{topics}/plain/configs/a", {"value": "2"}).status_code == 204
     assert owner.delete(f"{topics}/plain/configs/a").status_code == 204
 
-    changes = [(asked["values"], asked["deletions"], asked["validate_only"]) for _, asked in cluster.queries]
+    changes = [(requested["values"], requested["deletions"], requested["validate_only"]) for _, requested in cluster.queries]
     assert changes == [
         ({"a": "1", "c": "3"}, ["b"], False),
         ({"a": "1", "c": "3"}, ["b"], True),
@@ -82,7 +82,7 @@ def test_a_request_without_a_value_resets_nothing(owner: Rest, topics: str, clus
     assert not cluster.queries
 
     assert owner.put(f"{topics}/plain/configs/a", {"value": None}).status_code == 204
-    assert [asked["deletions"] for _, asked in cluster.queries] == [["a"]]
+    assert [requested["deletions"] for _, requested in cluster.queries] == [["a"]]
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "cleanup.policy", "compression.type", "max.message.bytes"])

@@ -37,11 +37,11 @@ def test_authorized_operations_are_included_only_on_request(
     owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
 ) -> None:
     make_mirror("orders", MirrorState.PENDING_SETUP)
-    asked = "include_authorized_operations=true"
+    requested = "include_authorized_operations=true"
 
-    assert owner.get(f"{topics}/plain?{asked}").json()["authorized_operations"] == RIGHTS
+    assert owner.get(f"{topics}/plain?{requested}").json()["authorized_operations"] == RIGHTS
     assert "authorized_operations" not in owner.get(f"{topics}/plain?include_authorized_operations=false").json()
-    assert "authorized_operations" not in owner.get(f"{topics}/orders?{asked}").json()  # not on the cluster yet
+    assert "authorized_operations" not in owner.get(f"{topics}/orders?{requested}").json()  # not on the cluster yet
     assert "authorized_operations" not in owner.get(topics).json()["data"][0]
     assert owner.get(f"{topics}/plain?include_authorized_operations=perhaps").json()["error_code"] == 400
     assert [question for question, _ in cluster.queries].count("topic_rights") == 1
@@ -162,9 +162,9 @@ class TestCreating:
 
         assert response.status_code == 201
         assert (response.json()["topic_name"], response.json()["partitions_count"]) == ("new", 4)
-        asked = {"partitions": 4, "replication_factor": 1, "configs": {"retention.ms": "1000"}}
-        assert cluster.queries == [("create_topic", {"topic": "new", "validate_only": False, **asked})]
-        assert AuditEvent.objects.get(action="CreateTopic").detail == asked
+        requested = {"partitions": 4, "replication_factor": 1, "configs": {"retention.ms": "1000"}}
+        assert cluster.queries == [("create_topic", {"topic": "new", "validate_only": False, **requested})]
+        assert AuditEvent.objects.get(action="CreateTopic").detail == requested
 
     def test_validate_only_returns_200_without_an_audit_row(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
         response = owner.post(topics, {"topic_name": "new", "validate_only": True})
@@ -209,14 +209,14 @@ class TestCreating:
         assert owner.post(topics, body).status_code == status
 
     def test_a_reader_may_not_change_topics(self, reader: Rest, topics: str, cluster: SmallCluster) -> None:
-        answers = [
+        responses = [
             reader.post(topics, {"topic_name": "new"}),
             reader.delete(f"{topics}/plain"),
             reader.call("patch", f"{topics}/plain", {"partitions_count": 9}),
             reader.put(f"{topics}/plain/configs/retention.ms", {"value": "1"}),
         ]
 
-        assert {(refused.status_code, refused.json()["error_code"]) for refused in answers} == {(403, 40301)}
+        assert {(refused.status_code, refused.json()["error_code"]) for refused in responses} == {(403, 40301)}
         assert not cluster.queries
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console.access.credentials import NOBODY
+from console.access.credentials import NOT_SIGNED_IN
 from console.models import AuditEvent
 from tests.console.api.actors import DESTINATION, Rest, make_client
 
@@ -78,7 +78,7 @@ def test_throttling_of_an_address_is_audited_once(owner: Rest, redis_url: str) -
 
     (event,) = AuditEvent.objects.filter(action="ThrottleApiKey")
     values = (event.actor, event.resource, event.result, event.client_address, len(event.request_id))
-    assert values == (NOBODY, f"api-key/{owner.key}", "DENIED", "192.0.2.45", 32)
+    assert values == (NOT_SIGNED_IN, f"api-key/{owner.key}", "DENIED", "192.0.2.45", 32)
 
 
 def test_nothing_is_throttled_while_redis_is_unavailable(owner: Rest, settings: Any) -> None:

@@ -18,7 +18,7 @@ from tests.console.api.actors import DESTINATION, Rest
 KEYS = "/api/v1/api-keys"
 REQUESTS = f"/api/v1/clusters/{DESTINATION}/links/from-source/approval-requests"
 FAILOVER = f"/kafka/v3/clusters/{DESTINATION}/links/from-source/mirrors:failover"
-ASKED = {"operation": "failover", "mirror_topic_names": ["orders"], "reason": "The source is down."}
+REQUESTED = {"operation": "failover", "mirror_topic_names": ["orders"], "reason": "The source is down."}
 
 
 def key_of(name: str, **limit: Any) -> Rest:
@@ -78,12 +78,12 @@ class TestApprovalRequests:
     """A program requests an approval; a user of the console decides."""
 
     def test_a_request_is_stored_approved_and_used(self, owner: Rest, orders: MirrorTopic, environment: Environment) -> None:
-        answer = owner.post(REQUESTS, ASKED)
+        response = owner.post(REQUESTS, REQUESTED)
 
-        stored = answer.json()
-        assert answer.status_code == 201
+        stored = response.json()
+        assert response.status_code == 201
         assert (stored["status"], stored["mirror_topic_names"], stored["requested_by"]) == ("REQUESTED", ["orders"], "owner")
-        assert owner.get(answer["Location"].removeprefix("http://testserver")).json() == stored
+        assert owner.get(response["Location"].removeprefix("http://testserver")).json() == stored
         assert owner.get(REQUESTS).json()["data"] == [stored]
 
         approver = User.objects.create_superuser("approver")
@@ -100,12 +100,12 @@ class TestApprovalRequests:
         assert [row["error_code"] for row in rows] == [None]
 
     def test_nothing_decides_over_rest(self, owner: Rest, orders: MirrorTopic) -> None:
-        address = f"{REQUESTS}/{owner.post(REQUESTS, ASKED).json()['id']}"
+        address = f"{REQUESTS}/{owner.post(REQUESTS, REQUESTED).json()['id']}"
 
         assert [owner.post(f"{address}/{verb}", {}).status_code for verb in ("approve", "reject")] == [404, 404]
 
     def test_a_request_is_withdrawn(self, owner: Rest, orders: MirrorTopic) -> None:
-        address = f"{REQUESTS}/{owner.post(REQUESTS, ASKED).json()['id']}/withdraw"
+        address = f"{REQUESTS}/{owner.post(REQUESTS, REQUESTED).json()['id']}/withdraw"
 
         assert owner.post(address).json()["status"] == "WITHDRAWN"
         assert owner.post(address).status_code == 400
@@ -113,21 +113,21 @@ class TestApprovalRequests:
     def test_requests_of_others_are_not_withdrawn_without_the_permission(
         self, owner: Rest, reader: Rest, orders: MirrorTopic
     ) -> None:
-        number = owner.post(REQUESTS, ASKED).json()["id"]
+        number = owner.post(REQUESTS, REQUESTED).json()["id"]
 
         assert reader.get(f"{REQUESTS}/{number}").status_code == 200
         assert reader.post(f"{REQUESTS}/{number}/withdraw").status_code == 403
-        assert reader.post(REQUESTS, ASKED).status_code == 403
+        assert reader.post(REQUESTS, REQUESTED).status_code == 403
 
     def test_a_limited_key_requests_no_more_than_it_may_do(self, owner: Rest, orders: MirrorTopic) -> None:
-        assert key_of("owner", role="DeveloperRead").post(REQUESTS, ASKED).status_code == 403
-        assert key_of("owner", role="Operator").post(REQUESTS, ASKED).status_code == 201
+        assert key_of("owner", role="DeveloperRead").post(REQUESTS, REQUESTED).status_code == 403
+        assert key_of("owner", role="Operator").post(REQUESTS, REQUESTED).status_code == 201
 
     @pytest.mark.parametrize(
         "wrong", [{"mirror_topic_names": ["ordesr"]}, {"reason": " "}, {"operation": "pause"}, {"operation": "promote"}]
     )
     def test_wrong_requests_are_refused(self, owner: Rest, orders: MirrorTopic, wrong: dict[str, Any]) -> None:
-        assert owner.post(REQUESTS, {**ASKED, **wrong}).status_code in {400, 422}
+        assert owner.post(REQUESTS, {**REQUESTED, **wrong}).status_code in {400, 422}
         assert not ApprovalRequest.objects.exists()
 
     def test_an_unknown_request_is_404(self, owner: Rest, link: ClusterLink) -> None:

@@ -21,8 +21,8 @@ def test_offsets_are_looked_up_by_time(owner: Rest, orders: MirrorTopic, cluster
 
     assert response.status_code == 200
     assert response.json() == {"timestamp_ms": 1_700_000_000_000, "is_complete": True, "data": [TIMED]}
-    asked = {"topic": "orders", "timestamp_ms": 1_700_000_000_000, "positions": [[0, 3], [2, 99]]}
-    assert cluster.queries == [("offsets_for_time", asked)]
+    requested = {"topic": "orders", "timestamp_ms": 1_700_000_000_000, "positions": [[0, 3], [2, 99]]}
+    assert cluster.queries == [("offsets_for_time", requested)]
 
 
 def test_an_incomplete_lookup_is_marked(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
@@ -90,8 +90,11 @@ def test_a_reset_is_previewed_unless_execute_is_true(owner: Rest, orders: Mirror
     row = AuditEvent.objects.get(action="ResetGroup")
     assert row.resource == f"cluster/{DESTINATION}/link/from-source/mirror/orders/group/readers"
     assert row.detail["partitions"] == done["data"]
-    asked = {"topic": "orders", "group_id": "readers", "offsets": [[0, 7]]}
-    assert cluster.queries == [("reset_group", {**asked, "execute": False}), ("reset_group", {**asked, "execute": True})]
+    requested = {"topic": "orders", "group_id": "readers", "offsets": [[0, 7]]}
+    assert cluster.queries == [
+        ("reset_group", {**requested, "execute": False}),
+        ("reset_group", {**requested, "execute": True}),
+    ]
 
 
 def test_a_refused_reset_is_audited(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:

@@ -28,8 +28,8 @@ def test_two_equal_records(owner: Rest, orders: MirrorTopic, cluster: SmallClust
     assert found["source"] == found["mirror"]
     assert found["source"]["record"]["value"] == {"size": 4, "base64": "c2FtZQ==", "is_cut": False}
     assert found["source"]["batch"]["compression"] == "zstd"
-    asked = {"mirror_pk": orders.pk, "partition": 0, "offset": 7, "timestamp_ms": None}
-    assert cluster.queries == [("compare_record", asked)]
+    requested = {"mirror_pk": orders.pk, "partition": 0, "offset": 7, "timestamp_ms": None}
+    assert cluster.queries == [("compare_record", requested)]
 
 
 def test_records_that_differ(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
@@ -93,7 +93,7 @@ def test_each_read_is_audited_without_contents(owner: Rest, orders: MirrorTopic,
     assert "secret" not in json.dumps(row.detail)
 
 
-def test_failed_look_is_audited(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+def test_failed_comparison_of_a_record_is_audited(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
     cluster.error = LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "There is no record since then.")
 
     response = owner.get(f"{RECORDS}?partition=0&timestamp_ms=1")

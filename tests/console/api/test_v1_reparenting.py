@@ -27,7 +27,7 @@ def onward(link: ClusterLink, source: Cluster, make_mirror: Any, boundary: Bound
     parent.save(force_insert=True)
     parent.partitions.create(partition=0, stopped_end=12)
     held = {"partition": 0, "start": 0, "end": 10, "stable_end": 10}
-    boundary.answer = {"topic_id": "c-id", "held": [held], "parent_id": "b-id", "parent": [{**held, "end": 20}]}
+    boundary.response = {"topic_id": "c-id", "held": [held], "parent_id": "b-id", "parent": [{**held, "end": 20}]}
     return ClusterLink.objects.create(
         name="onward", destination=link.destination, source=heir, source_cluster_id="heir-id", **dated
     )
@@ -43,7 +43,7 @@ def test_a_mirror_is_reparented_after_a_preview(owner: Rest, onward: ClusterLink
 
 
 def test_a_refused_reparenting_names_the_offsets(owner: Rest, onward: ClusterLink, boundary: Boundary) -> None:
-    boundary.answer["held"][0]["end"] = 13
+    boundary.response["held"][0]["end"] = 13
 
     response = owner.post(PATH, {"link_name": onward.name})
 

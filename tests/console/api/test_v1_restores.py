@@ -105,7 +105,7 @@ def restore(orders: MirrorTopic, link: ClusterLink, source: Any, boundary: Bound
         created_by="owner",
     )
     MirrorTopic.objects.update(state=MirrorState.STOPPED)
-    boundary.answer = {"orders": [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
+    boundary.response = {"orders": [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
     return f"/kafka/v3/clusters/{source.cluster_id}/links/{back.name}/mirrors:truncate-and-restore"
 
 
@@ -169,7 +169,7 @@ class TestPreviewOfADeletion:
         assert found["allowed"] is False
         assert found["reason"] == owner.delete(f"{topics}/orders").json()["message"]
 
-    def test_it_needs_the_role_that_the_deletion_needs(
+    def test_restore_needs_the_role_that_a_deletion_needs(
         self, owner: Rest, reader: Rest, stranger: Rest, orders: MirrorTopic
     ) -> None:
         for name in ("plain", "orders"):

@@ -138,6 +138,6 @@ def test_refused_configs_are_listed_and_retried(owner: Rest, reader: Rest, make_
     assert owner.get(f"{LINK}/mirrors/orders/stop-reports").json()["data"][0]["refused"] == stopped.refused
     assert reader.post(path).status_code == 403
 
-    boundary.answer = [REFUSED]
+    boundary.response = [REFUSED]
     assert owner.post(path).json() == {"data": [REFUSED]}
     assert AuditEvent.objects.filter(action="RetryRefusedConfigs").count() == 1

@@ -210,7 +210,7 @@ def test_a_registration_may_change_what_the_local_secret_of_a_link_does_not_depe
     cluster_actions.update_properties(cluster=source, properties=other_mechanism, by=owner, now=NOW)
     assert Cluster.objects.get(pk=source.pk).properties == other_mechanism
 
-    engine.answers["probe_address"] = {**engine.answers["probe_address"], "cluster_id": "destination-id"}
+    engine.responses["probe_address"] = {**engine.responses["probe_address"], "cluster_id": "destination-id"}
     moved = {"bootstrap.servers": "moved.test:9092"}  # the secret is for the other cluster
     cluster_actions.update_properties(cluster=destination, properties=moved, by=owner, now=NOW)
     assert Cluster.objects.get(pk=destination.pk).properties == moved

@@ -43,7 +43,9 @@ def test_a_topic_without_a_mirror_keeps_a_namespace_from_being_in_sync(namespace
 
 
 @pytest.mark.parametrize("listed_ago", [None, timedelta(minutes=6)])
-def test_without_a_list_of_the_sources_topics_nobody_knows(namespace: Namespace, listed_ago: timedelta | None) -> None:
+def test_unmirrored_topics_are_unknown_without_a_recent_list_of_source_topics(
+    namespace: Namespace, listed_ago: timedelta | None
+) -> None:
     assert namespace.link is not None
     namespace.link.topics_at = None if listed_ago is None else timezone.now() - listed_ago
     assert (summary_of(namespace).state, summary_of(namespace).unmirrored) == (R.CATCHING_UP, None)
@@ -55,6 +57,6 @@ def test_a_lag_seen_long_ago_is_not_in_sync(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize(("waited", "state"), [(timedelta(seconds=1), R.FOLLOWING), (timedelta(minutes=5), R.CATCHING_UP)])
-def test_what_waits_behind_an_open_transaction_is_not_in_sync(namespace: Namespace, waited: timedelta, state: R) -> None:
+def test_mirror_that_waits_behind_an_open_transaction_is_not_in_sync(namespace: Namespace, waited: timedelta, state: R) -> None:
     MirrorPartition.objects.filter(partition=0).update(last_high_watermark=11, caught_up_at=timezone.now() - waited)
     assert summary_of(namespace).state is state

@@ -57,12 +57,12 @@ def test_web_process_logs_json_with_the_request_id_in_the_access_log(tmp_path: P
     try:
         with httpx.Client(base_url=f"http://{LOOPBACK}:{port}") as client:
             web.wait_until(lambda: is_up(client), timeout_s=90)
-            answer = client.get("/healthz", headers={"X-Request-ID": REQUEST_ID})
+            response = client.get("/healthz", headers={"X-Request-ID": REQUEST_ID})
             replaced = client.get("/healthz", headers={"X-Request-ID": "not a\tvalid id"})
     finally:
         web.stop()
 
-    assert answer.headers["X-Request-ID"] == REQUEST_ID
+    assert response.headers["X-Request-ID"] == REQUEST_ID
     assert len(replaced.headers["X-Request-ID"]) == 32
     lines = [json.loads(line) for line in web.log.read_text().splitlines()]
     access = [line for line in lines if line["logger"] == "uvicorn.access"]

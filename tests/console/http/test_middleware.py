@@ -62,9 +62,9 @@ def test_large_file_is_read_while_it_is_sent() -> None:
 
 
 def test_other_responses_are_not_changed() -> None:
-    answer = HttpResponse("as it is")
-    stream_without_blocking(answer)
-    assert answer.content == b"as it is"
+    response = HttpResponse("as it is")
+    stream_without_blocking(response)
+    assert response.content == b"as it is"
 
 
 def test_request_middleware_works_sync_and_async() -> None:
@@ -100,10 +100,10 @@ def test_request_middleware_works_sync_and_async() -> None:
     ],
 )
 def test_no_response_may_be_stored(db: None, path: str, status: int) -> None:
-    answer = Client().get(path)
+    response = Client().get(path)
 
-    assert answer.status_code == status
-    assert "no-store" in answer["Cache-Control"]
+    assert response.status_code == status
+    assert "no-store" in response["Cache-Control"]
 
 
 def test_under_asgi_no_response_may_be_stored_except_static_files() -> None:

@@ -44,7 +44,7 @@ def test_everything_that_pages_load_is_at_most_150_kib(collected: WhiteNoiseMidd
     assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
-def test_style_sheets_load_nothing_else(collected: WhiteNoiseMiddleware, settings: Any) -> None:
+def test_style_sheets_load_no_other_files(collected: WhiteNoiseMiddleware, settings: Any) -> None:
     """No fonts either: those of the system are used."""
     for sheet in Path(settings.STATIC_ROOT).rglob("*.css"):
         assert re.findall(r"url\((?!['\"]?data:)[^)]*|@import[^;]*|@font-face", sheet.read_text()) == [], sheet.name

@@ -102,7 +102,7 @@ def test_gap_filling_is_validated_only_for_a_side_with_mirrors(
 def test_validate_only_contacts_the_source_and_stores_nothing(
     destination: Cluster, owner: Actor, engine: Engine, sent: Sent
 ) -> None:
-    engine.answers["check_link"] |= {"distances": [{"broker": 3, "address": "far.test:9092", "round_trip_ms": 80.5}]}
+    engine.responses["check_link"] |= {"distances": [{"broker": 3, "address": "far.test:9092", "round_trip_ms": 80.5}]}
 
     found = create(destination, owner, validate_only=True)
 
@@ -348,11 +348,11 @@ def test_a_second_link_with_the_same_name_is_refused(destination: Cluster, owner
 
 
 def test_a_repeated_request_succeeds_after_a_503(destination: Cluster, owner: Actor, colleague: Actor, engine: Engine) -> None:
-    check = engine.answers["check_link"]
+    check = engine.responses["check_link"]
     engine.refuses("check_link", UnavailableError("No worker responds."))
     with pytest.raises(UnavailableError):
         create(destination, owner)
-    engine.answers["check_link"] = check
+    engine.responses["check_link"] = check
     first = create(destination, owner)
 
     assert create(destination, owner, now=NOW + timedelta(seconds=30)) == first

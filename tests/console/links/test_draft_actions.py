@@ -37,7 +37,7 @@ Start = Callable[..., LinkDraft]
 @pytest.fixture
 def start(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> Start:
     """Return a function that creates a draft of the owner with these values."""
-    engine.answers |= {"check_connection": CHECKS, "list_source": seal(LISTING.to_json())}
+    engine.responses |= {"check_connection": CHECKS, "list_source": seal(LISTING.to_json())}
 
     def make(by: Actor = owner, **values: Any) -> LinkDraft:
         return draft_actions.start(values=replace(DraftValues(), **values), by=by, now=NOW)
@@ -238,16 +238,16 @@ def test_tests_and_lists_are_dropped_when_the_connection_changes(start: Start, o
     assert (checks_of(dropped), listing_of(dropped), dropped.listed_at) == ({}, None, None)
 
 
-def test_test_of_values_that_were_changed_meanwhile_is_not_stored(
+def test_connection_test_of_values_that_have_changed_since_is_not_stored(
     start: Start, owner: Actor, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft = start(**OTHER)
 
-    def change_and_answer(*_names: Any, **_words: Any) -> Any:
+    def change_and_return(*_names: Any, **_words: Any) -> Any:
         draft_actions.save(draft=draft, changes={"other_cluster_id": "far"}, by=owner, now=NOW)
         return CHECKS
 
-    monkeypatch.setattr("console.links.draft_actions.dispatch.call", change_and_answer)
+    monkeypatch.setattr("console.links.draft_actions.dispatch.call", change_and_return)
     draft_actions.check_side(draft=draft, side=OTHER_SIDE, by=owner, now=NOW)
 
     assert checks_of(LinkDraft.objects.get(pk=draft.pk)) == {}

@@ -43,7 +43,7 @@ LISTING = SourceListing(
         (BOTH, OWN_SIDE, OTHER_SIDE),
     ],
 )
-def test_direction_decides_which_cluster_is_asked_for_first(direction: Direction, first: str, second: str) -> None:
+def test_direction_decides_which_side_is_first(direction: Direction, first: str, second: str) -> None:
     assert [drafts.side_of(step, direction) for step in ("source", "destination")] == [first, second]
     assert drafts.step_of(first, direction) == "source"
     assert drafts.step_of(second, direction) == "destination"

@@ -93,7 +93,7 @@ def test_another_user_name_does_not_count_as_an_entered_password() -> None:
     assert [secret for secret, _ in kept_secrets(CONNECTION, after, entered=[KEY])] == [JAAS]
 
 
-def test_secret_that_is_removed_goes_nowhere() -> None:
+def test_removed_secret_is_sent_to_no_cluster() -> None:
     after = {"bootstrap.servers": "elsewhere.example:1", "security.protocol": "PLAINTEXT"}
 
     assert kept_secrets(CONNECTION, after, entered=()) == ()

@@ -6,7 +6,7 @@ import pytest
 
 from console.actors import SYSTEM
 from console.links import pairs
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER
 from console.workflows import stopping

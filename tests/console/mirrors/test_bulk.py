@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from console.actors import Actor
-from console.mirrors.operations import operate_many
+from console.mirrors.operation_actions import operate_many
 from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -49,15 +49,15 @@ def test_bulk_failover_needs_fewer_statements_than_mirrors(
 def test_bulk_pause_refuses_a_mirror_whose_state_changed_since_it_was_read(
     many: list[MirrorTopic], link: ClusterLink, owner: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from console.mirrors import operations  # noqa: PLC0415
+    from console.mirrors import operation_actions  # noqa: PLC0415
 
-    move = operations._move_together
+    move = operation_actions._move_together
 
     def late(rows: Any, old: S, operation: E, **more: Any) -> Any:
         MirrorTopic.objects.filter(name="topic-00").update(state=S.STOPPED)
         return move(rows, old, operation, **more)
 
-    monkeypatch.setattr(operations, "_move_together", late)
+    monkeypatch.setattr(operation_actions, "_move_together", late)
 
     rows = operate_many(link=link, names=[mirror.name for mirror in many[:28]], operation=E.PAUSE, by=owner, now=NOW)
 

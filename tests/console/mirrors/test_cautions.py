@@ -81,7 +81,7 @@ WRITERS = TransactionalWriters(ids=("a", "b"), open_ids=("b",), unnamed_open=0, 
 
 def test_unknown_risks_of_a_reversal_are_warnings(mirror: MirrorTopic, engine: Engine, owner: Actor) -> None:
     risks = ReversalRisks(unclean_on=("Source",), writers=WRITERS)
-    engine.answers["find_reversal_risks"] = json.loads(json.dumps({"orders": asdict(risks)}))
+    engine.responses["find_reversal_risks"] = json.loads(json.dumps({"orders": asdict(risks)}))
     assert risks_of(mirror.link, [mirror]) == {"orders": risks}
     assert engine.calls[-1] == ("find_reversal_risks", {"link_id": mirror.link_id, "topics": {"orders": "orders"}})
 

@@ -16,7 +16,7 @@ from console.models import AuditEvent, ClusterLink, MirrorTopic
 from console.tasks import mirrors
 from console.tasks.links import reconcile_link
 from console.verification.actions import override_gate, start_gate, start_verify
-from console.verification.failover_actions import start_drill
+from console.verification.drill_actions import start_drill
 from linkengine import jobs
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror

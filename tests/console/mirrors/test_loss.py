@@ -12,7 +12,7 @@ from console.mirrors import transitions
 from console.mirrors.figures import figures_of, records_at_risk_of
 from console.mirrors.operation_queries import preview
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StopReport
-from console.verification.failover_actions import write_stop_reports
+from console.verification.report_actions import write_stop_reports
 from linkengine.domain.states import MirrorEvent, StopReason
 from tests.console.conftest import NOW, MakeMirror
 

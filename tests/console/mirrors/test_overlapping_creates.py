@@ -18,7 +18,7 @@ from console.links.actions import create_link
 from console.mirrors.actions import create_mirror
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic
 from console.queue import dispatch
-from tests.console.atonce import at_once
+from tests.console.concurrently import run_concurrently
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
 
 PAIR = {**SOURCE_PROPERTIES, "link.mode": "BIDIRECTIONAL"}
@@ -31,11 +31,11 @@ def while_waiting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Call:
 
     def during(task: str, callback: Call) -> None:
         def call(task_name: str, **values: Any) -> Any:
-            answer = engine.call(task_name, **values)
+            response = engine.call(task_name, **values)
             if task_name == task:
                 monkeypatch.setattr(dispatch, "call", engine.call)
                 callback()
-            return answer
+            return response
 
         monkeypatch.setattr(dispatch, "call", call)
 
@@ -82,7 +82,7 @@ def test_the_second_side_of_a_pair_gets_the_id_of_the_first_created_concurrently
     destination: Cluster, source: Cluster, owner: Actor, while_waiting: Call, engine: Engine, sent: list[Any]
 ) -> None:
     def create_other_side() -> None:
-        engine.answers["check_link"] = {**engine.answers["check_link"], "cluster_id": "destination-id"}
+        engine.responses["check_link"] = {**engine.responses["check_link"], "cluster_id": "destination-id"}
         make_link(source, owner, source_cluster_id="destination-id", configs=there)
 
     there = {**destination.properties, "link.mode": "BIDIRECTIONAL"}
@@ -125,30 +125,30 @@ def test_concurrent_equal_requests_all_get_the_same_row(
         row = make_link(destination, SYSTEM) if what == "link" else _mirror(link)
         keys.append(row.pk if row else None)
 
-    at_once(*[run] * 4)
+    run_concurrently(*[run] * 4)
 
     assert len(keys) == 4
     assert len(set(keys)) == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_both_sides_of_a_pair_created_concurrently_get_one_id(
+def test_both_sides_of_a_pair_created_concurrently_get_the_same_id(
     destination: Cluster, source: Cluster, engine: Engine, sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both requests look for the other side before either is stored."""
     start = Barrier(2)
 
-    def ask_source(link: ClusterLink, **_: object) -> dict[str, str]:
+    def query_source(link: ClusterLink, **_: object) -> dict[str, str]:
         start.wait(30)
         return {"cluster_id": link.source_cluster_id}
 
-    monkeypatch.setattr("console.links.actions.link_checks.ask_source", ask_source)
+    monkeypatch.setattr("console.links.actions.link_checks.query_source", query_source)
 
     def run(here: Cluster, there: Cluster) -> None:
         configs = {**there.properties, "link.mode": "BIDIRECTIONAL"}
         make_link(here, SYSTEM, source_cluster_id=there.cluster_id, configs=configs)
 
-    at_once(partial(run, destination, source), partial(run, source, destination))
+    run_concurrently(partial(run, destination, source), partial(run, source, destination))
 
     first, second = ClusterLink.objects.all()
     assert first.shown_uuid == second.shown_uuid

@@ -54,7 +54,7 @@ def test_history_distinguishes_failover_and_promotion() -> None:
         StateTransition(to_state="PENDING_STOPPED", event=event, by="owner", at=now) for event in ("failover", "promote")
     ]
 
-    assert [step.look.label for step in steps(transitions, now=now)] == ["Failing over", "Promoting"]
+    assert [step.badge.label for step in steps(transitions, now=now)] == ["Failing over", "Promoting"]
 
 
 def test_lost_offsets_are_counted_with_plural() -> None:

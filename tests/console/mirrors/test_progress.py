@@ -23,7 +23,7 @@ from console.mirrors.queries import get_mirror, list_mirrors
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks.links import reconcile_link
-from console.verification.failover_actions import write_stop_reports
+from console.verification.report_actions import write_stop_reports
 from console.workflows import stopping
 from linkengine.coordination.client import client_for
 from linkengine.coordination.progress import RedisProgress, signed_renewal, signed_report

@@ -81,7 +81,7 @@ def test_a_report_that_is_old_makes_the_lag_grow(mirror: MirrorTopic, link: Clus
 
 
 @pytest.mark.parametrize("state", [S.PAUSED, S.FAILED, S.LINK_FAILED, S.ACTIVE])
-def test_a_lag_nobody_measures_any_more_is_unknown_even_where_no_worker_says_so(
+def test_a_lag_without_recent_measurement_is_unknown_even_without_an_error_report(
     make_mirror: MakeMirror, link: ClusterLink, owner: Actor, state: S
 ) -> None:
     old = timezone.now() - timedelta(minutes=10)
@@ -94,7 +94,7 @@ def test_a_lag_nobody_measures_any_more_is_unknown_even_where_no_worker_says_so(
     assert row.lag_ms >= 600_000
 
 
-def test_what_was_seen_ahead_of_now_is_unknown_everywhere(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+def test_observations_ahead_of_now_are_unknown_everywhere(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
     ahead = timezone.now() + timedelta(hours=1)  # the clock was set back, and no worker has said so yet
     make_mirror().partitions.update(observed_at=ahead, last_source_seen_at=ahead, caught_up_at=ahead)
 
@@ -140,13 +140,13 @@ def test_a_thousand_rows_cost_as_many_queries_as_one(
 
 def test_buttons_carry_the_reason_why_not(mirror: MirrorTopic, owner: Actor, colleague: Actor) -> None:
     mine = {each.event: each for each in operation_queries.allowed(mirror, owner)}
-    theirs = {each.event: each for each in operation_queries.allowed(mirror, colleague)}
+    others = {each.event: each for each in operation_queries.allowed(mirror, colleague)}
 
     assert mine[MirrorEvent.PAUSE].allowed
     assert not mine[MirrorEvent.RESUME].allowed
     assert "Cannot resume" in mine[MirrorEvent.RESUME].reason
-    assert not any(each.allowed for each in theirs.values())
-    assert "Operator" in theirs[MirrorEvent.PAUSE].reason
+    assert not any(each.allowed for each in others.values())
+    assert "Operator" in others[MirrorEvent.PAUSE].reason
 
 
 def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
@@ -192,7 +192,7 @@ def test_a_mirror_that_stands_before_an_open_transaction_has_no_lag_and_yet_an_a
     assert preview(mirror, MirrorEvent.PROMOTE).records_to_copy == 0
 
 
-def test_where_the_high_watermark_is_not_known_nobody_says_that_nothing_is_missing(
+def test_missing_records_are_unknown_if_the_high_watermark_is_unknown(
     mirror: MirrorTopic, link: ClusterLink, owner: Actor
 ) -> None:
     now = timezone.now()

@@ -68,7 +68,7 @@ def child(make_mirror: MakeMirror, parent: MirrorTopic, onward: ClusterLink, eng
     assert onward.pk
     row = make_mirror("orders", S.PAUSED, mirror_topic_id="c-id")
     open_lineage(mirror=row, starts={}, now=NOW)
-    engine.answers["measure_reparenting"] = measured(10, 15)
+    engine.responses["measure_reparenting"] = measured(10, 15)
     return row
 
 
@@ -149,7 +149,7 @@ def test_move_is_refused_if_the_parent_may_hold_other_records(child: MirrorTopic
 def test_mirror_ahead_of_the_fence_is_refused_with_partition_and_offsets(
     child: MirrorTopic, owner: Actor, engine: Engine, link: ClusterLink
 ) -> None:
-    engine.answers["measure_reparenting"] = measured(10, 16)
+    engine.responses["measure_reparenting"] = measured(10, 16)
 
     with pytest.raises(ConflictError, match="partition 1 ends at offset 16, 1 beyond offset 15") as refused:
         move(child, owner)
@@ -162,7 +162,7 @@ def test_mirror_ahead_of_the_fence_is_refused_with_partition_and_offsets(
 def test_move_is_refused_if_either_topic_was_created_again(
     child: MirrorTopic, owner: Actor, engine: Engine, other: dict[str, Any]
 ) -> None:
-    engine.answers["measure_reparenting"] = measured(10, 15, **other)
+    engine.responses["measure_reparenting"] = measured(10, 15, **other)
 
     with pytest.raises(ConflictError, match="created again"):
         move(child, owner)

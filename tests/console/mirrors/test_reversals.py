@@ -15,11 +15,11 @@ from console.clusters.topic_actions import delete_topic
 from console.errors import ConflictError, DeniedError
 from console.mirrors import reversals
 from console.mirrors.actions import delete_mirror
-from console.mirrors.operations import operate, operate_many
+from console.mirrors.operation_actions import operate, operate_many
 from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
-from tests.console.atonce import at_once
+from tests.console.concurrently import run_concurrently
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
 E = MirrorEvent
@@ -226,7 +226,7 @@ def test_one_of_two_concurrent_reversals_wins_and_the_rows_agree(mirror: MirrorT
             do(mirror, operation, owner)
             outcomes.append(operation)
 
-    at_once(partial(reverse, E.REVERSE_AND_START), partial(reverse, E.REVERSE_AND_PAUSE))
+    run_concurrently(partial(reverse, E.REVERSE_AND_START), partial(reverse, E.REVERSE_AND_PAUSE))
 
     assert len(outcomes) == 1
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]

@@ -12,7 +12,7 @@ from console.mirrors.transitions import apply_event
 from console.models import ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.errors import IllegalTransitionError
 from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState
-from tests.console.atonce import at_once
+from tests.console.concurrently import run_concurrently
 from tests.console.conftest import NOW, MakeMirror
 
 MATRIX = [(state, event) for state in MirrorState for event in MirrorEvent]
@@ -73,7 +73,7 @@ def test_one_of_two_concurrent_pauses_succeeds(make_mirror: MakeMirror) -> None:
         except IllegalTransitionError:
             outcomes.append("lost")
 
-    at_once(*(partial(pause, row) for row in rows))
+    run_concurrently(*(partial(pause, row) for row in rows))
 
     assert sorted(outcomes) == ["lost", "won"]
     assert StateTransition.objects.filter(event="pause").count() == 1

@@ -11,10 +11,10 @@ import pytest
 
 from console.actors import SYSTEM
 from console.errors import ConsoleError
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState
-from tests.console.atonce import at_once
+from tests.console.concurrently import run_concurrently
 from tests.console.conftest import NOW, MakeMirror
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
@@ -41,7 +41,7 @@ def operated(mirror: MirrorTopic, *operations: E) -> list[E]:
             operate(mirror=own, operation=operation, by=SYSTEM, now=NOW)
             accepted.append(operation)
 
-    at_once(*(partial(run, mirrors.get(pk=mirror.pk), operation) for operation in operations))
+    run_concurrently(*(partial(run, mirrors.get(pk=mirror.pk), operation) for operation in operations))
     return accepted
 
 

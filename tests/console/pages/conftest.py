@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.queue import dispatch
-from tests.browser.page_data import WEST, Scene, make_scene
+from tests.browser.page_data import WEST, PageData, make_page_data
 
 
 @dataclass
@@ -22,29 +22,29 @@ class Queue:
 
     sent: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
-    answer: Any = None
+    response: Any = None
 
     def send(self, task_name: str, **_kwargs: Any) -> None:
         self.sent.append(task_name)
 
     def call(self, task_name: str, **_kwargs: Any) -> Any:
         self.called.append(task_name)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+        if isinstance(self.response, Exception):
+            raise self.response
+        return self.response
 
 
 @pytest.fixture(autouse=True)
 def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
-    fake = Queue(answer={"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True})
+    fake = Queue(response={"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True})
     monkeypatch.setattr(dispatch, "send", fake.send)
     monkeypatch.setattr(dispatch, "call", fake.call)
     return fake
 
 
 @pytest.fixture
-def scene(db: None) -> Scene:
-    return make_scene()
+def page_data(db: None) -> PageData:
+    return make_page_data()
 
 
 def client_of(user: User) -> Client:
@@ -54,21 +54,21 @@ def client_of(user: User) -> Client:
 
 
 @pytest.fixture
-def admin(scene: Scene) -> Client:
+def admin(page_data: PageData) -> Client:
     """Amelia, who administers the organization."""
-    return client_of(scene.admin)
+    return client_of(page_data.admin)
 
 
 @pytest.fixture
-def reader(scene: Scene) -> Client:
+def reader(page_data: PageData) -> Client:
     """Bessie, with the role DeveloperRead."""
-    return client_of(scene.reader)
+    return client_of(page_data.reader)
 
 
 @pytest.fixture
-def stranger(scene: Scene) -> Client:
+def stranger(page_data: PageData) -> Client:
     """Charles, without a role."""
-    return client_of(scene.stranger)
+    return client_of(page_data.stranger)
 
 
 def htmx(target: str, **more: str) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def htmx(target: str, **more: str) -> dict[str, Any]:
     return {"headers": {"HX-Request": "true", "HX-Target": target, **more}}
 
 
-def hidden_in(answer: Any) -> dict[str, str]:
+def hidden_in(response: Any) -> dict[str, str]:
     """Return the hidden fields of a page, which a browser submits with the form."""
-    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"[^>]*>', answer.content.decode())
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"[^>]*>', response.content.decode())
     return {name: html.unescape(value) for name, value in fields}
 
 

@@ -14,62 +14,64 @@ from django.test.utils import CaptureQueriesContext
 from console.access.actions import grant_role
 from console.actors import SYSTEM
 from console.models import ApprovalRequest, MirrorTopic
-from tests.browser.page_data import Scene, make_user
+from tests.browser.page_data import PageData, make_user
 from tests.console.pages.conftest import client_of, htmx
 from tests.console.pages.test_bulk import carry_out
 
 
 @pytest.fixture
-def operator(scene: Scene) -> Client:
+def operator(page_data: PageData) -> Client:
     """Charles, as an operator of the environment, in which failovers need an approval."""
-    scene.environment.approval_operations = ["failover"]
-    scene.environment.save()
-    grant_role(user=scene.stranger, role="Operator", environment=scene.environment, by=SYSTEM, now=scene.now)
-    return client_of(scene.stranger)
+    page_data.environment.approval_operations = ["failover"]
+    page_data.environment.save()
+    grant_role(user=page_data.stranger, role="Operator", environment=page_data.environment, by=SYSTEM, now=page_data.now)
+    return client_of(page_data.stranger)
 
 
-def ask(scene: Scene, client: Client) -> str:
-    values = {"link": str(scene.link.pk), "operation": "failover", "topics": "flights", "reason": "The source is down."}
+def submit_request(page_data: PageData, client: Client) -> str:
+    values = {"link": str(page_data.link.pk), "operation": "failover", "topics": "flights", "reason": "The source is down."}
     return str(client.post("/access/approvals/new/", values)["Location"])
 
 
-def test_a_failover_is_requested_approved_and_carried_out(scene: Scene, operator: Client, admin: Client) -> None:
+def test_a_failover_is_requested_approved_and_carried_out(page_data: PageData, operator: Client, admin: Client) -> None:
     failover = {"confirm": "flights", "reason": "x"}
-    assert operator.post(f"{scene.mirror_url('flights')}failover/", failover).status_code == 409
+    assert operator.post(f"{page_data.mirror_url('flights')}failover/", failover).status_code == 409
     assert MirrorTopic.objects.get(name="flights").state == "ACTIVE"
 
-    address = ask(scene, operator)
+    address = submit_request(page_data, operator)
     assert "The source is down." in admin.get(address).content.decode()
     assert "Approve" not in operator.get(address).content.decode().split("<h1", 1)[1]
     assert operator.post(f"{address}approve/", {"lasts": "1"}).status_code == 403
     admin.post(f"{address}approve/", {"lasts": "1", "reason": "Go ahead."})
 
-    request = ApprovalRequest.objects.get(user=scene.stranger)
-    assert (request.status, request.decided_by, request.topics) == ("APPROVED", scene.admin, ["flights"])
-    operator.post(f"{scene.mirror_url('flights')}failover/", failover)
+    request = ApprovalRequest.objects.get(user=page_data.stranger)
+    assert (request.status, request.decided_by, request.topics) == ("APPROVED", page_data.admin, ["flights"])
+    operator.post(f"{page_data.mirror_url('flights')}failover/", failover)
     assert MirrorTopic.objects.get(name="flights").state == "PENDING_STOPPED"
     assert "Go ahead." in operator.get(address).content.decode()
 
 
 @pytest.mark.parametrize("dialog", [False, True])
-def test_a_confirmation_leads_to_the_request(scene: Scene, operator: Client, dialog: bool) -> None:
-    answer = operator.get(f"{scene.mirror_url('flights')}failover/", **(htmx("dialog") if dialog else {}))
+def test_a_confirmation_leads_to_the_request(page_data: PageData, operator: Client, dialog: bool) -> None:
+    response = operator.get(f"{page_data.mirror_url('flights')}failover/", **(htmx("dialog") if dialog else {}))
 
-    text = answer.content.decode()
-    assert answer.status_code == 409
+    text = response.content.decode()
+    assert response.status_code == 409
     assert "needs the approval of a second user in environment Production" in text
     assert 'id="confirm-button"' not in text
     (address,) = re.findall(r'href="(/access/approvals/new/[^"]*)"', text)
     form = operator.get(html.unescape(address)).content.decode()
     assert re.search(r">\s*flights</textarea>", form)
     assert '<option value="failover" selected>' in form
-    assert f'<option value="{scene.link.pk}" selected>' in form
+    assert f'<option value="{page_data.link.pk}" selected>' in form
 
 
-def test_the_failover_page_shows_what_is_approved_and_requests_the_rest(scene: Scene, operator: Client, admin: Client) -> None:
-    admin.post(f"{ask(scene, operator)}approve/", {"lasts": "1", "reason": "Go ahead."})
+def test_the_failover_page_shows_what_is_approved_and_requests_the_rest(
+    page_data: PageData, operator: Client, admin: Client
+) -> None:
+    admin.post(f"{submit_request(page_data, operator)}approve/", {"lasts": "1", "reason": "Go ahead."})
 
-    reviewed = operator.post(f"{scene.link_url}failover/", {"mirror": ["flights", "planes"]}).content.decode()
+    reviewed = operator.post(f"{page_data.link_url}failover/", {"mirror": ["flights", "planes"]}).content.decode()
     assert "1 topic needs the approval of a second user." in " ".join(reviewed.split())
     assert "Approved by amelia: Go ahead." in reviewed
     assert "planes</span>: This operation needs the approval of a second user." in reviewed
@@ -78,32 +80,34 @@ def test_the_failover_page_shows_what_is_approved_and_requests_the_rest(scene: S
     form = operator.post("/access/approvals/new/", {**fields, "topics": topics})
     assert form.status_code == 200
     assert re.search(r">\s*planes</textarea>", form.content.decode())
-    assert ApprovalRequest.objects.filter(user=scene.stranger).count() == 1
+    assert ApprovalRequest.objects.filter(user=page_data.stranger).count() == 1
 
-    alone = operator.post(f"{scene.link_url}failover/", {"mirror": ["flights"]}).content.decode()
+    alone = operator.post(f"{page_data.link_url}failover/", {"mirror": ["flights"]}).content.decode()
     assert "All these topics are approved by a second user." in alone
     seen = dict(re.findall(r'<input type="hidden" name="(seen)" value="([^"]*)">', alone))
-    values = {"mirror": "flights", "confirmed": "1", "confirm": scene.link.name, "reason": "x", **seen}
-    carry_out(operator.post(f"{scene.link_url}failover/", values))
+    values = {"mirror": "flights", "confirmed": "1", "confirm": page_data.link.name, "reason": "x", **seen}
+    carry_out(operator.post(f"{page_data.link_url}failover/", values))
     assert MirrorTopic.objects.get(name="flights").state == "PENDING_STOPPED"
 
 
-def test_pages_of_environments_without_the_rule_do_not_mention_it(scene: Scene, admin: Client) -> None:
-    text = admin.post(f"{scene.link_url}failover/", {"mirror": ["flights"]}).content.decode()
+def test_pages_of_environments_without_the_rule_do_not_mention_it(page_data: PageData, admin: Client) -> None:
+    text = admin.post(f"{page_data.link_url}failover/", {"mirror": ["flights"]}).content.decode()
 
     assert "Second approver" not in text
     assert 'id="confirm-button"' in text
 
 
-def test_a_bulk_confirmation_shows_the_missing_approvals(scene: Scene, operator: Client) -> None:
-    text = operator.post(f"{scene.link_url}bulk/", {"operation": "failover", "mirror": ["flights", "planes"]}).content.decode()
+def test_a_bulk_confirmation_shows_the_missing_approvals(page_data: PageData, operator: Client) -> None:
+    text = operator.post(
+        f"{page_data.link_url}bulk/", {"operation": "failover", "mirror": ["flights", "planes"]}
+    ).content.decode()
 
     assert "2 topics need the approval of a second user." in " ".join(text.split())
     assert 'id="request-approval"' in text
 
 
-def test_a_rejection_needs_a_reason(scene: Scene, operator: Client, admin: Client) -> None:
-    address = ask(scene, operator)
+def test_a_rejection_needs_a_reason(page_data: PageData, operator: Client, admin: Client) -> None:
+    address = submit_request(page_data, operator)
 
     assert admin.post(f"{address}reject/", {"lasts": "1"}).status_code == 422
     admin.post(f"{address}reject/", {"lasts": "1", "reason": "Not now."})
@@ -111,8 +115,8 @@ def test_a_rejection_needs_a_reason(scene: Scene, operator: Client, admin: Clien
     assert admin.post(f"{address}approve/", {"lasts": "1"}).status_code == 409
 
 
-def test_a_request_is_withdrawn(scene: Scene, operator: Client, admin: Client) -> None:
-    address = ask(scene, operator)
+def test_a_request_is_withdrawn(page_data: PageData, operator: Client, admin: Client) -> None:
+    address = submit_request(page_data, operator)
 
     operator.post(f"{address}withdraw/")
 
@@ -120,53 +124,53 @@ def test_a_request_is_withdrawn(scene: Scene, operator: Client, admin: Client) -
     assert "Withdrawn" in admin.get("/access/approvals/").content.decode()
 
 
-def test_an_operation_without_the_rule_needs_no_request(scene: Scene, operator: Client) -> None:
-    values = {"link": str(scene.link.pk), "operation": "promote", "topics": "", "reason": "x"}
+def test_an_operation_without_the_rule_needs_no_request(page_data: PageData, operator: Client) -> None:
+    values = {"link": str(page_data.link.pk), "operation": "promote", "topics": "", "reason": "x"}
 
     assert operator.post("/access/approvals/new/", values).status_code == 422
 
 
-def test_a_reader_sees_requests_and_decides_nothing(scene: Scene, operator: Client, reader: Client) -> None:
-    address = ask(scene, operator)
+def test_a_reader_sees_requests_and_decides_nothing(page_data: PageData, operator: Client, reader: Client) -> None:
+    address = submit_request(page_data, operator)
 
     assert reader.get(address).status_code == 200
     assert reader.post(f"{address}approve/", {"lasts": "1"}).status_code == 403
     assert reader.post(f"{address}withdraw/").status_code == 403
-    assert ApprovalRequest.objects.get(user=scene.stranger).status == "REQUESTED"
+    assert ApprovalRequest.objects.get(user=page_data.stranger).status == "REQUESTED"
 
 
-def test_a_user_with_a_role_on_a_topic_sees_own_requests_only(scene: Scene, operator: Client) -> None:
+def test_a_user_with_a_role_on_a_topic_sees_own_requests_only(page_data: PageData, operator: Client) -> None:
     """A request names mirror topics, which that user may not see."""
-    address = ask(scene, operator)
+    address = submit_request(page_data, operator)
     others = make_user("dorothy")
-    topic: dict[str, Any] = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
-    grant_role(user=others, role="Operator", by=SYSTEM, now=scene.now, **topic)
+    topic: dict[str, Any] = {"cluster": page_data.east, "resource_type": "Topic", "resource_name": "flights"}
+    grant_role(user=others, role="Operator", by=SYSTEM, now=page_data.now, **topic)
 
     assert client_of(others).get(address).status_code == 404
-    assert client_of(others).get(ask(scene, client_of(others))).status_code == 200
+    assert client_of(others).get(submit_request(page_data, client_of(others))).status_code == 200
 
 
-def test_users_without_a_role_see_no_requests(scene: Scene, operator: Client, stranger: Client) -> None:
-    address = ask(scene, operator)
-    scene.stranger.role_bindings.all().delete()
+def test_users_without_a_role_see_no_requests(page_data: PageData, operator: Client, stranger: Client) -> None:
+    address = submit_request(page_data, operator)
+    page_data.stranger.role_bindings.all().delete()
 
-    assert client_of(scene.stranger).get(address).status_code == 404
+    assert client_of(page_data.stranger).get(address).status_code == 404
 
 
-def test_the_rule_is_changed_by_organization_admins_only(scene: Scene, operator: Client, admin: Client) -> None:
+def test_the_rule_is_changed_by_organization_admins_only(page_data: PageData, operator: Client, admin: Client) -> None:
     address = "/access/approvals/environments/production/"
 
     assert operator.get(address).status_code == operator.post(address).status_code == 404
     assert 'value="failover" checked' in admin.get(address).content.decode()
     admin.post(address, {"operations": ["promote", "delete"]})
 
-    scene.environment.refresh_from_db()
-    assert scene.environment.approval_operations == ["delete", "promote"]
+    page_data.environment.refresh_from_db()
+    assert page_data.environment.approval_operations == ["delete", "promote"]
     assert "Promote" in admin.get("/access/approvals/").content.decode()
 
 
-def test_the_pages_need_few_queries(scene: Scene, operator: Client, admin: Client) -> None:
-    detail = ask(scene, operator)
+def test_the_pages_need_few_queries(page_data: PageData, operator: Client, admin: Client) -> None:
+    detail = submit_request(page_data, operator)
     for address in ("/access/approvals/", "/access/approvals/new/", detail):
         with CaptureQueriesContext(connection) as queries:
             assert admin.get(address).status_code == 200

@@ -11,16 +11,16 @@ from django.test import Client
 
 from console.models import AuditEvent, BulkOperation, BulkOperationTopic, MirrorTopic, RoleBinding
 from console.models.links import show_change
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.browser.page_fixtures import OPERATION
 from tests.console.pages.conftest import client_of, htmx
-from tests.console.pages.test_bulk import ask, carry_out, confirm, results
+from tests.console.pages.test_bulk import carry_out, confirm, request, results
 
 URL = f"/operations/{OPERATION}/"
 
 
 @pytest.fixture
-def operation(scene: Scene) -> BulkOperation:
+def operation(page_data: PageData) -> BulkOperation:
     """Waits for weather, has failed for gates, was accepted for airports."""
     return BulkOperation.objects.get(pk=OPERATION)
 
@@ -50,14 +50,14 @@ def test_results_are_filtered_by_status(admin: Client) -> None:
     assert ">airports</a></th>" not in text
 
 
-def test_page_is_polled_and_returns_nothing_if_nothing_has_changed(scene: Scene, admin: Client) -> None:
+def test_page_is_polled_and_returns_nothing_if_nothing_has_changed(page_data: PageData, admin: Client) -> None:
     found = re.search(r'name="seen" value="([^"]+)"', admin.get(URL).content.decode())
     assert found
     poll = f"{URL}?seen={found[1]}"
 
     unchanged = admin.get(poll, **htmx("live")).status_code
     BulkOperationTopic.objects.filter(operation=OPERATION).update(status="ACCEPTED")
-    show_change(scene.link.pk)
+    show_change(page_data.link.pk)
     changed = admin.get(poll, **htmx("live"))
 
     assert unchanged == 204
@@ -91,41 +91,43 @@ def test_user_without_a_role_sees_no_operation(stranger: Client) -> None:
     assert "Pause 3 mirror topics" not in stranger.get("/operations/").content.decode()
 
 
-def test_user_with_a_role_on_some_topics_sees_only_own_operations(scene: Scene) -> None:
+def test_user_with_a_role_on_some_topics_sees_only_own_operations(page_data: PageData) -> None:
     user = User.objects.create_user("dora")
-    place = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
-    RoleBinding.objects.create(user=user, role="DeveloperManage", granted_at=scene.now, granted_by="test", **place)
+    place = {"cluster": page_data.east, "resource_type": "Topic", "resource_name": "flights"}
+    RoleBinding.objects.create(user=user, role="DeveloperManage", granted_at=page_data.now, granted_by="test", **place)
     client = client_of(user)
-    asked = ask(client, scene.link_url, operation="pause", mirror=["flights"])
+    requested = request(client, page_data.link_url, operation="pause", mirror=["flights"])
 
-    own = confirm(client, scene.link_url, asked)["Location"]
+    own = confirm(client, page_data.link_url, requested)["Location"]
 
     assert client.get(own).status_code == 200
     assert client.get(URL).status_code == 404
     assert client.get("/operations/").content.decode().count("mirror topic</a></th>") == 1
 
 
-def test_failed_topics_are_retried_through_a_new_confirmation(scene: Scene, admin: Client, operation: BulkOperation) -> None:
+def test_failed_topics_are_retried_through_a_new_confirmation(
+    page_data: PageData, admin: Client, operation: BulkOperation
+) -> None:
     admin.post(f"{URL}cancel/")
     text = admin.get(URL).content.decode()
-    MirrorTopic.objects.filter(pk=scene.mirrors["gates"].pk).update(state="ACTIVE")
+    MirrorTopic.objects.filter(pk=page_data.mirrors["gates"].pk).update(state="ACTIVE")
 
-    asked = ask(admin, scene.link_url, operation="pause", retry=str(OPERATION))
-    retried = carry_out(confirm(admin, scene.link_url, asked))
+    requested = request(admin, page_data.link_url, operation="pause", retry=str(OPERATION))
+    retried = carry_out(confirm(admin, page_data.link_url, requested))
 
     assert "Retry 1 failed topic" in text
-    assert "Pause 1 mirror topic?" in asked.content.decode()
+    assert "Pause 1 mirror topic?" in requested.content.decode()
     assert retried.retry_of == operation
     assert results(retried) == {"gates": "ACCEPTED"}
     assert f'<a href="{URL}">Operation {OPERATION}</a>' in admin.get(f"/operations/{retried.pk}/").content.decode()
 
 
-def test_operation_that_is_not_visible_cannot_be_retried(scene: Scene, admin: Client) -> None:
+def test_operation_that_is_not_visible_cannot_be_retried(page_data: PageData, admin: Client) -> None:
     for key in ("1", "x", "9" * 40):
-        assert ask(admin, scene.link_url, operation="pause", retry=key).status_code == 404
+        assert request(admin, page_data.link_url, operation="pause", retry=key).status_code == 404
 
 
-def test_finished_operation_without_failures_says_so(admin: Client) -> None:
+def test_finished_operation_without_failures_is_shown_as_done(admin: Client) -> None:
     BulkOperationTopic.objects.filter(operation=OPERATION).update(status="ACCEPTED", error_code="", message="")
 
     text = admin.get(URL).content.decode()
@@ -134,19 +136,24 @@ def test_finished_operation_without_failures_says_so(admin: Client) -> None:
     assert "Retry" not in text
 
 
-def test_audit_log_links_to_the_operation(scene: Scene, admin: Client) -> None:
-    asked = ask(admin, scene.link_url, operation="pause", mirror=["flights", "planes"])
-    url = confirm(admin, scene.link_url, asked)["Location"]
+def test_audit_log_links_to_the_operation(page_data: PageData, admin: Client) -> None:
+    requested = request(admin, page_data.link_url, operation="pause", mirror=["flights", "planes"])
+    url = confirm(admin, page_data.link_url, requested)["Location"]
 
     event = AuditEvent.objects.get(action="StartBulkOperation")
 
     assert event.detail == {"bulk_operation": int(url.split("/")[2]), "operation": "pause", "topics": 2}
-    for page in ("/audit/", f"{scene.link_url}activity/"):
+    for page in ("/audit/", f"{page_data.link_url}activity/"):
         assert f'<a href="{url}">Operation and results by topic</a>' in admin.get(page).content.decode()
 
 
-def test_list_is_paged_and_shows_the_progress_of_each_operation(scene: Scene, admin: Client) -> None:
-    values: dict[str, Any] = {"link": scene.link, "operation": "resume", "requested_by": "amelia", "requested_at": scene.now}
+def test_list_is_paged_and_shows_the_progress_of_each_operation(page_data: PageData, admin: Client) -> None:
+    values: dict[str, Any] = {
+        "link": page_data.link,
+        "operation": "resume",
+        "requested_by": "amelia",
+        "requested_at": page_data.now,
+    }
     BulkOperation.objects.bulk_create(BulkOperation(**values) for _ in range(60))
 
     text = admin.get("/operations/").content.decode()

@@ -20,7 +20,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Group
 from linkengine.domain.mirrorability import Topic
 from linkengine.domain.sourcelistings import SourceListing
-from tests.browser.page_data import EAST, WEST, Scene
+from tests.browser.page_data import EAST, WEST, PageData
 from tests.console.pages.conftest import Queue, check, client_of, hidden_in, htmx
 
 DESTINATION, SOURCE, BIDIRECTIONAL = "DESTINATION", "SOURCE", "BIDIRECTIONAL"
@@ -226,7 +226,7 @@ def test_stored_secret_is_not_sent_to_another_address(admin: Client, queue: Queu
 
 
 def test_connection_test_shows_a_checklist_that_is_kept(admin: Client, queue: Queue) -> None:
-    queue.answer = [
+    queue.response = [
         check("DNS"),
         check("TCP", status="FAILED", finding="No broker listens there.", fix="Check the port.", error_code="TIMEOUT_ERROR"),
         check("TLS", status="NOT_TESTED", finding="Not tested."),
@@ -248,7 +248,7 @@ def test_connection_test_shows_a_checklist_that_is_kept(admin: Client, queue: Qu
 
 
 def test_checklist_disappears_when_the_connection_changes(admin: Client, queue: Queue) -> None:
-    queue.answer = [check("DNS")]
+    queue.response = [check("DNS")]
     draft = begin(admin)
     admin.post(f"{draft}source/", OTHER | {"intent": "test"})
 
@@ -260,7 +260,7 @@ def test_checklist_disappears_when_the_connection_changes(admin: Client, queue: 
 
 @pytest.mark.parametrize(("step", "values"), [("source", OTHER), ("destination", OWN)])
 def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue, step: str, values: dict[str, str]) -> None:
-    queue.answer = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
+    queue.response = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
     draft = begin(admin)
 
     response = admin.post(f"{draft}{step}/", values | {"intent": "test"})
@@ -269,8 +269,8 @@ def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue, 
     assert "No worker answers." in response.content.decode()
 
 
-def test_source_is_listed_and_the_filters_are_counted(scene: Scene, admin: Client, queue: Queue) -> None:
-    queue.answer = seal(LISTING.to_json())
+def test_source_is_listed_and_the_filters_are_counted(page_data: PageData, admin: Client, queue: Queue) -> None:
+    queue.response = seal(LISTING.to_json())
     draft = begin(admin, preset="recovery")
     choose_clusters(admin, draft)
     switches = {"auto_create": "on", "sync_offsets": "on", "sync_acls": "on"}
@@ -288,16 +288,16 @@ def test_source_is_listed_and_the_filters_are_counted(scene: Scene, admin: Clien
     assert "Synced: 1 of 1 ACL." in text
 
 
-def test_preview_counts_changed_filters_and_stores_nothing(scene: Scene, admin: Client, queue: Queue) -> None:
-    queue.answer = seal(LISTING.to_json())
+def test_preview_counts_changed_filters_and_stores_nothing(page_data: PageData, admin: Client, queue: Queue) -> None:
+    queue.response = seal(LISTING.to_json())
     draft = begin(admin, preset="migrate")
     choose_clusters(admin, draft)
     configure(admin, draft, {"auto_create": "on"}, intent="list")
     stored = LinkDraft.objects.get(pk=_id_of(draft)).updated_at
     queue.called.clear()
-    place = {"cluster": scene.east, "created_at": scene.now}
+    place = {"cluster": page_data.east, "created_at": page_data.now}
     Namespace.objects.create(prefix="w.rad", reserved=True, created_by="owner", **place)
-    SourceTopic.objects.create(cluster=scene.east, name="w.receipts", partitions=1, seen_at=scene.now)
+    SourceTopic.objects.create(cluster=page_data.east, name="w.receipts", partitions=1, seen_at=page_data.now)
     changed = {
         "auto_create": "on",
         "add_prefix": "on",
@@ -324,7 +324,7 @@ def test_preview_counts_changed_filters_and_stores_nothing(scene: Scene, admin: 
 
 
 def test_preview_of_invalid_filters_has_no_counts(admin: Client, queue: Queue) -> None:
-    queue.answer = seal(LISTING.to_json())
+    queue.response = seal(LISTING.to_json())
     draft = begin(admin, preset="migrate")
     choose_clusters(admin, draft)
     configure(admin, draft, {"auto_create": "on"}, intent="list")
@@ -340,7 +340,7 @@ def test_preview_of_invalid_filters_has_no_counts(admin: Client, queue: Queue) -
 
 def test_list_that_may_not_be_read_is_unknown_with_the_reason(admin: Client, queue: Queue) -> None:
     unknown = SourceListing(topics=(), errors={"groups": "Broker 1 is silent.", "acls": "You may not DESCRIBE the cluster."})
-    queue.answer = seal(unknown.to_json())
+    queue.response = seal(unknown.to_json())
     draft = begin(admin, preset="recovery")
     choose_clusters(admin, draft)
 
@@ -351,18 +351,18 @@ def test_list_that_may_not_be_read_is_unknown_with_the_reason(admin: Client, que
     assert "Unknown. You may not DESCRIBE the cluster." in text
 
 
-def test_list_is_not_shown_to_a_user_who_may_not_use_the_credentials_any_more(scene: Scene, queue: Queue) -> None:
+def test_list_is_not_shown_to_a_user_who_may_not_use_the_credentials_any_more(page_data: PageData, queue: Queue) -> None:
     operator = User.objects.create_user("olga")
-    for role, cluster in (("CloudClusterAdmin", scene.west), ("CloudClusterAdmin", scene.east)):
-        facts = {"granted_at": scene.now, "granted_by": "test"}
+    for role, cluster in (("CloudClusterAdmin", page_data.west), ("CloudClusterAdmin", page_data.east)):
+        facts = {"granted_at": page_data.now, "granted_by": "test"}
         RoleBinding.objects.create(user=operator, role=role, cluster=cluster, **facts)
-    queue.answer = seal(LISTING.to_json())
+    queue.response = seal(LISTING.to_json())
     draft = begin(client_of(operator), preset="migrate")
     choose_clusters(client_of(operator), draft)
     configure(client_of(operator), draft, {"sync_offsets": "on"}, intent="list")
     before = client_of(operator).get(f"{draft}configuration/").content.decode()
 
-    RoleBinding.objects.filter(user=operator, cluster=scene.west).update(role="ResourceOwner")
+    RoleBinding.objects.filter(user=operator, cluster=page_data.west).update(role="ResourceOwner")
     after = client_of(operator).get(f"{draft}configuration/").content.decode()
 
     assert "billing" in before
@@ -371,7 +371,7 @@ def test_list_is_not_shown_to_a_user_who_may_not_use_the_credentials_any_more(sc
 
 
 def test_error_of_the_list_names_the_step_that_corrects_it(admin: Client, queue: Queue) -> None:
-    queue.answer = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refused user 'link'.")
+    queue.response = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refused user 'link'.")
     draft = begin(admin, preset="migrate")
     choose_clusters(admin, draft, other=OTHER)
 
@@ -389,7 +389,7 @@ def test_refused_creation_names_the_step_that_corrects_it(
 ) -> None:
     draft = begin(admin)
     choose_clusters(admin, draft, other=other)
-    queue.answer = LinkEngineError(code, "50% sure this is wrong.")
+    queue.response = LinkEngineError(code, "50% sure this is wrong.")
 
     response = launch(admin, draft)
     text = response.content.decode()
@@ -415,7 +415,7 @@ def test_invalid_name_is_reported_at_its_field(admin: Client, name: str, words: 
     assert words in response.content.decode().split('id="name_error"')[1].split("</div>")[0]
 
 
-def test_incomplete_draft_cannot_be_created_and_says_what_is_missing(admin: Client) -> None:
+def test_incomplete_draft_cannot_be_created_and_lists_what_is_missing(admin: Client) -> None:
     draft = begin(admin)
 
     text = admin.get(f"{draft}review/").content.decode()
@@ -429,7 +429,7 @@ def test_incomplete_draft_cannot_be_created_and_says_what_is_missing(admin: Clie
 
 def test_validate_only_stores_no_link_and_shows_round_trips(admin: Client, queue: Queue) -> None:
     far = {"round_trip_ms": 80.5, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
-    queue.answer = {
+    queue.response = {
         "cluster_id": WEST,
         "distances": [
             {"broker": 1, "address": "far.test:9092", **far},
@@ -472,13 +472,13 @@ def test_acl_sync_with_a_prefix_is_rejected(admin: Client) -> None:
     draft = begin(admin)
     choose_clusters(admin, draft)
 
-    answer = configure(admin, draft, {"sync_acls": "on", "add_prefix": "on", "prefix": "west."})
+    response = configure(admin, draft, {"sync_acls": "on", "add_prefix": "on", "prefix": "west."})
 
-    assert answer.status_code == 422
-    assert "ACL sync is not available with a prefix" in answer.content.decode()
+    assert response.status_code == 422
+    assert "ACL sync is not available with a prefix" in response.content.decode()
 
 
-def test_draft_belongs_to_its_user(scene: Scene, admin: Client, reader: Client) -> None:
+def test_draft_belongs_to_its_user(page_data: PageData, admin: Client, reader: Client) -> None:
     draft = begin(admin)
     other_admin = User.objects.create_superuser("dora")
 
@@ -538,13 +538,13 @@ def test_names_of_the_clusters_are_suggested_as_link_name(admin: Client, directi
     assert values_of(LinkDraft.objects.get(pk=int(draft.split("/")[-2]))).name == ""
 
 
-def test_name_is_not_suggested_if_it_is_taken_or_no_valid_name(admin: Client, scene: Scene) -> None:
+def test_name_is_not_suggested_if_it_is_taken_or_no_valid_name(admin: Client, page_data: PageData) -> None:
     draft = begin(admin)
     choose_clusters(admin, draft)
-    ClusterLink.objects.filter(pk=scene.link.pk).update(name="us-west-to-us-east")
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(name="us-west-to-us-east")
     assert _name_in(admin.get(f"{draft}review/")) == ""
 
-    ClusterLink.objects.filter(pk=scene.link.pk).update(name="west-to-east")
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(name="west-to-east")
     Cluster.objects.filter(cluster_id=WEST).update(name="US west")
     assert _name_in(admin.get(f"{draft}review/")) == ""
 
@@ -613,8 +613,8 @@ def test_source_side_link_offers_no_mirror_topics(admin: Client) -> None:
     assert 'id="mirrors-title"' not in text
 
 
-def test_one_way_link_has_no_paired_link(scene: Scene, admin: Client) -> None:
-    assert 'id="other-side"' not in admin.get(scene.link_url).content.decode()
+def test_one_way_link_has_no_paired_link(page_data: PageData, admin: Client) -> None:
+    assert 'id="other-side"' not in admin.get(page_data.link_url).content.decode()
 
 
 def test_custom_purpose_turns_nothing_on(admin: Client) -> None:
@@ -630,11 +630,11 @@ def test_unknown_direction_in_the_query_is_ignored(admin: Client) -> None:
     assert admin.post("/links/new/", {"direction": "nonsense", "preset": "custom"}).status_code == 422
 
 
-def test_create_page_without_visible_clusters_says_what_to_do_first(scene: Scene) -> None:
+def test_create_page_without_visible_clusters_names_the_first_step(page_data: PageData) -> None:
     for model in (MirrorTopic, ClusterLink, Cluster):
         model.objects.all().delete()
 
-    for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters</h2>")):
+    for user, words in ((page_data.admin, "Register a cluster first"), (page_data.stranger, "No clusters</h2>")):
         text = client_of(user).get("/links/new/").content.decode()
         assert words in text
         assert 'name="direction"' not in text

@@ -14,7 +14,7 @@ from django.forms import model_to_dict
 from django.test import Client
 
 from console.models import ClusterLink, LinkConfig, MirrorTopic
-from tests.browser.page_data import EAST, Scene
+from tests.browser.page_data import EAST, PageData
 from tests.console.api.actors import Rest, make_key
 from tests.console.links.test_command_presenters import VARIABLES, words_in
 from tests.console.links.test_command_presenters import run as run_in_shell
@@ -31,10 +31,10 @@ LINKS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 
 
 @pytest.fixture
-def rest(scene: Scene, settings: Any) -> Rest:
+def rest(page_data: PageData, settings: Any) -> Rest:
     """A client with an API key of the administrator."""
     settings.API_RATE_PER_S = settings.ATTEMPTS_AT_ONCE = 0
-    key, secret = make_key(scene.admin)
+    key, secret = make_key(page_data.admin)
     return Rest(key.key, secret)
 
 
@@ -91,11 +91,13 @@ def test_command_of_a_new_link_creates_the_same_link(admin: Client, rest: Rest, 
 
 
 @pytest.mark.parametrize("prefix", ["", "west."])
-def test_command_of_the_mirror_form_adds_the_same_mirror_topic(scene: Scene, admin: Client, rest: Rest, prefix: str) -> None:
-    ClusterLink.objects.filter(pk=scene.link.pk).update(prefix=prefix)
+def test_command_of_the_mirror_form_adds_the_same_mirror_topic(
+    page_data: PageData, admin: Client, rest: Rest, prefix: str
+) -> None:
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(prefix=prefix)
     values = {"source_topic": "fares", "start": "latest", "replication_factor": "3"}
-    page = admin.post(f"{scene.link_url}mirrors/new/", values | {"intent": "curl"})
-    admin.post(f"{scene.link_url}mirrors/new/", values)
+    page = admin.post(f"{page_data.link_url}mirrors/new/", values | {"intent": "curl"})
+    admin.post(f"{page_data.link_url}mirrors/new/", values)
     fields = ("name", "source_topic", "start_spec", "replication_factor", "state", "config_overrides")
     (expected,) = MirrorTopic.objects.filter(source_topic="fares").values(*fields)
     MirrorTopic.objects.filter(source_topic="fares").delete()
@@ -106,16 +108,16 @@ def test_command_of_the_mirror_form_adds_the_same_mirror_topic(scene: Scene, adm
     assert list(MirrorTopic.objects.filter(source_topic="fares").values(*fields)) == [expected]
 
 
-def test_command_of_the_mirror_form_names_each_chosen_topic(scene: Scene, admin: Client) -> None:
-    page = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": ["fares", "fleet"], "intent": "curl"})
+def test_command_of_the_mirror_form_names_each_chosen_topic(page_data: PageData, admin: Client) -> None:
+    page = admin.post(f"{page_data.link_url}mirrors/new/", {"source_topic": ["fares", "fleet"], "intent": "curl"})
 
     text = html.unescape(page.content.decode())
     assert re.findall(r'"source_topic_name": "(.*?)"', text) == ["fares", "fleet"]
     assert not MirrorTopic.objects.filter(name__in=["fares", "fleet"]).exists()
 
 
-def test_command_of_the_mirror_page_returns_what_the_page_shows(scene: Scene, admin: Client, rest: Rest) -> None:
-    page = admin.get(scene.mirror_url("weather"))
+def test_command_of_the_mirror_page_returns_what_the_page_shows(page_data: PageData, admin: Client, rest: Rest) -> None:
+    page = admin.get(page_data.mirror_url("weather"))
 
     shown = run(rest, page).json()
 

@@ -8,10 +8,10 @@ from django.utils import timezone
 
 from console.actors import SYSTEM
 from console.errors import ConflictError
-from console.mirrors import operations
+from console.mirrors import operation_actions
 from console.models import MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.console.pages.conftest import hidden_in, htmx
 
 
@@ -23,62 +23,62 @@ def is_being_deleted(name: str) -> bool:
     return MirrorTopic.objects.get(name=name).deletion_requested_at is not None
 
 
-def test_topic_that_was_stopped_after_the_dialog_opened_is_not_deleted(scene: Scene, admin: Client) -> None:
-    address = f"{scene.mirror_url('flights')}delete/"
-    asked = hidden_in(admin.get(address, **htmx("dialog")))
+def test_topic_that_was_stopped_after_the_dialog_opened_is_not_deleted(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.mirror_url('flights')}delete/"
+    requested = hidden_in(admin.get(address, **htmx("dialog")))
     stop("flights")
 
-    answer = admin.post(address, {"confirm": "flights", **asked}, **htmx("dialog"))
+    response = admin.post(address, {"confirm": "flights", **requested}, **htmx("dialog"))
 
-    text = answer.content.decode()
-    assert answer.status_code == 409
+    text = response.content.decode()
+    assert response.status_code == 409
     assert "and is STOPPED now" in text
     assert "Applications may have written to it since" in text
     assert not is_being_deleted("flights")
 
-    admin.post(address, {"confirm": "flights", **hidden_in(answer)})
+    admin.post(address, {"confirm": "flights", **hidden_in(response)})
     assert is_being_deleted("flights")
 
 
-def test_topic_that_was_stopped_again_is_not_deleted(scene: Scene, admin: Client) -> None:
-    address = f"{scene.mirror_url('gates')}delete/"
-    asked = hidden_in(admin.get(address))
+def test_topic_that_was_stopped_again_is_not_deleted(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.mirror_url('gates')}delete/"
+    requested = hidden_in(admin.get(address))
     stop("gates")
 
-    assert admin.post(address, {"confirm": "gates", **asked}).status_code == 409
+    assert admin.post(address, {"confirm": "gates", **requested}).status_code == 409
     assert not is_being_deleted("gates")
 
 
-def test_mistyped_name_does_not_confirm_the_changed_state(scene: Scene, admin: Client) -> None:
-    address = f"{scene.mirror_url('flights')}delete/"
-    asked = hidden_in(admin.get(address))
+def test_mistyped_name_does_not_confirm_the_changed_state(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.mirror_url('flights')}delete/"
+    requested = hidden_in(admin.get(address))
     stop("flights")
 
-    mistyped = admin.post(address, {"confirm": "flight", **asked})
+    mistyped = admin.post(address, {"confirm": "flight", **requested})
 
     assert mistyped.status_code == 422
     assert admin.post(address, {"confirm": "flights", **hidden_in(mistyped)}).status_code == 409
 
 
-def test_deletion_without_the_seen_state_is_rejected(scene: Scene, admin: Client) -> None:
-    assert admin.post(f"{scene.mirror_url('flights')}delete/", {"confirm": "flights"}).status_code == 409
+def test_deletion_without_the_seen_state_is_rejected(page_data: PageData, admin: Client) -> None:
+    assert admin.post(f"{page_data.mirror_url('flights')}delete/", {"confirm": "flights"}).status_code == 409
     assert not is_being_deleted("flights")
 
 
-def test_unchanged_mirror_is_deleted_without_a_warning(scene: Scene, admin: Client) -> None:
-    address = f"{scene.mirror_url('flights')}delete/"
-    asked = admin.get(address)
+def test_unchanged_mirror_is_deleted_without_a_warning(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.mirror_url('flights')}delete/"
+    requested = admin.get(address)
 
-    assert "Applications may have written" not in asked.content.decode()
-    assert admin.post(address, {"confirm": "flights", **hidden_in(asked)})["Location"] == scene.link_url
+    assert "Applications may have written" not in requested.content.decode()
+    assert admin.post(address, {"confirm": "flights", **hidden_in(requested)})["Location"] == page_data.link_url
     assert is_being_deleted("flights")
 
 
-def test_state_change_between_check_and_deletion_is_a_conflict(scene: Scene) -> None:
+def test_state_change_between_check_and_deletion_is_a_conflict(page_data: PageData) -> None:
     mirror = MirrorTopic.objects.select_related("link__destination__environment").get(name="flights")
-    seen = operations.seen_state(mirror)
+    seen = operation_actions.seen_state(mirror)
     stop("flights")
 
     with pytest.raises(ConflictError):
-        operations.delete_as_seen(mirror=mirror, seen=seen, by=SYSTEM, now=timezone.now())
+        operation_actions.delete_as_seen(mirror=mirror, seen=seen, by=SYSTEM, now=timezone.now())
     assert not is_being_deleted("flights")

@@ -6,10 +6,12 @@ import pytest
 from django.test import Client
 
 from console.clusters import pages as cluster_pages
-from tests.browser.page_data import WEST, Scene
+from tests.browser.page_data import WEST, PageData
 
 
-def test_cluster_page_shows_the_number_of_unlisted_topics(scene: Scene, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_page_shows_the_number_of_unlisted_topics(
+    page_data: PageData, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = f"/clusters/{WEST}/"
     assert "more topics" not in admin.get(address).content.decode()
 

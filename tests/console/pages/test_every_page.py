@@ -17,7 +17,7 @@ from console.models.fields import UnreadableProperties
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import LinkState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_scene
+from tests.browser.page_data import EAST, SECRET, PageData, make_cluster, make_link, make_page_data
 from tests.browser.page_fixtures import DRAFT
 from tests.console.pages.conftest import Queue, client_of, htmx
 
@@ -27,16 +27,16 @@ EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the rela
 
 
 @pytest.fixture(scope="module")
-def scene_of_all(django_db_setup: None, django_db_blocker: Any) -> Iterator[Scene]:
+def all_page_data(django_db_setup: None, django_db_blocker: Any) -> Iterator[PageData]:
     """Create the scene once for hundreds of tests, in a transaction around those of the tests."""
     with django_db_blocker.unblock(), transaction.atomic():
-        yield make_scene()
+        yield make_page_data()
         transaction.set_rollback(True)
 
 
 @pytest.fixture
-def scene(scene_of_all: Scene, db: None) -> Scene:
-    return deepcopy(scene_of_all)
+def page_data(all_page_data: PageData, db: None) -> PageData:
+    return deepcopy(all_page_data)
 
 
 @pytest.mark.parametrize("address", PAGES)
@@ -72,7 +72,7 @@ def test_error_page_has_its_own_status(admin: Client, address: str, status: int)
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_pages_redirect_to_sign_in_without_a_session(scene: Scene, address: str) -> None:
+def test_pages_redirect_to_sign_in_without_a_session(page_data: PageData, address: str) -> None:
     response = Client().get(address)
 
     assert response.status_code == 302
@@ -93,7 +93,7 @@ def test_user_without_a_role_gets_not_found(stranger: Client, address: str) -> N
 @pytest.mark.parametrize("user", ["admin", "reader"])
 @pytest.mark.parametrize("task_fails", [False, True])
 def test_page_needs_at_most_ten_queries(
-    request: pytest.FixtureRequest, scene: Scene, user: str, address: str, task_fails: bool
+    request: pytest.FixtureRequest, page_data: PageData, user: str, address: str, task_fails: bool
 ) -> None:
     """The tasks of a link are read with its health if one of them fails."""
     if task_fails:
@@ -125,8 +125,8 @@ def test_step_of_a_draft_needs_at_most_ten_queries(admin: Client, step: str) -> 
 
 
 @pytest.mark.parametrize("address", ["/links/", "link", "mirror"])
-def test_fragment_contains_only_its_part_of_the_page(scene: Scene, admin: Client, address: str) -> None:
-    address = {"link": scene.link_url, "mirror": scene.mirror_url("flights")}.get(address, address)
+def test_fragment_contains_only_its_part_of_the_page(page_data: PageData, admin: Client, address: str) -> None:
+    address = {"link": page_data.link_url, "mirror": page_data.mirror_url("flights")}.get(address, address)
 
     whole, part = admin.get(address), admin.get(address, **htmx("live"))
 
@@ -137,15 +137,15 @@ def test_fragment_contains_only_its_part_of_the_page(scene: Scene, admin: Client
     assert "HX-Target" in part["Vary"]
 
 
-def test_fragment_requires_the_same_permissions_as_the_page(scene: Scene, stranger: Client) -> None:
-    assert stranger.get(scene.link_url, **htmx("live")).status_code == 404
+def test_fragment_requires_the_same_permissions_as_the_page(page_data: PageData, stranger: Client) -> None:
+    assert stranger.get(page_data.link_url, **htmx("live")).status_code == 404
 
 
-def test_fragment_redirects_to_sign_in_after_the_session_ended(scene: Scene) -> None:
-    response = Client().get(scene.link_url, **htmx("live", **{"HX-Current-URL": f"http://testserver{scene.link_url}"}))
+def test_fragment_redirects_to_sign_in_after_the_session_ended(page_data: PageData) -> None:
+    response = Client().get(page_data.link_url, **htmx("live", **{"HX-Current-URL": f"http://testserver{page_data.link_url}"}))
 
     assert response.status_code == 204
-    assert response["HX-Redirect"] == f"/sign-in/?next={scene.link_url}"
+    assert response["HX-Redirect"] == f"/sign-in/?next={page_data.link_url}"
 
 
 @pytest.mark.parametrize("address", ["/links", "/environments/production", "/audit"])
@@ -165,11 +165,11 @@ def test_environment_card_counts_the_same_mirrors_as_the_link_tile(admin: Client
     assert f"{count} mirror topics need attention" in card
 
 
-def test_environment_card_counts_only_its_own_links(scene: Scene, admin: Client) -> None:
+def test_environment_card_counts_only_its_own_links(page_data: PageData, admin: Client) -> None:
     """Cluster names are unique only within an environment, and a source-side link belongs to the source cluster."""
-    other = Environment.objects.create(organization=scene.organization, name="Test", slug="test", created_at=scene.now)
-    there = make_cluster(other, scene.east.name, "dGVzdC1kZXN0LWNsdXN0ZQ", scene.now)
-    make_link(scene.west, there, "half", scene.now, mode="SOURCE", state=LinkState.FAILED)
+    other = Environment.objects.create(organization=page_data.organization, name="Test", slug="test", created_at=page_data.now)
+    there = make_cluster(other, page_data.east.name, "dGVzdC1kZXN0LWNsdXN0ZQ", page_data.now)
+    make_link(page_data.west, there, "half", page_data.now, mode="SOURCE", state=LinkState.FAILED)
 
     cards = admin.get("/environments/").context["places"]
 
@@ -179,28 +179,28 @@ def test_environment_card_counts_only_its_own_links(scene: Scene, admin: Client)
         for figure in ("mirrors", "attention"):
             assert place[figure] == sum(getattr(row, figure) for row in rows)
     worst = [card["worst"] for card in cards if card["name"] == other.name]
-    assert [(name, view.look.code) for name, view in worst] == [("half", "NOT_COPYING")]
+    assert [(name, view.badge.code) for name, view in worst] == [("half", "NOT_COPYING")]
 
 
 @pytest.fixture
-def neighbour(scene: Scene) -> Client:
+def neighbour(page_data: PageData) -> Client:
     """Charles administers us-east; the other clusters belong to another organization."""
     for role in ("CloudClusterAdmin", "ResourceOwner"):
         RoleBinding.objects.create(
-            user=scene.stranger, role=role, cluster=scene.east, granted_at=scene.now, granted_by="charles"
+            user=page_data.stranger, role=role, cluster=page_data.east, granted_at=page_data.now, granted_by="charles"
         )
-    hidden = Organization.objects.create(name="Umbra organization", created_at=scene.now)
-    there = Environment.objects.create(organization=hidden, name="Umbra environment", slug="umbra", created_at=scene.now)
-    for cluster in Cluster.objects.exclude(pk=scene.east.pk):
+    hidden = Organization.objects.create(name="Umbra organization", created_at=page_data.now)
+    there = Environment.objects.create(organization=hidden, name="Umbra environment", slug="umbra", created_at=page_data.now)
+    for cluster in Cluster.objects.exclude(pk=page_data.east.pk):
         Cluster.objects.filter(pk=cluster.pk).update(
             environment=there, name=f"umbra-{cluster.pk}", bootstrap_servers="umbra.example:9092"
         )
-    ClusterLink.objects.filter(destination=scene.west).update(name="umbra-link")
+    ClusterLink.objects.filter(destination=page_data.west).update(name="umbra-link")
     User.objects.create(username="umbra-user")
     link = ClusterLink.objects.get(name="south-archive")
     link.properties, link.uses_cluster_credentials = {}, True
     link.save()
-    return client_of(scene.stranger)
+    return client_of(page_data.stranger)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from django.test import Client
 from console.models import ClusterLink, MirrorTopic
 from console.web.errors import ERROR_HELP
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.console.pages.conftest import Queue
 from tests.console.pages.test_create_link import begin, choose_clusters
 
@@ -36,14 +36,14 @@ def review_of_a_link(client: Client) -> str:
 
 @pytest.mark.parametrize("form", ["review of a link", "mirrors/new/"])
 def test_each_error_of_a_cluster_has_code_cause_next_step_and_request_id(
-    scene: Scene, admin: Client, queue: Queue, form: str
+    page_data: PageData, admin: Client, queue: Queue, form: str
 ) -> None:
     address, values = {
         "review of a link": (review_of_a_link(admin), {"name": "fresh", "intent": "create"}),
-        "mirrors/new/": (f"{scene.link_url}mirrors/new/", {"source_topic": "fares"}),
+        "mirrors/new/": (f"{page_data.link_url}mirrors/new/", {"source_topic": "fares"}),
     }[form]
     for code in ErrorCode:
-        queue.answer = LinkEngineError(code, f"The cluster returned {code.lower()}.")
+        queue.response = LinkEngineError(code, f"The cluster returned {code.lower()}.")
 
         response = admin.post(address, values, headers=REQUEST)
 
@@ -57,9 +57,9 @@ def test_each_error_of_a_cluster_has_code_cause_next_step_and_request_id(
 
 @pytest.mark.parametrize(("action", "values", "status", "words"), REFUSED)
 def test_refused_action_names_the_reason_and_the_request(
-    scene: Scene, admin: Client, action: str, values: dict[str, Any], status: int, words: str
+    page_data: PageData, admin: Client, action: str, values: dict[str, Any], status: int, words: str
 ) -> None:
-    response = admin.post(f"{scene.link_url}{action}", values, headers=REQUEST)
+    response = admin.post(f"{page_data.link_url}{action}", values, headers=REQUEST)
 
     text = html.unescape(response.content.decode())
     assert response.status_code == status
@@ -67,8 +67,8 @@ def test_refused_action_names_the_reason_and_the_request(
     assert "request-of-this-test" in text
 
 
-def test_denied_action_names_the_role_and_the_request(scene: Scene, reader: Client) -> None:
-    response = reader.post(f"{scene.mirror_url('flights')}pause/", headers=REQUEST)
+def test_denied_action_names_the_role_and_the_request(page_data: PageData, reader: Client) -> None:
+    response = reader.post(f"{page_data.mirror_url('flights')}pause/", headers=REQUEST)
 
     text = response.content.decode()
     assert response.status_code == 403
@@ -76,9 +76,9 @@ def test_denied_action_names_the_role_and_the_request(scene: Scene, reader: Clie
     assert "request-of-this-test" in text
 
 
-def test_internal_error_shows_the_request_id_and_no_details(scene: Scene, admin: Client, queue: Queue) -> None:
+def test_internal_error_shows_the_request_id_and_no_details(page_data: PageData, admin: Client, queue: Queue) -> None:
     address = review_of_a_link(admin)
-    queue.answer, admin.raise_request_exception = ValueError("an internal detail"), False
+    queue.response, admin.raise_request_exception = ValueError("an internal detail"), False
 
     response = admin.post(address, {"name": "fresh", "intent": "create"}, headers=REQUEST)
 

@@ -24,11 +24,11 @@ from console.models import (
     StopReport,
     SyncedGroup,
 )
-from console.verification.failover_actions import write_stop_reports
 from console.verification.failover_page_presenters import CHECKLIST
+from console.verification.report_actions import write_stop_reports
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import Scene, make_link, make_mirror
+from tests.browser.page_data import PageData, make_link, make_mirror
 from tests.console.pages.conftest import Queue, htmx
 from tests.console.pages.test_bulk import carry_out
 from tests.console.pages.test_mirror_changes import state_of
@@ -36,20 +36,20 @@ from tests.console.pages.test_mirror_changes import state_of
 REASON = "us-west has been down for 20 minutes."
 
 
-def url(scene: Scene) -> str:
-    return f"{scene.link_url}failover/"
+def url(page_data: PageData) -> str:
+    return f"{page_data.link_url}failover/"
 
 
-def review(client: Client, scene: Scene, **values: Any) -> Any:
-    return client.post(url(scene), values)
+def review(client: Client, page_data: PageData, **values: Any) -> Any:
+    return client.post(url(page_data), values)
 
 
-def confirm(client: Client, scene: Scene, reviewed: Any, **values: Any) -> Any:
+def confirm(client: Client, page_data: PageData, reviewed: Any, **values: Any) -> Any:
     """Submit the confirmation with its hidden fields."""
     fields: dict[str, Any] = {}
     for name, value in re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)">', reviewed.content.decode()):
         fields.setdefault(name, []).append(html.unescape(value))
-    return client.post(url(scene), fields | {"confirm": scene.link.name, "reason": REASON} | values)
+    return client.post(url(page_data), fields | {"confirm": page_data.link.name, "reason": REASON} | values)
 
 
 def rows_of(text: str) -> dict[str, str]:
@@ -58,21 +58,21 @@ def rows_of(text: str) -> dict[str, str]:
     return {re.sub(r"^<a[^>]*>", "", row).split("<")[0]: row.split("</tr>")[0] for row in rows}
 
 
-def add_group(scene: Scene, name: str, *, ahead: int) -> None:
-    LinkConfig.objects.update_or_create(link=scene.link, name="consumer.offset.sync.enable", defaults={"value": "true"})
-    about = {"link": scene.link, "status": GroupStatus.SYNCED, "listed_at": scene.now}
+def add_group(page_data: PageData, name: str, *, ahead: int) -> None:
+    LinkConfig.objects.update_or_create(link=page_data.link, name="consumer.offset.sync.enable", defaults={"value": "true"})
+    about = {"link": page_data.link, "status": GroupStatus.SYNCED, "listed_at": page_data.now}
     group = SyncedGroup.objects.create(name=name, destination_name=name, **about)
-    end = (scene.mirrors["planes"].partitions.get(partition=0).mirror_end or 0) + ahead
+    end = (page_data.mirrors["planes"].partitions.get(partition=0).mirror_end or 0) + ahead
     GroupOffset.objects.create(
-        group=group, mirror=scene.mirrors["planes"], partition=0, source_offset=end, target=end, outcome="SYNCED"
+        group=group, mirror=page_data.mirrors["planes"], partition=0, source_offset=end, target=end, outcome="SYNCED"
     )
 
 
-def test_page_lists_topics_that_are_not_stopped_with_records_at_risk_and_rpo(admin: Client, scene: Scene) -> None:
-    text = admin.get(url(scene)).content.decode()
+def test_page_lists_topics_that_are_not_stopped_with_records_at_risk_and_rpo(admin: Client, page_data: PageData) -> None:
+    text = admin.get(url(page_data)).content.decode()
 
     rows = rows_of(text)
-    assert set(rows) == set(scene.mirrors) - {"gates"}  # gates is stopped
+    assert set(rows) == set(page_data.mirrors) - {"gates"}  # gates is stopped
     assert 'data-label="Records at risk">216<' in rows["planes"]  # 118 + 59 + 39
     assert re.search(r'data-label="RPO now">1[45] s<', rows["planes"])
     assert 'data-label="Records at risk">unknown<' in rows["hubs"]
@@ -80,55 +80,57 @@ def test_page_lists_topics_that_are_not_stopped_with_records_at_risk_and_rpo(adm
     assert re.search(r"<dt>RPO now</dt>\s*<dd>unknown<", text)  # hubs is not set up yet
 
 
-def test_page_names_the_groups_that_would_be_clamped(admin: Client, scene: Scene) -> None:
-    add_group(scene, "readers", ahead=7)
-    add_group(scene, "behind", ahead=-7)
+def test_page_names_the_groups_that_would_be_clamped(admin: Client, page_data: PageData) -> None:
+    add_group(page_data, "readers", ahead=7)
+    add_group(page_data, "behind", ahead=-7)
 
-    shown = rows_of(admin.get(url(scene)).content.decode())["planes"]
-    reviewed = review(admin, scene, mirror=["planes"]).content.decode()
+    shown = rows_of(admin.get(url(page_data)).content.decode())["planes"]
+    reviewed = review(admin, page_data, mirror=["planes"]).content.decode()
 
     assert ("readers" in shown, "behind" in shown) == (True, False)
     assert re.search(r"<dt>Consumer groups to be clamped</dt><dd><strong>1</strong>", reviewed)
     assert re.search(r'readers</th>.*data-label="Clamped by">7<', reviewed)
 
 
-def test_source_partitions_that_are_not_mirrored_make_the_loss_unknown(admin: Client, scene: Scene) -> None:
-    SourceTopic.objects.create(link=scene.link, name="planes", partitions=4, seen_at=scene.now)
+def test_source_partitions_that_are_not_mirrored_make_the_loss_unknown(admin: Client, page_data: PageData) -> None:
+    SourceTopic.objects.create(link=page_data.link, name="planes", partitions=4, seen_at=page_data.now)
 
-    assert 'data-label="Records at risk">unknown<' in rows_of(admin.get(url(scene)).content.decode())["planes"]
-    assert "<dt>Records at risk</dt><dd><strong>unknown</strong>" in review(admin, scene, mirror=["planes"]).content.decode()
+    assert 'data-label="Records at risk">unknown<' in rows_of(admin.get(url(page_data)).content.decode())["planes"]
+    assert (
+        "<dt>Records at risk</dt><dd><strong>unknown</strong>" in review(admin, page_data, mirror=["planes"]).content.decode()
+    )
 
 
-def test_old_reports_are_unknown_and_not_zero(admin: Client, scene: Scene) -> None:
+def test_old_reports_are_unknown_and_not_zero(admin: Client, page_data: PageData) -> None:
     old = timezone.now() - timedelta(hours=1)
-    MirrorPartition.objects.filter(mirror=scene.mirrors["flights"]).update(
+    MirrorPartition.objects.filter(mirror=page_data.mirrors["flights"]).update(
         last_source_seen_at=old, observed_at=old, caught_up_at=old
     )
 
-    row = rows_of(admin.get(url(scene)).content.decode())["flights"]
+    row = rows_of(admin.get(url(page_data)).content.decode())["flights"]
 
     assert 'data-label="Records at risk">unknown<' in row
     assert 'data-label="RPO now">1 h<' in row
 
 
-def test_review_needs_a_selection(admin: Client, scene: Scene) -> None:
-    response = review(admin, scene)
+def test_review_needs_a_selection(admin: Client, page_data: PageData) -> None:
+    response = review(admin, page_data)
 
     assert response.status_code == 422
     assert "No mirror topics are selected." in response.content.decode()
 
 
-def test_stopped_topics_cannot_be_selected(admin: Client, scene: Scene) -> None:
-    assert review(admin, scene, mirror=["gates"]).status_code == 422
-    assert "Fail over 1 mirror topic?" in review(admin, scene, mirror=["gates", "planes"]).content.decode()
+def test_stopped_topics_cannot_be_selected(admin: Client, page_data: PageData) -> None:
+    assert review(admin, page_data, mirror=["gates"]).status_code == 422
+    assert "Fail over 1 mirror topic?" in review(admin, page_data, mirror=["gates", "planes"]).content.decode()
 
 
-def test_selection_of_all_includes_other_pages_and_the_filter(admin: Client, scene: Scene) -> None:
+def test_selection_of_all_includes_other_pages_and_the_filter(admin: Client, page_data: PageData) -> None:
     for number in range(60):
-        make_mirror(scene.link, f"many-{number:02}", MirrorState.ACTIVE, now=scene.now)
+        make_mirror(page_data.link, f"many-{number:02}", MirrorState.ACTIVE, now=page_data.now)
 
-    page = admin.get(f"{url(scene)}?q=many").content.decode()
-    reviewed = review(admin, scene, all="1", q="many").content.decode()
+    page = admin.get(f"{url(page_data)}?q=many").content.decode()
+    reviewed = review(admin, page_data, all="1", q="many").content.decode()
 
     assert "Select all 60 that match<" in page
     assert "Fail over 60 mirror topics?" in reviewed
@@ -142,10 +144,12 @@ def test_selection_of_all_includes_other_pages_and_the_filter(admin: Client, sce
         ({"confirm": "planes"}, "The name does not match the link name."),
     ],
 )
-def test_confirmation_needs_reason_and_link_name(admin: Client, scene: Scene, values: dict[str, str], message: str) -> None:
-    reviewed = review(admin, scene, mirror=["planes"])
+def test_confirmation_needs_reason_and_link_name(
+    admin: Client, page_data: PageData, values: dict[str, str], message: str
+) -> None:
+    reviewed = review(admin, page_data, mirror=["planes"])
 
-    response = confirm(admin, scene, reviewed, **{"confirmed-item": ["producers"]}, **values)
+    response = confirm(admin, page_data, reviewed, **{"confirmed-item": ["producers"]}, **values)
 
     text = response.content.decode()
     assert response.status_code == 422
@@ -155,10 +159,12 @@ def test_confirmation_needs_reason_and_link_name(admin: Client, scene: Scene, va
     assert not BulkOperation.objects.filter(operation="failover").exists()
 
 
-def test_confirmed_failover_starts_an_operation_with_reason_and_checklist(admin: Client, scene: Scene, queue: Queue) -> None:
-    reviewed = review(admin, scene, mirror=["planes", "flights"])
+def test_confirmed_failover_starts_an_operation_with_reason_and_checklist(
+    admin: Client, page_data: PageData, queue: Queue
+) -> None:
+    reviewed = review(admin, page_data, mirror=["planes", "flights"])
 
-    response = confirm(admin, scene, reviewed, **{"confirmed-item": ["producers", "clients"]})
+    response = confirm(admin, page_data, reviewed, **{"confirmed-item": ["producers", "clients"]})
     shown = admin.get(response["Location"]).content.decode()
     operation = carry_out(response)
 
@@ -170,8 +176,10 @@ def test_confirmed_failover_starts_an_operation_with_reason_and_checklist(admin:
     assert REASON in shown
 
 
-def test_report_of_a_stopped_topic_has_reason_and_checklist(admin: Client, scene: Scene) -> None:
-    operation = carry_out(confirm(admin, scene, review(admin, scene, mirror=["planes"]), **{"confirmed-item": ["clients"]}))
+def test_report_of_a_stopped_topic_has_reason_and_checklist(admin: Client, page_data: PageData) -> None:
+    operation = carry_out(
+        confirm(admin, page_data, review(admin, page_data, mirror=["planes"]), **{"confirmed-item": ["clients"]})
+    )
     mirror = MirrorTopic.objects.get(name="planes")
     MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=5)
 
@@ -185,20 +193,20 @@ def test_report_of_a_stopped_topic_has_reason_and_checklist(admin: Client, scene
     assert f"{CHECKLIST['producers']} <strong>Not confirmed" in text
 
 
-def test_topic_that_was_added_after_the_review_is_not_failed_over(admin: Client, scene: Scene) -> None:
-    reviewed = review(admin, scene, all="1", q="")
-    make_mirror(scene.link, "late", MirrorState.ACTIVE, now=scene.now)
+def test_topic_that_was_added_after_the_review_is_not_failed_over(admin: Client, page_data: PageData) -> None:
+    reviewed = review(admin, page_data, all="1", q="")
+    make_mirror(page_data.link, "late", MirrorState.ACTIVE, now=page_data.now)
 
-    response = confirm(admin, scene, reviewed)
+    response = confirm(admin, page_data, reviewed)
 
     assert response.status_code == 409
     assert "has changed since you opened this page. Nothing was changed." in response.content.decode()
     assert not BulkOperation.objects.filter(operation="failover").exists()
 
 
-def test_reader_sees_the_costs_and_cannot_fail_over(reader: Client, scene: Scene) -> None:
-    text = reader.get(url(scene)).content.decode()
-    response = confirm(reader, scene, review(reader, scene, mirror=["planes"]))
+def test_reader_sees_the_costs_and_cannot_fail_over(reader: Client, page_data: PageData) -> None:
+    text = reader.get(url(page_data)).content.decode()
+    response = confirm(reader, page_data, review(reader, page_data, mirror=["planes"]))
 
     assert 'id="review"' not in text
     assert "A failover requires the role Operator" in text
@@ -206,38 +214,38 @@ def test_reader_sees_the_costs_and_cannot_fail_over(reader: Client, scene: Scene
     assert state_of("planes") == "ACTIVE"
 
 
-def test_source_side_of_a_link_refers_to_the_other_side(admin: Client, scene: Scene) -> None:
-    make_link(scene.east, scene.west, "source-side", scene.now, mode="SOURCE")
+def test_source_side_of_a_link_refers_to_the_other_side(admin: Client, page_data: PageData) -> None:
+    make_link(page_data.east, page_data.west, "source-side", page_data.now, mode="SOURCE")
     link = ClusterLink.objects.get(name="source-side")
 
     assert "The mirror topics are on the other side" in admin.get(f"{link.get_absolute_url()}failover/").content.decode()
 
 
-def test_unchanged_page_is_not_sent_again(admin: Client, scene: Scene) -> None:
-    (seen,) = re.findall(r'id="seen" name="seen" value="([^"]+)"', admin.get(url(scene)).content.decode())
+def test_unchanged_page_is_not_sent_again(admin: Client, page_data: PageData) -> None:
+    (seen,) = re.findall(r'id="seen" name="seen" value="([^"]+)"', admin.get(url(page_data)).content.decode())
 
-    assert admin.get(f"{url(scene)}?seen={seen}", **htmx("live")).status_code == 204
+    assert admin.get(f"{url(page_data)}?seen={seen}", **htmx("live")).status_code == 204
 
 
-def test_more_topics_need_no_more_queries_and_no_call_to_a_cluster(admin: Client, scene: Scene, queue: Queue) -> None:
-    add_group(scene, "readers", ahead=7)
+def test_more_topics_need_no_more_queries_and_no_call_to_a_cluster(admin: Client, page_data: PageData, queue: Queue) -> None:
+    add_group(page_data, "readers", ahead=7)
     with CaptureQueriesContext(connection) as few:
-        admin.get(url(scene))
+        admin.get(url(page_data))
     for number in range(60):
-        make_mirror(scene.link, f"many-{number:02}", MirrorState.ACTIVE, now=scene.now)
+        make_mirror(page_data.link, f"many-{number:02}", MirrorState.ACTIVE, now=page_data.now)
 
     with CaptureQueriesContext(connection) as many:
-        response = admin.get(url(scene))
+        response = admin.get(url(page_data))
 
     assert response.status_code == 200
     assert len(many) <= len(few) <= 10
     assert queue.called == []
 
 
-def test_review_counts_only_topics_that_can_be_failed_over(admin: Client, scene: Scene) -> None:
-    MirrorTopic.objects.filter(name="flights").update(deletion_requested_at=scene.now)
+def test_review_counts_only_topics_that_can_be_failed_over(admin: Client, page_data: PageData) -> None:
+    MirrorTopic.objects.filter(name="flights").update(deletion_requested_at=page_data.now)
 
-    text = review(admin, scene, mirror=["planes", "flights"]).content.decode()
+    text = review(admin, page_data, mirror=["planes", "flights"]).content.decode()
 
     assert "Fail over 1 of 2 mirror topics?" in text
     assert "Fail over 1 topic<" in text

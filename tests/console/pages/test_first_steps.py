@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, Environment, MirrorTopic, Organization, VerifyRun
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import EAST, WEST, Scene, make_cluster, make_link, make_mirror, make_person
+from tests.browser.page_data import EAST, WEST, PageData, make_cluster, make_link, make_mirror, make_person
 from tests.console.pages.conftest import client_of
 
 
@@ -62,7 +62,7 @@ def test_each_step_leads_to_the_next(db: None) -> None:
     assert current_step(admin) == ("", "")
 
 
-def test_it_needs_few_queries(scene: Scene, admin: Client) -> None:
+def test_first_steps_need_few_queries(page_data: PageData, admin: Client) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert admin.get("/help/first-steps/").status_code == 200
 
@@ -70,7 +70,7 @@ def test_it_needs_few_queries(scene: Scene, admin: Client) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_the_environments_page_leads_to_it_while_there_is_no_link(scene: Scene, admin: Client, exists: bool) -> None:
+def test_the_environments_page_leads_to_it_while_there_is_no_link(page_data: PageData, admin: Client, exists: bool) -> None:
     if not exists:
         MirrorTopic.objects.all().delete()
         ClusterLink.objects.all().delete()

@@ -12,27 +12,27 @@ from django.utils import timezone
 
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import EAST, WEST, Scene, make_user
+from tests.browser.page_data import EAST, WEST, PageData, make_user
 from tests.console.pages.conftest import client_of
 
 
 @pytest.fixture
-def calm(scene: Scene) -> Scene:
+def calm(page_data: PageData) -> PageData:
     """Return the scene with two mirrors that are copied, one link and reachable clusters."""
     MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
-    ClusterLink.objects.exclude(pk=scene.link.pk).delete()
+    ClusterLink.objects.exclude(pk=page_data.link.pk).delete()
     StateTransitionError.objects.all().delete()
-    scene.link.tasks.all().delete()
-    scene.link.mirrors.update(error_code="", error_message="")
-    report(scene, error_code="", phase="COPYING")
+    page_data.link.tasks.all().delete()
+    page_data.link.mirrors.update(error_code="", error_message="")
+    report(page_data, error_code="", phase="COPYING")
     Cluster.objects.update(error_code="", error_message="", probed_at=timezone.now())
-    return scene
+    return page_data
 
 
-def report(scene: Scene, *, seconds: float = 0, **fields: object) -> None:
+def report(page_data: PageData, *, seconds: float = 0, **fields: object) -> None:
     at = timezone.now() - timedelta(seconds=seconds)
     values = {"observed_at": at, "last_source_seen_at": at, "caught_up_at": at} | fields
-    for mirror in scene.link.mirrors.all():
+    for mirror in page_data.link.mirrors.all():
         mirror.partitions.update(**values)
 
 
@@ -42,14 +42,14 @@ def text_of(client: Client, url: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
 
 
-def pages(scene: Scene) -> dict[str, str]:
+def pages(page_data: PageData) -> dict[str, str]:
     return {
         "links": "/links/",
-        "link": scene.link_url,
+        "link": page_data.link_url,
         "environments": "/environments/",
-        "environment": f"/environments/{scene.environment.slug}/",
+        "environment": f"/environments/{page_data.environment.slug}/",
         "cluster": f"/clusters/{EAST}/",
-        "mirror": scene.mirror_url("flights"),
+        "mirror": page_data.mirror_url("flights"),
     }
 
 
@@ -58,7 +58,7 @@ def badges(client: Client, url: str) -> list[str]:
     return re.findall(r'class="badge-state \w+" title="(\w+)"', client.get(url).content.decode())
 
 
-def test_everything_healthy_is_shown_as_healthy(calm: Scene, admin: Client) -> None:
+def test_everything_healthy_is_shown_as_healthy(calm: PageData, admin: Client) -> None:
     for name in ("link", "mirror", "environments", "cluster"):
         report(calm)  # reports are fresh for 15 s only
         assert badges(admin, pages(calm)[name])[0] == "HEALTHY", name
@@ -69,7 +69,9 @@ def test_everything_healthy_is_shown_as_healthy(calm: Scene, admin: Client) -> N
 
 
 @pytest.mark.parametrize(("seconds", "code", "family"), [(20, "UNKNOWN", "warn"), (900, "NOT_COPYING", "bad")])
-def test_stopped_engine_is_the_headline_of_every_page(calm: Scene, admin: Client, seconds: int, code: str, family: str) -> None:
+def test_stopped_engine_is_the_headline_of_every_page(
+    calm: PageData, admin: Client, seconds: int, code: str, family: str
+) -> None:
     report(calm, seconds=seconds)
 
     for name, url in pages(calm).items():
@@ -84,7 +86,7 @@ def test_stopped_engine_is_the_headline_of_every_page(calm: Scene, admin: Client
     assert "2 mirror topics need attention" in text_of(admin, "/environments/")
 
 
-def test_one_silent_partition_is_shown_on_its_mirror_and_link(calm: Scene, admin: Client) -> None:
+def test_one_silent_partition_is_shown_on_its_mirror_and_link(calm: PageData, admin: Client) -> None:
     late = timezone.now() - timedelta(seconds=90)
     calm.mirrors["flights"].partitions.filter(partition=2).update(observed_at=late)
 
@@ -93,7 +95,7 @@ def test_one_silent_partition_is_shown_on_its_mirror_and_link(calm: Scene, admin
     assert "1 of 2 mirror topics: No copy worker has reported on 1 partition for 1 min" in text_of(admin, calm.link_url)
 
 
-def test_lag_beyond_the_objective_degrades(calm: Scene, admin: Client) -> None:
+def test_lag_beyond_the_objective_degrades(calm: PageData, admin: Client) -> None:
     calm.link.configs.create(name="link.rpo.objective.ms", value="5000")
     late = timezone.now() - timedelta(seconds=50)
     calm.mirrors["planes"].partitions.filter(partition=0).update(caught_up_at=late, bytes_per_s=9.0)
@@ -102,7 +104,7 @@ def test_lag_beyond_the_objective_degrades(calm: Scene, admin: Client) -> None:
     assert "exceeds the link's RPO objective" in text_of(admin, calm.link_url)
 
 
-def test_alarm_degrades_and_names_its_code(calm: Scene, admin: Client) -> None:
+def test_alarm_degrades_and_names_its_code(calm: PageData, admin: Client) -> None:
     now = timezone.now()
     calm.mirrors["flights"].transition_errors.create(code="RECORDS_LOST", message="x", since=now, last_seen_at=now)
 
@@ -110,7 +112,7 @@ def test_alarm_degrades_and_names_its_code(calm: Scene, admin: Client) -> None:
     assert "1 of 2 mirror topics: Alarm: RECORDS_LOST." in text_of(admin, "/links/")
 
 
-def test_task_error_is_shown_on_the_mirror_that_it_names(calm: Scene, admin: Client) -> None:
+def test_task_error_is_shown_on_the_mirror_that_it_names(calm: PageData, admin: Client) -> None:
     errors = [{"code": "AUTHORIZATION_ERROR", "message": "flights: The source refused DESCRIBE_CONFIGS."}]
     LinkTask.objects.create(link=calm.link, name="TopicConfigsSync", error_count=1, errors=errors)
 
@@ -122,7 +124,7 @@ def test_task_error_is_shown_on_the_mirror_that_it_names(calm: Scene, admin: Cli
     assert badges(admin, calm.link_url)[0] == "DEGRADED"
 
 
-def test_paused_link_is_paused_and_needs_no_attention(calm: Scene, admin: Client) -> None:
+def test_paused_link_is_paused_and_needs_no_attention(calm: PageData, admin: Client) -> None:
     ClusterLink.objects.filter(pk=calm.link.pk).update(state="PAUSED")
     calm.link.mirrors.update(state=MirrorState.PAUSED)
     report(calm, seconds=900)
@@ -133,7 +135,7 @@ def test_paused_link_is_paused_and_needs_no_attention(calm: Scene, admin: Client
     assert 'class="flow-mid idle"' in admin.get(calm.link_url).content.decode()
 
 
-def test_unavailable_source_is_not_copied_and_shows_the_cause(calm: Scene, admin: Client) -> None:
+def test_unavailable_source_is_not_copied_and_shows_the_cause(calm: PageData, admin: Client) -> None:
     message = "west:9092 refuses connections."
     ClusterLink.objects.filter(pk=calm.link.pk).update(state="UNAVAILABLE", error_code="TIMEOUT_ERROR", error_message=message)
     calm.link.mirrors.update(state=MirrorState.SOURCE_UNAVAILABLE)
@@ -142,7 +144,7 @@ def test_unavailable_source_is_not_copied_and_shows_the_cause(calm: Scene, admin
     assert f"No broker of the source cluster responds. {message}" in text_of(admin, calm.mirror_url("flights"))
 
 
-def test_engine_error_is_shown_with_its_cause(calm: Scene, admin: Client) -> None:
+def test_engine_error_is_shown_with_its_cause(calm: PageData, admin: Client) -> None:
     ClusterLink.objects.filter(pk=calm.link.pk).update(engine_error="Copy engine unavailable: No Spark.")
     report(calm, seconds=6)
 
@@ -150,7 +152,7 @@ def test_engine_error_is_shown_with_its_cause(calm: Scene, admin: Client) -> Non
         assert "No copy worker can run. Copy engine unavailable: No Spark." in text_of(admin, pages(calm)[name]), name
 
 
-def test_mirrors_are_sorted_worst_first(calm: Scene, admin: Client) -> None:
+def test_mirrors_are_sorted_worst_first(calm: PageData, admin: Client) -> None:
     calm.mirrors["planes"].partitions.update(observed_at=timezone.now() - timedelta(seconds=90))
 
     for sort, names in (("health", ["planes", "flights"]), ("-health", ["flights", "planes"])):
@@ -158,13 +160,13 @@ def test_mirrors_are_sorted_worst_first(calm: Scene, admin: Client) -> None:
         assert re.findall(r'id="open-\d+"[^>]*>(\w+)<', body) == names
 
 
-def test_unreachable_cluster_is_degraded(calm: Scene, admin: Client) -> None:
+def test_unreachable_cluster_is_degraded(calm: PageData, admin: Client) -> None:
     Cluster.objects.filter(cluster_id=WEST).update(error_code="TIMEOUT_ERROR", error_message="It does not respond.")
 
     assert badges(admin, f"/clusters/{WEST}/")[0] == "DEGRADED"
 
 
-def test_pages_stay_within_ten_queries(calm: Scene, admin: Client, django_assert_max_num_queries: object) -> None:
+def test_pages_stay_within_ten_queries(calm: PageData, admin: Client, django_assert_max_num_queries: object) -> None:
     calm.link.configs.create(name="acl.sync.enable", value="true")
     for name in ("links", "link", "environments", "environment", "cluster"):
         admin.get(pages(calm)[name])
@@ -190,7 +192,7 @@ TABS = (
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_health_is_the_headline_of_every_tab_of_a_link(calm: Scene, admin: Client, tab: str) -> None:
+def test_health_is_the_headline_of_every_tab_of_a_link(calm: PageData, admin: Client, tab: str) -> None:
     report(calm, seconds=900)
 
     assert badges(admin, f"{calm.link_url}{tab}")[0] == "NOT_COPYING"
@@ -198,7 +200,7 @@ def test_health_is_the_headline_of_every_tab_of_a_link(calm: Scene, admin: Clien
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_tabs_are_grouped_and_the_open_tab_is_marked(calm: Scene, admin: Client, tab: str) -> None:
+def test_tabs_are_grouped_and_the_open_tab_is_marked(calm: PageData, admin: Client, tab: str) -> None:
     body = admin.get(f"{calm.link_url}{tab}").content.decode()
     nav = body[body.index('<nav aria-label="Link">') : body.index("</nav>", body.index('<nav aria-label="Link">'))]
     groups, _, tabs = nav.partition('<ul class="tabs sub">')
@@ -209,7 +211,7 @@ def test_tabs_are_grouped_and_the_open_tab_is_marked(calm: Scene, admin: Client,
     assert bool(tabs) is (tab not in {"configuration/", "activity/"})
 
 
-def test_health_of_a_tab_counts_only_visible_mirrors(calm: Scene, reader: Client) -> None:
+def test_health_of_a_tab_counts_only_visible_mirrors(calm: PageData, reader: Client) -> None:
     MirrorTopic.objects.filter(name="planes").update(state=MirrorState.FAILED)
     user = make_user("dora")
     about = {"role": RoleBinding.Role.DEVELOPER_READ, "granted_at": calm.now, "granted_by": "system"}

@@ -7,11 +7,11 @@ from django.utils import timezone
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.states import LinkState, MirrorState
-from tests.browser.page_data import EAST, SECRET, Scene
+from tests.browser.page_data import EAST, SECRET, PageData
 from tests.console.pages.conftest import post_form
 
 
-def test_edit_keeps_sasl_extensions(scene: Scene, admin: Client) -> None:
+def test_edit_keeps_sasl_extensions(page_data: PageData, admin: Client) -> None:
     oauth = ClusterAddress(
         bootstrap_servers="far.example:9093",
         security_protocol="SASL_SSL",
@@ -22,10 +22,10 @@ def test_edit_keeps_sasl_extensions(scene: Scene, admin: Client) -> None:
         oauth_scope="kafka",
         oauth_extensions=(("pool", "x"),),
     )
-    link = ClusterLink.objects.get(pk=scene.link.pk)
+    link = ClusterLink.objects.get(pk=page_data.link.pk)
     link.properties = properties_of(oauth)
     link.save()
-    address = f"{scene.link_url}configuration/edit/"
+    address = f"{page_data.link_url}configuration/edit/"
     edited = {
         "bootstrap_servers": "far.example:9093",
         "security_protocol": "SASL_SSL",
@@ -39,8 +39,8 @@ def test_edit_keeps_sasl_extensions(scene: Scene, admin: Client) -> None:
     }
 
     shown = admin.get(address).content.decode()
-    answer = post_form(admin, address, edited | {"password": ""})
-    assert (answer.status_code, "Enter it again." in answer.content.decode()) == (422, True)
+    response = post_form(admin, address, edited | {"password": ""})
+    assert (response.status_code, "Enter it again." in response.content.decode()) == (422, True)
     post_form(admin, address, edited)
 
     assert "https://tokens.example/token" in shown
@@ -51,9 +51,9 @@ def test_edit_keeps_sasl_extensions(scene: Scene, admin: Client) -> None:
     assert 'clientId="link" clientSecret="s3cret-word" scope="kafka" extension_pool="x"' in jaas
 
 
-def _edited(scene: Scene, **changes: str) -> dict[str, str]:
+def _edited(page_data: PageData, **changes: str) -> dict[str, str]:
     values = {
-        "bootstrap_servers": scene.west.bootstrap_servers,
+        "bootstrap_servers": page_data.west.bootstrap_servers,
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "SCRAM-SHA-512",
         "username": "link",
@@ -64,12 +64,12 @@ def _edited(scene: Scene, **changes: str) -> dict[str, str]:
     return values | changes
 
 
-def test_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> None:
-    post_form(admin, f"{scene.link_url}configuration/edit/", _edited(scene, username="other", paused="on"))
+def test_empty_password_keeps_the_stored_one(page_data: PageData, admin: Client) -> None:
+    post_form(admin, f"{page_data.link_url}configuration/edit/", _edited(page_data, username="other", paused="on"))
 
-    scene.link.refresh_from_db()
-    assert 'username="other"' in scene.link.properties["sasl.jaas.config"]
-    assert SECRET in scene.link.properties["sasl.jaas.config"]
+    page_data.link.refresh_from_db()
+    assert 'username="other"' in page_data.link.properties["sasl.jaas.config"]
+    assert SECRET in page_data.link.properties["sasl.jaas.config"]
 
 
 @pytest.mark.parametrize(
@@ -85,51 +85,51 @@ def test_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> Non
 )
 @pytest.mark.parametrize("intent", ["save", "validate"])
 def test_new_address_or_security_requires_the_password_again(
-    scene: Scene, admin: Client, change: dict[str, str], intent: str
+    page_data: PageData, admin: Client, change: dict[str, str], intent: str
 ) -> None:
-    address, before = f"{scene.link_url}configuration/edit/", dict(ClusterLink.objects.get(pk=scene.link.pk).properties)
+    address, before = f"{page_data.link_url}configuration/edit/", dict(ClusterLink.objects.get(pk=page_data.link.pk).properties)
 
-    answer = post_form(admin, address, _edited(scene, **change, intent=intent))
+    response = post_form(admin, address, _edited(page_data, **change, intent=intent))
 
-    assert answer.status_code == 422
-    beside = answer.content.decode().split('id="password_error"')[1].split("</div>")[0]
+    assert response.status_code == 422
+    beside = response.content.decode().split('id="password_error"')[1].split("</div>")[0]
     assert "the stored one would be sent elsewhere" in beside
-    scene.link.refresh_from_db()
-    assert scene.link.properties == before
+    page_data.link.refresh_from_db()
+    assert page_data.link.properties == before
 
-    assert post_form(admin, address, _edited(scene, **change, password="typed")).status_code == 302
-    scene.link.refresh_from_db()
-    assert SECRET not in str(scene.link.properties)
+    assert post_form(admin, address, _edited(page_data, **change, password="typed")).status_code == 302
+    page_data.link.refresh_from_db()
+    assert SECRET not in str(page_data.link.properties)
 
 
-def test_new_address_requires_the_keystore_key_again(scene: Scene, admin: Client) -> None:
+def test_new_address_requires_the_keystore_key_again(page_data: PageData, admin: Client) -> None:
     """The form of an edit has no field for the key of mutual TLS, so the page reports what is missing."""
-    link = ClusterLink.objects.get(pk=scene.link.pk)
+    link = ClusterLink.objects.get(pk=page_data.link.pk)
     link.properties = {**link.properties, "ssl.keystore.key": "private"}
     link.save()
 
-    changed = _edited(scene, bootstrap_servers="new.example:9092", password="typed")
-    answer = post_form(admin, f"{scene.link_url}configuration/edit/", changed)
+    changed = _edited(page_data, bootstrap_servers="new.example:9092", password="typed")
+    response = post_form(admin, f"{page_data.link_url}configuration/edit/", changed)
 
-    assert (answer.status_code, "SECRET_NEEDED" in answer.content.decode()) == (422, True)
-    scene.link.refresh_from_db()
-    assert scene.link.properties["bootstrap.servers"] != "new.example:9092"
+    assert (response.status_code, "SECRET_NEEDED" in response.content.decode()) == (422, True)
+    page_data.link.refresh_from_db()
+    assert page_data.link.properties["bootstrap.servers"] != "new.example:9092"
 
 
 @pytest.fixture
-def borrower(scene: Scene) -> Scene:
+def borrower(page_data: PageData) -> PageData:
     """The link uses the registered connection of its source."""
-    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={}, uses_cluster_credentials=True)
-    return scene
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(properties={}, uses_cluster_credentials=True)
+    return page_data
 
 
-def test_registered_password_is_not_copied_to_the_link(borrower: Scene, admin: Client) -> None:
+def test_registered_password_is_not_copied_to_the_link(borrower: PageData, admin: Client) -> None:
     address, elsewhere = f"{borrower.link_url}configuration/edit/", {"bootstrap_servers": "elsewhere.example:9092"}
     for change in ({"username": "other"}, {"sasl_mechanism": "PLAIN"}, {"username": "other", **elsewhere}):
-        answer = post_form(admin, address, _edited(borrower, **change))
-        assert (answer.status_code, "is not used with another user" in answer.content.decode()) == (422, True)
-    answer = post_form(admin, address, _edited(borrower, **elsewhere))
-    assert "Registered credentials are sent to registered addresses only." in answer.content.decode()
+        response = post_form(admin, address, _edited(borrower, **change))
+        assert (response.status_code, "is not used with another user" in response.content.decode()) == (422, True)
+    response = post_form(admin, address, _edited(borrower, **elsewhere))
+    assert "Registered credentials are sent to registered addresses only." in response.content.decode()
     borrower.link.refresh_from_db()
     assert borrower.link.properties == {}
 
@@ -142,7 +142,7 @@ def test_registered_password_is_not_copied_to_the_link(borrower: Scene, admin: C
 
 @pytest.mark.parametrize("role_at_source", ["", "DeveloperRead", "ResourceOwner"])
 def test_edit_page_shows_registered_credentials_only_with_permission(
-    borrower: Scene, admin: Client, stranger: Client, role_at_source: str
+    borrower: PageData, admin: Client, stranger: Client, role_at_source: str
 ) -> None:
     place = {"cluster": borrower.link.destination, "resource_type": "ClusterLink", "resource_name": borrower.link.name}
     RoleBinding.objects.create(
@@ -159,54 +159,56 @@ def test_edit_page_shows_registered_credentials_only_with_permission(
     assert post_form(stranger, address, _edited(borrower)).status_code == 422
 
 
-def test_new_credentials_are_stored_and_not_shown(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}configuration/edit/"
+def test_new_credentials_are_stored_and_not_shown(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.link_url}configuration/edit/"
 
-    preview = post_form(admin, address, _edited(scene, password="another-secret", intent="preview")).content.decode()
-    post_form(admin, address, _edited(scene, password="another-secret"))
+    preview = post_form(admin, address, _edited(page_data, password="another-secret", intent="preview")).content.decode()
+    post_form(admin, address, _edited(page_data, password="another-secret"))
 
     assert "changed, hidden" in preview
     assert SECRET not in preview
     assert "another-secret" not in preview
-    scene.link.refresh_from_db()
-    assert "another-secret" in scene.link.properties["sasl.jaas.config"]
+    page_data.link.refresh_from_db()
+    assert "another-secret" in page_data.link.properties["sasl.jaas.config"]
 
 
-def test_preview_and_validation_store_nothing(scene: Scene, admin: Client) -> None:
+def test_preview_and_validation_store_nothing(page_data: PageData, admin: Client) -> None:
     for intent in ("preview", "validate"):
         response = post_form(
-            admin, f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="x.example:1", intent=intent)
+            admin,
+            f"{page_data.link_url}configuration/edit/",
+            _edited(page_data, bootstrap_servers="x.example:1", intent=intent),
         )
         assert "x.example:1" in response.content.decode()
 
-    scene.link.refresh_from_db()
-    assert scene.link.properties["bootstrap.servers"] == scene.west.bootstrap_servers
+    page_data.link.refresh_from_db()
+    assert page_data.link.properties["bootstrap.servers"] == page_data.west.bootstrap_servers
 
 
-def test_link_is_paused_and_resumed(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}configuration/edit/"
+def test_link_is_paused_and_resumed(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.link_url}configuration/edit/"
 
-    post_form(admin, address, _edited(scene, paused="on"))
-    scene.link.refresh_from_db()
-    assert scene.link.state == LinkState.PAUSED
+    post_form(admin, address, _edited(page_data, paused="on"))
+    page_data.link.refresh_from_db()
+    assert page_data.link.state == LinkState.PAUSED
 
-    post_form(admin, address, _edited(scene))
-    scene.link.refresh_from_db()
-    assert scene.link.state == LinkState.ACTIVE
-    assert LinkConfig.objects.get(link=scene.link, name="cluster.link.paused").value == "false"
+    post_form(admin, address, _edited(page_data))
+    page_data.link.refresh_from_db()
+    assert page_data.link.state == LinkState.ACTIVE
+    assert LinkConfig.objects.get(link=page_data.link, name="cluster.link.paused").value == "false"
 
 
-def test_deletion_of_a_link_in_use_lists_its_mirrors(scene: Scene, admin: Client) -> None:
-    response = admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name})
+def test_deletion_of_a_link_in_use_lists_its_mirrors(page_data: PageData, admin: Client) -> None:
+    response = admin.post(f"{page_data.link_url}delete/", {"confirm": page_data.link.name})
 
     assert response.status_code == 409
     text = response.content.decode()
     assert "LINK_IN_USE" in text
-    assert scene.mirror_url("flights") in text
+    assert page_data.mirror_url("flights") in text
     assert "unknown" in text  # the lag of the topic that is being set up
 
 
-def test_deletion_of_a_link_requires_its_name(scene: Scene, admin: Client) -> None:
+def test_deletion_of_a_link_requires_its_name(page_data: PageData, admin: Client) -> None:
     response = admin.post(f"/links/{EAST}/south-archive/delete/", {"confirm": "something else"})
 
     assert response.status_code == 422
@@ -216,64 +218,64 @@ def test_deletion_of_a_link_requires_its_name(scene: Scene, admin: Client) -> No
     assert not ClusterLink.objects.filter(name="south-archive").exists()
 
 
-def test_records_behind_an_open_transaction_count_as_at_risk(scene: Scene, admin: Client) -> None:
+def test_records_behind_an_open_transaction_count_as_at_risk(page_data: PageData, admin: Client) -> None:
     MirrorTopic.objects.exclude(name="journeys").update(state=MirrorState.STOPPED)
 
-    text = admin.get(f"{scene.link_url}delete/").content.decode()
+    text = admin.get(f"{page_data.link_url}delete/").content.decode()
 
     assert "Records at risk: <strong>48,731</strong>" in text
     assert "behind an open transaction" in text
 
 
-def test_forced_deletion_fails_over_the_mirrors(scene: Scene, admin: Client) -> None:
-    admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name, "force": "true"})
+def test_forced_deletion_fails_over_the_mirrors(page_data: PageData, admin: Client) -> None:
+    admin.post(f"{page_data.link_url}delete/", {"confirm": page_data.link.name, "force": "true"})
 
     assert set(MirrorTopic.objects.values_list("state", flat=True)) <= {MirrorState.PENDING_STOPPED, MirrorState.STOPPED}
 
 
-def test_configuration_shows_set_configs_and_hides_secrets(scene: Scene, admin: Client) -> None:
-    text = admin.get(f"{scene.link_url}configuration/").content.decode()
+def test_configuration_shows_set_configs_and_hides_secrets(page_data: PageData, admin: Client) -> None:
+    text = admin.get(f"{page_data.link_url}configuration/").content.decode()
 
     assert "sasl.jaas.config" in text
     assert "set, hidden" in text
     assert SECRET not in text
     assert "retry.backoff.ms" not in text
-    assert "retry.backoff.ms" in admin.get(f"{scene.link_url}configuration/?all=1").content.decode()
+    assert "retry.backoff.ms" in admin.get(f"{page_data.link_url}configuration/?all=1").content.decode()
 
 
-def test_button_pauses_and_resumes_the_link(scene: Scene, admin: Client) -> None:
-    url = f"{scene.link_url}pause/"
-    assert f'href="{url}"' in admin.get(scene.link_url).content.decode()
+def test_button_pauses_and_resumes_the_link(page_data: PageData, admin: Client) -> None:
+    url = f"{page_data.link_url}pause/"
+    assert f'href="{url}"' in admin.get(page_data.link_url).content.decode()
 
-    asked = admin.get(url).content.decode()
+    requested = admin.get(url).content.decode()
     paused = post_form(admin, url, {})
-    link = ClusterLink.objects.get(pk=scene.link.pk)
+    link = ClusterLink.objects.get(pk=page_data.link.pk)
 
-    assert f"Pause cluster link {scene.link.name}?" in asked
-    assert "for 6 mirror topics" in asked  # the others are paused, failed, stopped or not set up: nothing is copied
-    assert (paused["Location"], link.state, link.config("cluster.link.paused")) == (scene.link_url, "PAUSED", "true")
-    assert "Resume link" in admin.get(f"{scene.link_url}tasks/").content.decode()
+    assert f"Pause cluster link {page_data.link.name}?" in requested
+    assert "for 6 mirror topics" in requested  # the others are paused, failed, stopped or not set up: nothing is copied
+    assert (paused["Location"], link.state, link.config("cluster.link.paused")) == (page_data.link_url, "PAUSED", "true")
+    assert "Resume link" in admin.get(f"{page_data.link_url}tasks/").content.decode()
 
     post_form(admin, url, {})
-    link = ClusterLink.objects.get(pk=scene.link.pk)
+    link = ClusterLink.objects.get(pk=page_data.link.pk)
     assert (link.state, link.config("cluster.link.paused")) == ("ACTIVE", "false")
 
 
-def test_second_submit_of_the_same_form_does_not_resume_the_link(scene: Scene, admin: Client) -> None:
+def test_second_submit_of_the_same_form_does_not_resume_the_link(page_data: PageData, admin: Client) -> None:
     for _ in range(2):
-        admin.post(f"{scene.link_url}pause/", {"paused": "true"})
+        admin.post(f"{page_data.link_url}pause/", {"paused": "true"})
 
-    assert ClusterLink.objects.get(pk=scene.link.pk).state == "PAUSED"
-
-
-def test_reader_has_no_button_and_cannot_pause_the_link(scene: Scene, reader: Client) -> None:
-    assert 'id="pause-link"' not in reader.get(scene.link_url).content.decode()
-    assert reader.post(f"{scene.link_url}pause/", {"paused": "true"}).status_code == 403
-    assert ClusterLink.objects.get(pk=scene.link.pk).state == "ACTIVE"
+    assert ClusterLink.objects.get(pk=page_data.link.pk).state == "PAUSED"
 
 
-def test_source_side_of_a_link_has_no_pause_button(scene: Scene, admin: Client) -> None:
-    ClusterLink.objects.filter(pk=scene.link.pk).update(mode="SOURCE")
+def test_reader_has_no_button_and_cannot_pause_the_link(page_data: PageData, reader: Client) -> None:
+    assert 'id="pause-link"' not in reader.get(page_data.link_url).content.decode()
+    assert reader.post(f"{page_data.link_url}pause/", {"paused": "true"}).status_code == 403
+    assert ClusterLink.objects.get(pk=page_data.link.pk).state == "ACTIVE"
 
-    assert 'id="pause-link"' not in admin.get(scene.link_url).content.decode()
-    assert admin.post(f"{scene.link_url}pause/", {"paused": "true"}).status_code in {409, 422}
+
+def test_source_side_of_a_link_has_no_pause_button(page_data: PageData, admin: Client) -> None:
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(mode="SOURCE")
+
+    assert 'id="pause-link"' not in admin.get(page_data.link_url).content.decode()
+    assert admin.post(f"{page_data.link_url}pause/", {"paused": "true"}).status_code in {409, 422}

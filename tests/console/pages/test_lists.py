@@ -50,7 +50,7 @@ from console.web.lists import PAGE_SIZE, csv_file
 from console.web.numbers import exact
 from linkengine.domain.health import Health
 from linkengine.domain.states import LinkState, MirrorState
-from tests.browser.page_data import EAST, WEST, Scene, make_link, make_mirror, make_user
+from tests.browser.page_data import EAST, WEST, PageData, make_link, make_mirror, make_user
 from tests.console.pages.conftest import htmx
 
 MANY = 2 * PAGE_SIZE + 7
@@ -87,8 +87,8 @@ class Case:
     """A list. ``named`` identifies a row of the file, and ``shown`` the row of the page with these cells."""
 
     address: str
-    fill: Callable[[Scene], Sequence[Mapping[str, object]]]  # adds ``MANY`` rows; returns cells that the file must have
-    empty: Callable[[Scene], object]  # deletes all rows
+    fill: Callable[[PageData], Sequence[Mapping[str, object]]]  # adds ``MANY`` rows; returns cells that the file must have
+    empty: Callable[[PageData], object]  # deletes all rows
     nothing: str  # title of the empty state
     plural: str
     shown: Callable[[list[str]], Any]
@@ -100,42 +100,42 @@ class Case:
     denied: int = 404  # for a user without a role; 200: a page without rows
 
 
-def fill_links(scene: Scene) -> list[dict[str, object]]:
+def fill_links(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
         state = LinkState.PAUSED if number % 3 else LinkState.ACTIVE
-        source, destination = (scene.west, scene.east) if number % 2 else (scene.east, scene.west)
-        make_link(source, destination, name_of(number), scene.now, state=state)
+        source, destination = (page_data.west, page_data.east) if number % 2 else (page_data.east, page_data.west)
+        make_link(source, destination, name_of(number), page_data.now, state=state)
         rows.append({"link": name_of(number), "state": state, "source": source.name, "max_lag": "", "mirror_topics": "0"})
     return rows
 
 
-def fill_mirrors(scene: Scene) -> list[dict[str, object]]:
+def fill_mirrors(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
         state, lag = MirrorState.PAUSED if number % 3 else MirrorState.ACTIVE, number * 31 % 1000
-        mirror = make_mirror(scene.link, name_of(number), state, lag=lag, rate=3.0 * number, now=scene.now)
-        MirrorTopic.objects.filter(pk=mirror.pk).update(state_since=scene.now - timedelta(minutes=number))
+        mirror = make_mirror(page_data.link, name_of(number), state, lag=lag, rate=3.0 * number, now=page_data.now)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(state_since=page_data.now - timedelta(minutes=number))
         rows.append({"mirror_topic": name_of(number), "state": state, "partitions": "3"})
     return rows
 
 
-def fill_source_topics(scene: Scene) -> list[dict[str, object]]:
+def fill_source_topics(page_data: PageData) -> list[dict[str, object]]:
     SourceTopic.objects.bulk_create(
-        SourceTopic(link=scene.link, name=name_of(number), partitions=1, seen_at=scene.now) for number in range(MANY)
+        SourceTopic(link=page_data.link, name=name_of(number), partitions=1, seen_at=page_data.now) for number in range(MANY)
     )
     return [{"source_topic": name_of(number), "status": "NOT_MIRRORED", "mirror_topic": ""} for number in range(MANY)]
 
 
-def fill_topics(scene: Scene) -> list[dict[str, object]]:
+def fill_topics(page_data: PageData) -> list[dict[str, object]]:
     SourceTopic.objects.bulk_create(
         SourceTopic(
-            cluster=scene.west,
+            cluster=page_data.west,
             name=name_of(number),
             partitions=number % 9 + 1,
             retention_ms=number * 1000 if number % 4 else None,
             is_mirror=number % 5 == 0,
-            seen_at=scene.now,
+            seen_at=page_data.now,
         )
         for number in range(MANY)
     )
@@ -150,29 +150,29 @@ def fill_topics(scene: Scene) -> list[dict[str, object]]:
     ]
 
 
-def fill_groups(scene: Scene) -> list[dict[str, object]]:
+def fill_groups(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
         status = "SYNCED" if number % 3 else "WAITING"
-        looked_at = scene.now - timedelta(minutes=number) if number % 4 else None
+        looked_at = page_data.now - timedelta(minutes=number) if number % 4 else None
         group = SyncedGroup.objects.create(
-            link=scene.link,
+            link=page_data.link,
             name=name_of(number),
             destination_name=name_of(number),
             status=status,
             looked_at=looked_at,
-            listed_at=scene.now,
+            listed_at=page_data.now,
         )
         at = {"source_offset": number, "destination_offset": None, "target": number, "outcome": "SYNCED"}
-        GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
+        GroupOffset.objects.create(group=group, mirror=page_data.mirrors["flights"], partition=0, **at)
         rows.append({"group": name_of(number), "status": status, "source_offset": number, "destination_offset": ""})
     return rows
 
 
-def fill_acls(scene: Scene) -> list[dict[str, object]]:
+def fill_acls(page_data: PageData) -> list[dict[str, object]]:
     SyncedAcl.objects.bulk_create(
         SyncedAcl(
-            link=scene.link,
+            link=page_data.link,
             resource_type="GROUP" if number % 2 else "TOPIC",
             resource_name=name_of(number),
             pattern_type="LITERAL",
@@ -181,18 +181,18 @@ def fill_acls(scene: Scene) -> list[dict[str, object]]:
             operation="READ",
             permission="DENY" if number % 3 else "ALLOW",
             status="FAILED" if number % 4 else "CREATED",
-            since=scene.now - timedelta(minutes=number),
+            since=page_data.now - timedelta(minutes=number),
         )
         for number in range(MANY)
     )
     return [{"resource_name": name_of(number), "principal": f"zz{number % 7}"} for number in range(MANY)]
 
 
-def fill_events(scene: Scene) -> list[dict[str, object]]:
-    path = f"cluster/{scene.east.cluster_id}/link/{scene.link.name}/mirror/topic"
+def fill_events(page_data: PageData) -> list[dict[str, object]]:
+    path = f"cluster/{page_data.east.cluster_id}/link/{page_data.link.name}/mirror/topic"
     AuditEvent.objects.bulk_create(
         AuditEvent(
-            at=scene.now - timedelta(days=1, seconds=number),
+            at=page_data.now - timedelta(days=1, seconds=number),
             actor=name_of(number),
             action="PauseMirrorTopic" if number % 2 else "ResumeMirrorTopic",
             resource=path,
@@ -204,13 +204,13 @@ def fill_events(scene: Scene) -> list[dict[str, object]]:
     return [{"actor": name_of(number), "resource": path, "detail": f'{{"number": {number}}}'} for number in range(MANY)]
 
 
-def fill_reports(scene: Scene) -> list[dict[str, object]]:
+def fill_reports(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
-        at = scene.now - timedelta(days=9, minutes=number)
+        at = page_data.now - timedelta(days=9, minutes=number)
         not_copied = number * 31 % 100 if number % 4 else None
         StopReport.objects.create(
-            mirror=make_mirror(scene.link, name_of(number), MirrorState.STOPPED, now=scene.now),
+            mirror=make_mirror(page_data.link, name_of(number), MirrorState.STOPPED, now=page_data.now),
             reason="failover" if number % 3 else "promote",
             requested_by=f"zz{number % 7}",
             requested_at=at,
@@ -223,14 +223,14 @@ def fill_reports(scene: Scene) -> list[dict[str, object]]:
     return rows
 
 
-def fill_operations(scene: Scene) -> list[dict[str, object]]:
+def fill_operations(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
         operation = BulkOperation.objects.create(
-            link=scene.link,
+            link=page_data.link,
             operation="pause" if number % 2 else "resume",
             requested_by=name_of(number),
-            requested_at=scene.now - timedelta(minutes=number + 1),
+            requested_at=page_data.now - timedelta(minutes=number + 1),
             canceled_by="amelia" if number % 5 == 0 else "",
         )
         for topic in range(number % 3 + 1):
@@ -242,28 +242,28 @@ def fill_operations(scene: Scene) -> list[dict[str, object]]:
     return rows
 
 
-def fill_gaps(scene: Scene) -> list[dict[str, object]]:
+def fill_gaps(page_data: PageData) -> list[dict[str, object]]:
     GapRange.objects.bulk_create(
         GapRange(
-            mirror=scene.mirrors["flights"],
+            mirror=page_data.mirrors["flights"],
             partition=number % 3,
             start=100_000 + 10 * number,
             end=100_010 + 10 * number,
             filled=number % 10 + 1,
             reason="COMPACTED" if number % 2 else "ABORTED",
-            noted_at=scene.now - timedelta(minutes=number * 31 % MANY),
+            noted_at=page_data.now - timedelta(minutes=number * 31 % MANY),
         )
         for number in range(MANY)
     )
     return [{"start": 100_000 + 10 * number, "offsets": number % 10 + 1} for number in range(MANY)]
 
 
-def fill_samples(scene: Scene) -> list[dict[str, object]]:
+def fill_samples(page_data: PageData) -> list[dict[str, object]]:
     LinkSample.objects.all().delete()  # the oldest of the scene leave the range while a test runs
     LinkSample.objects.bulk_create(
         LinkSample(
-            link=scene.link,
-            at=scene.now - timedelta(seconds=20 * number + 5),
+            link=page_data.link,
+            at=page_data.now - timedelta(seconds=20 * number + 5),
             lag=1000 + number if number % 3 else None,
             lag_ms=number if number % 3 else None,
             bytes_per_s=number,
@@ -273,78 +273,80 @@ def fill_samples(scene: Scene) -> list[dict[str, object]]:
     return [{"lag": 1000 + number, "lag_ms": number, "unknown": 0} for number in range(MANY) if number % 3]
 
 
-def fill_users(scene: Scene) -> list[dict[str, object]]:
+def fill_users(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
         user = User.objects.create(
             username=name_of(number),
             is_active=bool(number % 3),
-            last_login=scene.now - timedelta(minutes=number) if number % 4 else None,
+            last_login=page_data.now - timedelta(minutes=number) if number % 4 else None,
         )
         kind = Account.Kind.SERVICE if number % 2 else Account.Kind.PERSON
-        Account.objects.create(user=user, kind=kind, organization=scene.organization, created_at=scene.now, created_by="amelia")
+        Account.objects.create(
+            user=user, kind=kind, organization=page_data.organization, created_at=page_data.now, created_by="amelia"
+        )
         status = "Active" if number % 3 else "Deactivated"
         rows.append({"user": name_of(number), "kind": "Service account" if number % 2 else "User", "status": status})
     return rows
 
 
-def fill_bindings(scene: Scene) -> list[dict[str, object]]:
+def fill_bindings(page_data: PageData) -> list[dict[str, object]]:
     for number in range(MANY):
         RoleBinding.objects.create(
             user=make_user(name_of(number)),
             role="Operator" if number % 2 else "Auditor",
-            cluster=scene.east if number % 3 else scene.west,
-            granted_at=scene.now - timedelta(minutes=number),
+            cluster=page_data.east if number % 3 else page_data.west,
+            granted_at=page_data.now - timedelta(minutes=number),
             granted_by="amelia",
-            expires_at=scene.now + timedelta(hours=number - 50.5) if number % 4 else None,
+            expires_at=page_data.now + timedelta(hours=number - 50.5) if number % 4 else None,
         )
     return [{"principal": name_of(number), "role": "Operator" if number % 2 else "Auditor"} for number in range(MANY)]
 
 
-def fill_keys(scene: Scene) -> list[dict[str, object]]:
+def fill_keys(page_data: PageData) -> list[dict[str, object]]:
     ApiKey.objects.bulk_create(
         ApiKey(
             key=name_of(number),
             secret_hash="0",
-            user=scene.admin,
+            user=page_data.admin,
             description=f"zz{number % 7}",
-            created_at=scene.now - timedelta(minutes=number + 1),
-            last_used_at=scene.now - timedelta(seconds=number) if number % 3 else None,
-            expires_at=scene.now + timedelta(hours=number - 50.5) if number % 4 else None,
+            created_at=page_data.now - timedelta(minutes=number + 1),
+            last_used_at=page_data.now - timedelta(seconds=number) if number % 3 else None,
+            expires_at=page_data.now + timedelta(hours=number - 50.5) if number % 4 else None,
         )
         for number in range(MANY)
     )
     return [{"key": name_of(number), "owner": "amelia", "limited_to_role": ""} for number in range(MANY)]
 
 
-def fill_user_groups(scene: Scene) -> list[dict[str, object]]:
+def fill_user_groups(page_data: PageData) -> list[dict[str, object]]:
     rows = list[dict[str, object]]()
     for number in range(MANY):
         external = f"idp{number:03}" if number % 2 else ""
         group = UserGroup.objects.create(
-            organization=scene.organization,
+            organization=page_data.organization,
             name=name_of(number),
             external_name=external,
-            created_at=scene.now,
+            created_at=page_data.now,
             created_by="amelia",
         )
         if number % 3 == 0:
-            group.memberships.create(user=scene.reader, added_at=scene.now, added_by="amelia")
+            group.memberships.create(user=page_data.reader, added_at=page_data.now, added_by="amelia")
         rows.append({"group": name_of(number), "identity_provider_group": external, "members": int(number % 3 == 0)})
     return rows
 
 
-def fill_requests(scene: Scene) -> list[dict[str, object]]:
+def fill_requests(page_data: PageData) -> list[dict[str, object]]:
     requester = make_user("zzrequester")
     ApprovalRequest.objects.bulk_create(
         ApprovalRequest(
-            link=scene.link,
+            link=page_data.link,
             operation="failover" if number % 2 else "promote",
             topics=[],
             reason=name_of(number),
             user=requester,
-            requested_at=scene.now - timedelta(minutes=number + 1),
-            expires_at=scene.now + timedelta(hours=number - 50.5),
+            requested_at=page_data.now - timedelta(minutes=number + 1),
+            expires_at=page_data.now + timedelta(hours=number - 50.5),
             status="REJECTED" if number % 3 == 0 else "REQUESTED",
         )
         for number in range(MANY)
@@ -381,7 +383,7 @@ LINK = f"/links/{EAST}/west-to-east/"
 MIRROR_SORTS: dict[str, Callable[[Row], Any] | None] = {"name": text("mirror_topic"), "lag": number("max_lag"), "age": None}
 OF_EVENTS: dict[str, Any] = {
     "fill": fill_events,
-    "empty": lambda scene: AuditEvent.objects.all().delete(),
+    "empty": lambda page_data: AuditEvent.objects.all().delete(),
     "plural": "events",
     "shown": first_word(1),
     "named": cell("actor"),
@@ -403,7 +405,7 @@ OF_EVENTS: dict[str, Any] = {
 }
 OF_REPORTS: dict[str, Any] = {
     "fill": fill_reports,
-    "empty": lambda scene: StopReport.objects.all().delete(),
+    "empty": lambda page_data: StopReport.objects.all().delete(),
     "nothing": "No failover reports yet",
     "plural": "reports",
     "shown": first_word(0),
@@ -423,7 +425,7 @@ CASES = {
     "cluster links": Case(
         address="/links/",
         fill=fill_links,
-        empty=lambda scene: (MirrorTopic.objects.all().delete(), ClusterLink.objects.all().delete()),
+        empty=lambda page_data: (MirrorTopic.objects.all().delete(), ClusterLink.objects.all().delete()),
         nothing="No cluster links yet",
         plural="links",
         shown=first_word(0),
@@ -444,7 +446,7 @@ CASES = {
     "mirror topics of a link": Case(
         address=LINK,
         fill=fill_mirrors,
-        empty=lambda scene: MirrorTopic.objects.all().delete(),
+        empty=lambda page_data: MirrorTopic.objects.all().delete(),
         nothing="No mirror topics yet",
         plural="mirror topics",
         shown=first_word(1),
@@ -456,7 +458,7 @@ CASES = {
     "source topics of a link": Case(
         address=f"{LINK}topics/",
         fill=fill_source_topics,
-        empty=lambda scene: SourceTopic.objects.all().delete(),
+        empty=lambda page_data: SourceTopic.objects.all().delete(),
         nothing="The source has no topics",
         plural="source topics",
         shown=first_word(1),
@@ -468,7 +470,7 @@ CASES = {
     "topics": Case(
         address="/topics/",
         fill=fill_mirrors,
-        empty=lambda scene: MirrorTopic.objects.all().delete(),
+        empty=lambda page_data: MirrorTopic.objects.all().delete(),
         nothing="No mirror topics yet",
         plural="mirror topics",
         shown=first_word(0),
@@ -481,7 +483,7 @@ CASES = {
     "topics of a cluster": Case(
         address=f"/clusters/{WEST}/topics/",
         fill=fill_topics,
-        empty=lambda scene: SourceTopic.objects.all().delete(),
+        empty=lambda page_data: SourceTopic.objects.all().delete(),
         nothing="No topics yet",
         plural="topics",
         shown=first_word(0),
@@ -498,7 +500,7 @@ CASES = {
     "consumer groups": Case(
         address=f"{LINK}groups/",
         fill=fill_groups,
-        empty=lambda scene: SyncedGroup.objects.all().delete(),
+        empty=lambda page_data: SyncedGroup.objects.all().delete(),
         nothing="No groups yet|Consumer offset sync is off",
         plural="groups",
         shown=first_word(0),
@@ -510,7 +512,7 @@ CASES = {
     "ACLs": Case(
         address=f"{LINK}acls/",
         fill=fill_acls,
-        empty=lambda scene: SyncedAcl.objects.all().delete(),
+        empty=lambda page_data: SyncedAcl.objects.all().delete(),
         nothing="No ACLs yet|ACL sync is off",
         plural="ACLs",
         shown=lambda cells: cells[0].removesuffix("*").split()[1],
@@ -547,7 +549,7 @@ CASES = {
     "operations": Case(
         address="/operations/",
         fill=fill_operations,
-        empty=lambda scene: BulkOperation.objects.all().delete(),
+        empty=lambda page_data: BulkOperation.objects.all().delete(),
         nothing="No operations",
         plural="operations",
         shown=lambda cells: cells[5].split(" by ")[1],
@@ -572,7 +574,7 @@ CASES = {
     "filled offsets of a mirror topic": Case(
         address=f"{LINK}mirrors/flights/gaps/",
         fill=fill_gaps,
-        empty=lambda scene: GapRange.objects.all().delete(),
+        empty=lambda page_data: GapRange.objects.all().delete(),
         nothing="No filled offsets",
         plural="ranges",
         shown=lambda cells: (cells[0], cells[1].replace(",", "")),
@@ -594,7 +596,7 @@ CASES = {
     "samples of a link": Case(
         address=f"{LINK}history/samples/",
         fill=fill_samples,
-        empty=lambda scene: LinkSample.objects.all().delete(),
+        empty=lambda page_data: LinkSample.objects.all().delete(),
         nothing="No samples",
         plural="samples",
         shown=lambda cells: cells[0],
@@ -612,7 +614,7 @@ CASES = {
     "users": Case(
         address="/access/users/",
         fill=fill_users,
-        empty=lambda scene: Account.objects.all().delete(),
+        empty=lambda page_data: Account.objects.all().delete(),
         nothing="No users to show",
         plural="users",
         shown=first_word(0),
@@ -631,7 +633,7 @@ CASES = {
     "role bindings": Case(
         address="/access/",
         fill=fill_bindings,
-        empty=lambda scene: None,  # the user's own role is always listed
+        empty=lambda page_data: None,  # the user's own role is always listed
         nothing="",
         plural="role bindings",
         shown=first_word(0),
@@ -656,7 +658,7 @@ CASES = {
     "API keys": Case(
         address="/access/api-keys/",
         fill=fill_keys,
-        empty=lambda scene: ApiKey.objects.all().delete(),
+        empty=lambda page_data: ApiKey.objects.all().delete(),
         nothing="No API keys yet",
         plural="API keys",
         shown=first_word(0),
@@ -681,7 +683,7 @@ CASES = {
     "groups": Case(
         address="/access/groups/",
         fill=fill_user_groups,
-        empty=lambda scene: UserGroup.objects.all().delete(),
+        empty=lambda page_data: UserGroup.objects.all().delete(),
         nothing="No groups",
         plural="groups",
         shown=first_word(0),
@@ -703,7 +705,7 @@ CASES = {
     "approval requests": Case(
         address="/access/approvals/",
         fill=fill_requests,
-        empty=lambda scene: ApprovalRequest.objects.all().delete(),
+        empty=lambda page_data: ApprovalRequest.objects.all().delete(),
         nothing="No approval requests",
         plural="approval requests",
         shown=lambda cells: re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", cells[3])[0],  # type: ignore[index]
@@ -766,9 +768,9 @@ class Table(HTMLParser):
 
 
 def read(client: Client, address: str) -> str:
-    answer = client.get(address)
-    assert answer.status_code == 200
-    return answer.content.decode()
+    response = client.get(address)
+    assert response.status_code == 200
+    return response.content.decode()
 
 
 def walk(client: Client, address: str) -> list[str]:
@@ -788,10 +790,10 @@ def file_of(client: Client, address: str) -> list[Row]:
     """Download the file to which the page links; of a page without rows, that of its URL."""
     found = re.search(r'id="list-csv" href="([^"]+)"', read(client, address))
     joint = "&" if "?" in address else "?"
-    answer: Any = client.get(html.unescape(found[1]) if found else f"{address}{joint}format=csv")
-    assert (answer.status_code, answer["Content-Type"], answer.streaming) == (200, "text/csv; charset=utf-8", True)
-    assert re.fullmatch(r'attachment; filename="[\w.-]+\.csv"', answer["Content-Disposition"])
-    return list(csv.DictReader(io.StringIO(answer.getvalue().decode())))
+    response: Any = client.get(html.unescape(found[1]) if found else f"{address}{joint}format=csv")
+    assert (response.status_code, response["Content-Type"], response.streaming) == (200, "text/csv; charset=utf-8", True)
+    assert re.fullmatch(r'attachment; filename="[\w.-]+\.csv"', response["Content-Disposition"])
+    return list(csv.DictReader(io.StringIO(response.getvalue().decode())))
 
 
 def shown_on(client: Client, case: Case, query: str) -> list[Any]:
@@ -807,8 +809,8 @@ def names(case: Case, rows: Sequence[Row]) -> list[Any]:
 
 
 @every_list
-def test_file_has_all_rows_in_the_order_of_the_pages(admin: Client, scene: Scene, case: Case) -> None:
-    expected = case.fill(scene)
+def test_file_has_all_rows_in_the_order_of_the_pages(admin: Client, page_data: PageData, case: Case) -> None:
+    expected = case.fill(page_data)
 
     rows = file_of(admin, case.address)
 
@@ -820,8 +822,8 @@ def test_file_has_all_rows_in_the_order_of_the_pages(admin: Client, scene: Scene
 
 
 @every_list
-def test_list_is_sorted_by_each_column_both_ways(admin: Client, scene: Scene, case: Case) -> None:
-    case.fill(scene)
+def test_list_is_sorted_by_each_column_both_ways(admin: Client, page_data: PageData, case: Case) -> None:
+    case.fill(page_data)
     everything = sorted(map(repr, names(case, file_of(admin, case.address))))
     offered = set(re.findall(r'id="sort-\d+" href="[^"]*[?;]sort=-?([\w-]+)', read(admin, case.address)))
     assert offered == set(case.sorts)
@@ -839,8 +841,8 @@ def test_list_is_sorted_by_each_column_both_ways(admin: Client, scene: Scene, ca
 
 
 @every_list
-def test_search_and_filters_select_the_matching_rows(admin: Client, scene: Scene, case: Case) -> None:
-    case.fill(scene)
+def test_search_and_filters_select_the_matching_rows(admin: Client, page_data: PageData, case: Case) -> None:
+    case.fill(page_data)
     everything = file_of(admin, case.address)
 
     for query, matches in {**{f"q={text}": found for text, found in case.search.items()}, **case.filters}.items():
@@ -850,8 +852,8 @@ def test_search_and_filters_select_the_matching_rows(admin: Client, scene: Scene
 
 
 @every_list
-def test_pages_have_each_row_once_and_keep_the_selection(admin: Client, scene: Scene, case: Case) -> None:
-    case.fill(scene)
+def test_pages_have_each_row_once_and_keep_the_selection(admin: Client, page_data: PageData, case: Case) -> None:
+    case.fill(page_data)
     total = len(names(case, file_of(admin, case.address)))
 
     pages = walk(admin, case.address)
@@ -867,7 +869,9 @@ def test_pages_have_each_row_once_and_keep_the_selection(admin: Client, scene: S
 
 
 @every_list
-def test_empty_list_says_what_to_do_and_an_unmatched_filter_how_to_clear_it(admin: Client, scene: Scene, case: Case) -> None:
+def test_empty_list_says_what_to_do_and_an_unmatched_filter_how_to_clear_it(
+    admin: Client, page_data: PageData, case: Case
+) -> None:
     page = read(admin, with_query(case.address, case.unmatched))
 
     assert f"No matching {case.plural}" in page
@@ -877,7 +881,7 @@ def test_empty_list_says_what_to_do_and_an_unmatched_filter_how_to_clear_it(admi
     assert Table(read(admin, html.unescape(clear[1]))).rows
     assert file_of(admin, with_query(case.address, case.unmatched)) == []
 
-    case.empty(scene)
+    case.empty(page_data)
     page = read(admin, case.address)
     assert re.search(f"<h[12][^>]*>({case.nothing})</h[12]>", page) or not case.nothing
     assert "No matching" not in page
@@ -885,8 +889,8 @@ def test_empty_list_says_what_to_do_and_an_unmatched_filter_how_to_clear_it(admi
 
 
 @every_list
-def test_list_and_its_file_require_the_same_permission(scene: Scene, stranger: Client, case: Case) -> None:
-    case.fill(scene)
+def test_list_and_its_file_require_the_same_permission(page_data: PageData, stranger: Client, case: Case) -> None:
+    case.fill(page_data)
     address = with_query(case.address, "format=csv")
 
     assert (stranger.get(case.address).status_code, stranger.get(address).status_code) == (case.denied, case.denied)
@@ -897,27 +901,27 @@ def test_list_and_its_file_require_the_same_permission(scene: Scene, stranger: C
 
 
 @every_list
-def test_more_rows_need_no_more_queries(admin: Client, scene: Scene, case: Case) -> None:
+def test_more_rows_need_no_more_queries(admin: Client, page_data: PageData, case: Case) -> None:
     first, second = case.address, with_query(case.address, "format=csv")
     admin.get(first)
     few, few_of_file = queries(admin, first), queries(admin, second)
-    case.fill(scene)
+    case.fill(page_data)
 
     assert queries(admin, first) <= few + 1  # the number of rows, which a list with a single page shows
     assert queries(admin, second) == few_of_file
 
 
 def queries(client: Client, address: str) -> int:
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as requested:
         client.get(address).getvalue()
-    return len(asked)
+    return len(requested)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_file_has_no_formulas(admin: Client, scene: Scene, start: str) -> None:
+def test_file_has_no_formulas(admin: Client, page_data: PageData, start: str) -> None:
     AuditEvent.objects.filter(actor="bessie").update(actor=f"{start}HYPERLINK(0)")
 
     (row,) = file_of(admin, "/audit/?result=DENIED")
@@ -926,20 +930,22 @@ def test_file_has_no_formulas(admin: Client, scene: Scene, start: str) -> None:
     assert row["action"] == "OPERATE_MIRROR"
 
 
-def test_cells_are_machine_readable(admin: Client, scene: Scene) -> None:
-    rows = {row["mirror_topic"]: row for row in file_of(admin, scene.link_url)}
+def test_cells_are_machine_readable(admin: Client, page_data: PageData) -> None:
+    rows = {row["mirror_topic"]: row for row in file_of(admin, page_data.link_url)}
 
-    assert len(rows) == len(scene.mirrors)
+    assert len(rows) == len(page_data.mirrors)
     assert (rows["bookings"]["state"], rows["bookings"]["max_lag"]) == ("SOURCE_UNAVAILABLE", "99120")
     assert (rows["hubs"]["max_lag"], rows["hubs"]["bytes_per_s"], rows["hubs"]["partitions"]) == ("", "", "")
-    since = scene.mirrors["bookings"].state_since
+    since = page_data.mirrors["bookings"].state_since
     assert rows["bookings"]["state_since"] == since.isoformat(timespec="milliseconds")
     assert since.utcoffset() == timedelta(0)
 
 
-def test_unknown_lag_of_a_link_is_empty_and_not_zero(admin: Client, scene: Scene) -> None:
-    make_mirror(make_link(scene.west, scene.east, "zzhalf", scene.now), "a", MirrorState.ACTIVE, lag=0, now=scene.now)
-    make_mirror(ClusterLink.objects.get(name="zzhalf"), "b", MirrorState.PENDING_SETUP, lag=None, now=scene.now)
+def test_unknown_lag_of_a_link_is_empty_and_not_zero(admin: Client, page_data: PageData) -> None:
+    make_mirror(
+        make_link(page_data.west, page_data.east, "zzhalf", page_data.now), "a", MirrorState.ACTIVE, lag=0, now=page_data.now
+    )
+    make_mirror(ClusterLink.objects.get(name="zzhalf"), "b", MirrorState.PENDING_SETUP, lag=None, now=page_data.now)
 
     rows = {row["link"]: row for row in file_of(admin, "/links/")}
 
@@ -954,10 +960,10 @@ def test_file_is_sent_in_parts() -> None:
             read_rows.append(number)
             yield (number,)
 
-    answer: Any = csv_file("numbers", ["number"], rows())
-    first = next(iter(answer))
+    response: Any = csv_file("numbers", ["number"], rows())
+    first = next(iter(response))
 
-    assert isinstance(answer, StreamingHttpResponse)
+    assert isinstance(response, StreamingHttpResponse)
     assert first.startswith(b"number\r\n0\r\n1\r\n")
     assert len(read_rows) < 1_000
 
@@ -967,11 +973,11 @@ def test_error_before_the_first_part_is_an_error_page() -> None:
         csv_file("numbers", ["number"], ((1 / 0,) for _ in range(3)))
 
 
-def test_json_of_failover_reports_has_all_that_match(admin: Client, scene: Scene) -> None:
-    fill_reports(scene)
+def test_json_of_failover_reports_has_all_that_match(admin: Client, page_data: PageData) -> None:
+    fill_reports(page_data)
 
-    whole = admin.get(f"{scene.link_url}stops/?page=2&format=json").json()
-    matching = admin.get(f"{scene.link_url}stops/?format=json&operation=promote&sort=name").json()
+    whole = admin.get(f"{page_data.link_url}stops/?page=2&format=json").json()
+    matching = admin.get(f"{page_data.link_url}stops/?format=json&operation=promote&sort=name").json()
     everywhere = admin.get("/failover-reports/?format=json").json()
 
     assert (whole["stops"], len(whole["data"])) == (MANY + 1, MANY + 1)
@@ -984,10 +990,10 @@ def test_json_of_failover_reports_has_all_that_match(admin: Client, scene: Scene
 
 
 def test_file_of_a_cluster_with_many_topics_has_their_mirrors(
-    admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    admin: Client, page_data: PageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"/clusters/{WEST}/topics/"
-    SourceTopic.objects.create(cluster=Cluster.objects.get(cluster_id=WEST), name="zzz", partitions=1, seen_at=scene.now)
+    SourceTopic.objects.create(cluster=Cluster.objects.get(cluster_id=WEST), name="zzz", partitions=1, seen_at=page_data.now)
     few = file_of(admin, address)
     monkeypatch.setattr("console.clusters.queries.MOST_NAMES", 1)
 
@@ -998,7 +1004,7 @@ def test_file_of_a_cluster_with_many_topics_has_their_mirrors(
 # --- time range and options of the audit log --------------------------------------------------------------------------
 
 
-def test_audit_log_takes_a_time_range(admin: Client, scene: Scene) -> None:
+def test_audit_log_takes_a_time_range(admin: Client, page_data: PageData) -> None:
     """The events of the scene are one minute apart; the range has the second and the third."""
     newest = AuditEvent.objects.filter(detail={"reason": "an example"}).order_by("-at")
     times = [event.at.replace(second=0, microsecond=0) for event in newest]
@@ -1011,23 +1017,27 @@ def test_audit_log_takes_a_time_range(admin: Client, scene: Scene) -> None:
     assert f'name="from" value="{times[2]:%Y-%m-%dT%H:%M}"' in page
 
 
-def test_action_filter_offers_actions_of_all_events(admin: Client, scene: Scene) -> None:
+def test_action_filter_offers_actions_of_all_events(admin: Client, page_data: PageData) -> None:
     AuditEvent.objects.create(
-        at=scene.now - timedelta(days=400), actor="amelia", action="LongAgo", resource="organization/Skyways", result="SUCCESS"
+        at=page_data.now - timedelta(days=400),
+        actor="amelia",
+        action="LongAgo",
+        resource="organization/Skyways",
+        result="SUCCESS",
     )
 
     assert '<option value="LongAgo">' in read(admin, "/audit/?action=PauseMirrorTopic")
 
 
 @pytest.mark.parametrize("number", ["999", "0", "-1", "x", "9" * 5_000])
-def test_invalid_page_number_shows_an_existing_page(admin: Client, scene: Scene, number: str) -> None:
-    fill_events(scene)
+def test_invalid_page_number_shows_an_existing_page(admin: Client, page_data: PageData, number: str) -> None:
+    fill_events(page_data)
 
     assert "of 111</span>" in read(admin, f"/audit/?page={number}")
 
 
 @pytest.mark.parametrize("query", ["sort=no-column", "sort=--at", "sort=", "result=NONE", "from=x", "format=pdf"])
-def test_invalid_selection_is_ignored(admin: Client, scene: Scene, query: str) -> None:
+def test_invalid_selection_is_ignored(admin: Client, page_data: PageData, query: str) -> None:
     chosen, usual = (Table(read(admin, address)).rows for address in (f"/audit/?{query}", "/audit/"))
 
     assert [cells[1:] for cells in chosen] == [cells[1:] for cells in usual]  # without relative times
@@ -1036,76 +1046,83 @@ def test_invalid_selection_is_ignored(admin: Client, scene: Scene, query: str) -
 # --- drills and restores, which are no tables, and the newest rows on the page of a mirror ----------------------------
 
 
-def add_drills(scene: Scene, count: int) -> None:
+def add_drills(page_data: PageData, count: int) -> None:
     for number in range(count):
-        at = scene.now - timedelta(days=number + 1)
+        at = page_data.now - timedelta(days=number + 1)
         Drill.objects.create(
-            link=scene.link, status="PASSED", status_since=at, start_spec="latest", requested_by=f"<{number}>", requested_at=at
+            link=page_data.link,
+            status="PASSED",
+            status_since=at,
+            start_spec="latest",
+            requested_by=f"<{number}>",
+            requested_at=at,
         )
 
 
-def add_restores(scene: Scene, count: int) -> None:
+def add_restores(page_data: PageData, count: int) -> None:
     for number in range(count):
-        at = scene.now - timedelta(days=number + 1)
-        RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by=f"<{number}>", requested_at=at, exported_at=at)
+        at = page_data.now - timedelta(days=number + 1)
+        RestoreRun.objects.create(
+            mirror=page_data.mirrors["lounges"], requested_by=f"<{number}>", requested_at=at, exported_at=at
+        )
 
 
 @pytest.mark.parametrize("address", ["drills/", "mirrors/lounges/"])
-def test_more_drills_and_restores_need_no_more_queries(admin: Client, scene: Scene, address: str) -> None:
-    address = f"{scene.link_url}{address}"
-    add_restores(scene, 2)
+def test_more_drills_and_restores_need_no_more_queries(admin: Client, page_data: PageData, address: str) -> None:
+    address = f"{page_data.link_url}{address}"
+    add_restores(page_data, 2)
     read(admin, address)
     few = queries(admin, address)
-    add_drills(scene, 25)
-    add_restores(scene, 25)
+    add_drills(page_data, 25)
+    add_restores(page_data, 25)
 
     assert queries(admin, address) <= few + 1
 
 
-def test_each_drill_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
-    add_drills(scene, 25)
+def test_each_drill_is_on_exactly_one_page(admin: Client, page_data: PageData) -> None:
+    add_drills(page_data, 25)
 
-    pages = walk(admin, f"{scene.link_url}drills/")
+    pages = walk(admin, f"{page_data.link_url}drills/")
 
     assert [page.count('<section class="panel" aria-labelledby="drill-') - 1 for page in pages] == [10, 10, 6]
     assert re.findall(r"by &lt;(\d+)&gt;", "".join(pages)) == [str(number) for number in range(25)]
     assert "11 to 20 of 26" in pages[1]
 
 
-def test_poll_returns_the_same_page_of_drills(admin: Client, scene: Scene) -> None:
-    add_drills(scene, 25)
+def test_poll_returns_the_same_page_of_drills(admin: Client, page_data: PageData) -> None:
+    add_drills(page_data, 25)
 
-    part = admin.get(f"{scene.link_url}drills/?page=3&seen=1:1", **htmx("live")).content.decode()
+    part = admin.get(f"{page_data.link_url}drills/?page=3&seen=1:1", **htmx("live")).content.decode()
 
     assert re.findall(r"by &lt;(\d+)&gt;", part) == ["19", "20", "21", "22", "23", "24"]
     assert "seen" not in "".join(re.findall(r'href="([^"]+)">Previous<', part))
 
 
-def test_each_restore_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
-    add_restores(scene, 25)
+def test_each_restore_is_on_exactly_one_page(admin: Client, page_data: PageData) -> None:
+    add_restores(page_data, 25)
 
-    pages = walk(admin, scene.mirror_url("lounges", "restores"))
+    pages = walk(admin, page_data.mirror_url("lounges", "restores"))
 
     assert [page.count("no diverged records to export") for page in pages] == [10, 10, 5]
     assert re.findall(r"by &lt;(\d+)&gt;:", "".join(pages)) == [str(number) for number in range(25)]
     assert 'restores=2#restores">Next<' in pages[0]
 
 
-def test_tabs_of_a_mirror_refer_to_older_transitions_and_reports(admin: Client, scene: Scene) -> None:
-    mirror, notes = scene.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
+def test_tabs_of_a_mirror_refer_to_older_transitions_and_reports(admin: Client, page_data: PageData) -> None:
+    mirror, notes = page_data.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
     report = StopReport.objects.get(mirror=mirror)
     for number in range(tab_pages.REPORTS_SHOWN - 1):
-        report.pk, report.writable_at = None, scene.now - timedelta(days=number + 1)
+        report.pk, report.writable_at = None, page_data.now - timedelta(days=number + 1)
         report.save()
     for number in range(tab_pages.STEPS_SHOWN - mirror.transitions.count()):
-        at = scene.now - timedelta(days=number + 3)
+        at = page_data.now - timedelta(days=number + 3)
         mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=at)
-    tabs = [scene.mirror_url("gates", tab) for tab in ("history", "failover-reports")]
+    tabs = [page_data.mirror_url("gates", tab) for tab in ("history", "failover-reports")]
     assert not [note for note, tab in zip(notes, tabs, strict=True) if note in read(admin, tab)]
 
     report.pk = None
     report.save()
-    mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=scene.now)
+    mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=page_data.now)
 
     text = "".join(read(admin, tab) for tab in tabs)
     assert [note for note in notes if note in text] == list(notes)

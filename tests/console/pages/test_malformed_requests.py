@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 
 ENDLESS = "9" * 5000
 
@@ -54,14 +54,14 @@ def test_text_charsets_are_accepted(charset: str) -> None:
 
 @pytest.mark.parametrize("path", ["/links/?q=%00", "/sign-in/?next=%00", "/clusters/%00/", "/audit/?q=a%00b"])
 def test_nul_character_in_a_url_is_rejected(admin: Client, path: str) -> None:
-    answer = admin.get(path)
+    response = admin.get(path)
 
-    assert (answer.status_code, "NUL" in answer.content.decode()) == (400, True)
+    assert (response.status_code, "NUL" in response.content.decode()) == (400, True)
 
 
-def test_nul_character_in_a_form_is_rejected(scene: Scene, admin: Client, client: Client) -> None:
+def test_nul_character_in_a_form_is_rejected(page_data: PageData, admin: Client, client: Client) -> None:
     forms: list[tuple[Client, str, dict[str, Any]]] = [
-        (admin, f"{scene.link_url}mirrors/new/", {"source_topic": "a\0"}),
+        (admin, f"{page_data.link_url}mirrors/new/", {"source_topic": "a\0"}),
         (admin, "/access/api-keys/", {"description": "\0"}),
         (client, "/sign-in/", {"username": "a\0", "password": "x"}),
     ]
@@ -70,16 +70,17 @@ def test_nul_character_in_a_form_is_rejected(scene: Scene, admin: Client, client
 
 
 def test_rest_rejects_a_nul_character_with_json(admin: Client) -> None:
-    answer = admin.get("/kafka/v3/clusters?x=%00")
+    response = admin.get("/kafka/v3/clusters?x=%00")
 
-    assert (answer.status_code, answer["Content-Type"]) == (400, "application/json")
+    assert (response.status_code, response["Content-Type"]) == (400, "application/json")
 
 
-def test_very_long_numbers_are_handled(scene: Scene, admin: Client) -> None:
+def test_very_long_numbers_are_handled(page_data: PageData, admin: Client) -> None:
     assert admin.get(f"/links/?page={ENDLESS}").status_code == 200
     assert (
-        admin.get(f"{scene.link_url}?seen={scene.link.sequence}:{ENDLESS}", headers={"HX-Request": "true"}).status_code == 200
+        admin.get(f"{page_data.link_url}?seen={page_data.link.sequence}:{ENDLESS}", headers={"HX-Request": "true"}).status_code
+        == 200
     )
     for number in (ENDLESS, "32768", "0"):
-        answer = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": "a", "replication_factor": number})
-        assert (answer.status_code, "from 1 to 32,767" in answer.content.decode()) == (422, True)
+        response = admin.post(f"{page_data.link_url}mirrors/new/", {"source_topic": "a", "replication_factor": number})
+        assert (response.status_code, "from 1 to 32,767" in response.content.decode()) == (422, True)

@@ -41,7 +41,7 @@ from console.models import (
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import MirrorState
 from tests.browser.addresses import TABS
-from tests.browser.page_data import EAST, WEST, Scene, make_cluster, make_link, make_mirror
+from tests.browser.page_data import EAST, WEST, PageData, make_cluster, make_link, make_mirror
 from tests.browser.page_fixtures import GROUP, OPERATION, REPORTED_OPERATION
 
 LINK = f"/links/{EAST}/west-to-east/"
@@ -88,10 +88,10 @@ LISTS = (
 
 
 @pytest.mark.parametrize("address", LISTS)
-def test_more_rows_need_no_more_queries(scene: Scene, admin: Client, address: str) -> None:
-    _add(scene, 1)
+def test_more_rows_need_no_more_queries(page_data: PageData, admin: Client, address: str) -> None:
+    _add(page_data, 1)
     few = _queries(admin, address)
-    _add(scene, ROWS)
+    _add(page_data, ROWS)
 
     many = _queries(admin, address)
 
@@ -107,80 +107,84 @@ def _queries(client: Client, address: str) -> int:
     return len(queries)
 
 
-def _add(scene: Scene, count: int) -> None:
+def _add(page_data: PageData, count: int) -> None:
     """Add rows of all kinds, fewer than fill a page: a list with a single page needs no query for their number."""
     names = [f"more-{count}-{number}" for number in range(count)]
     for name in names:
-        _add_topic(scene, name)
-        _add_people(scene, name)
-        _add_reports(scene, name)
-    flights = scene.mirrors["flights"]
+        _add_topic(page_data, name)
+        _add_people(page_data, name)
+        _add_reports(page_data, name)
+    flights = page_data.mirrors["flights"]
     common = {"mirror": flights, "partition": 0}
     for number in range(count):
-        at, start = scene.now - timedelta(days=number + count), 10_000 * count + 10 * number
+        at, start = page_data.now - timedelta(days=number + count), 10_000 * count + 10 * number
         span = {"start": start, "end": start + 5}
         GapRange.objects.create(**common, **span, filled=5, reason="COMPACTED", noted_at=at)
         VerifiedRange.objects.create(**common, **span, first_verified_at=at, verified_at=at)
         LineageRange.objects.create(
             **common, **span, cluster_id=EAST, topic="flights", origin_cluster_id=WEST, origin_topic=f"former-{start}",
-            link_name="former", link_uuid=scene.link.link_uuid, opened_at=at, closed_at=at,
+            link_name="former", link_uuid=page_data.link.link_uuid, opened_at=at, closed_at=at,
         )  # fmt: skip
         ConfigRevert.objects.create(mirror=flights, name="retention.ms", found="1", restored="2", at=at)
-        RestoreRun.objects.get_or_create(mirror=flights, requested_by="amelia", requested_at=scene.now, exported_at=scene.now)
+        RestoreRun.objects.get_or_create(
+            mirror=flights, requested_by="amelia", requested_at=page_data.now, exported_at=page_data.now
+        )
 
 
-def _add_topic(scene: Scene, name: str) -> None:
-    now, link = scene.now, scene.link
-    cluster = make_cluster(scene.environment, name, name, now)
-    other = make_link(cluster, scene.east, name, now)
+def _add_topic(page_data: PageData, name: str) -> None:
+    now, link = page_data.now, page_data.link
+    cluster = make_cluster(page_data.environment, name, name, now)
+    other = make_link(cluster, page_data.east, name, now)
     make_mirror(other, f"{name}-there", MirrorState.ACTIVE, rate=10.0, now=now)
-    make_link(scene.east, cluster, name, now)
+    make_link(page_data.east, cluster, name, now)
     mirror = make_mirror(link, name, MirrorState.ACTIVE, rate=10.0, now=now)
     failing = {"error_count": 1, "errors": [{"code": "AUTHORIZATION_ERROR", "message": f"{name}: No right."}]}
     LinkTask.objects.create(link=other, name=TaskName.TOPIC_CONFIGS, **failing)
     LinkTask.objects.get_or_create(link=link, name=TaskName.TOPIC_CONFIGS, defaults=failing)
     StateTransitionError.objects.create(mirror=mirror, code="TIMEOUT_ERROR", message="Away.", since=now, last_seen_at=now)
-    StateTransition.objects.create(mirror=scene.mirrors["flights"], to_state="ACTIVE", event="resume", by="amelia", at=now)
-    for place in ({"link": link}, {"cluster": scene.west}):
+    StateTransition.objects.create(mirror=page_data.mirrors["flights"], to_state="ACTIVE", event="resume", by="amelia", at=now)
+    for place in ({"link": link}, {"cluster": page_data.west}):
         SourceTopic.objects.create(**place, name=name, partitions=1, seen_at=now)
-    Namespace.objects.create(prefix=name, reserved=True, cluster=scene.east, link=other, created_at=now, created_by="amelia")
+    Namespace.objects.create(
+        prefix=name, reserved=True, cluster=page_data.east, link=other, created_at=now, created_by="amelia"
+    )
     group = SyncedGroup.objects.create(link=link, name=name, destination_name=name, status="SYNCED", listed_at=now)
     GroupOffset.objects.create(group=group, mirror=mirror, partition=0, source_offset=1, target=1, outcome="EQUAL")
     rule = {"resource_type": "TOPIC", "pattern_type": "LITERAL", "principal": "User:a", "host": "*", "operation": "READ"}
     SyncedAcl.objects.create(link=link, resource_name=name, permission="ALLOW", status="CREATED", since=now, **rule)
 
 
-def _add_people(scene: Scene, name: str) -> None:
-    now = scene.now
+def _add_people(page_data: PageData, name: str) -> None:
+    now = page_data.now
     user = User.objects.create(username=name)
-    Account.objects.create(user=user, organization=scene.organization, created_at=now, created_by="amelia")
-    group = UserGroup.objects.create(organization=scene.organization, name=name, created_at=now, created_by="amelia")
+    Account.objects.create(user=user, organization=page_data.organization, created_at=now, created_by="amelia")
+    group = UserGroup.objects.create(organization=page_data.organization, name=name, created_at=now, created_by="amelia")
     for members in (group, UserGroup.objects.get(pk=GROUP)):
         GroupMember.objects.create(group=members, user=user, added_at=now, added_by="amelia")
     granted = {"role": "DeveloperRead", "granted_at": now, "granted_by": "amelia"}
-    RoleBinding.objects.create(user=user, organization=scene.organization, **granted)
-    RoleBinding.objects.create(group=group, cluster=scene.east, **granted)
-    for owner in (user, scene.admin):
+    RoleBinding.objects.create(user=user, organization=page_data.organization, **granted)
+    RoleBinding.objects.create(group=group, cluster=page_data.east, **granted)
+    for owner in (user, page_data.admin):
         ApiKey.objects.create(key=f"{owner.pk}-{name}"[:32], secret_hash="0", user=owner, created_at=now)
-    environment = Environment.objects.create(organization=scene.organization, name=name, slug=name, created_at=now)
+    environment = Environment.objects.create(organization=page_data.organization, name=name, slug=name, created_at=now)
     RoleBinding.objects.create(user=user, environment=environment, **granted)
     ApprovalRequest.objects.create(
-        link=scene.link, operation="failover", topics=[name], reason="an exercise", user=user, requested_at=now,
+        link=page_data.link, operation="failover", topics=[name], reason="an exercise", user=user, requested_at=now,
         expires_at=now + timedelta(hours=1),
     )  # fmt: skip
 
 
-def _add_reports(scene: Scene, name: str) -> None:
-    now, path = scene.now, f"cluster/{EAST}/link/{scene.link.name}/mirror/{name}"
+def _add_reports(page_data: PageData, name: str) -> None:
+    now, path = page_data.now, f"cluster/{EAST}/link/{page_data.link.name}/mirror/{name}"
     AuditEvent.objects.create(at=now, actor=name, action="PauseMirrorTopic", resource=path, result="SUCCESS")
-    mirror = make_mirror(scene.link, f"{name}-stopped", MirrorState.STOPPED, now=now)
+    mirror = make_mirror(page_data.link, f"{name}-stopped", MirrorState.STOPPED, now=now)
     stop = {"reason": "failover", "requested_by": "amelia", "requested_at": now, "writable_at": now, "rto_ms": 1}
     report = StopReport.objects.create(mirror=mirror, operation_number=REPORTED_OPERATION, **stop)
     clamped = {"stopping_since": now, "at": now, "source_offset": 9, "before": 9, "after": 8, "partition": 0}
-    for topic in (mirror, scene.mirrors["flights"]):
+    for topic in (mirror, page_data.mirrors["flights"]):
         ClampedOffset.objects.create(mirror=topic, report=report, group=f"{name}-{topic.name}", **clamped)
-    asked = {"requested_by": "amelia", "requested_at": now}
-    Drill.objects.create(link=scene.link, status="PASSED", status_since=now, start_spec="latest", **asked)
-    operation = BulkOperation.objects.create(link=scene.link, operation="pause", user=scene.admin, **asked)
+    requested = {"requested_by": "amelia", "requested_at": now}
+    Drill.objects.create(link=page_data.link, status="PASSED", status_since=now, start_spec="latest", **requested)
+    operation = BulkOperation.objects.create(link=page_data.link, operation="pause", user=page_data.admin, **requested)
     for place in (operation, BulkOperation.objects.get(pk=OPERATION)):
         BulkOperationTopic.objects.create(operation=place, name=name, status="ACCEPTED", done_at=now)

@@ -6,36 +6,36 @@ import pytest
 from django.test import Client
 
 from console.models import RoleBinding
-from tests.browser.page_data import Scene, make_user
+from tests.browser.page_data import PageData, make_user
 from tests.console.pages.conftest import client_of, htmx
 
 
-def test_readiness_is_one_sentence_with_advice(scene: Scene, reader: Client) -> None:
-    text = reader.get(f"{scene.link_url}readiness/").content.decode()
+def test_readiness_is_one_sentence_with_advice(page_data: PageData, reader: Client) -> None:
+    text = reader.get(f"{page_data.link_url}readiness/").content.decode()
 
     assert "to fail over 12 mirror topics" in text
     assert "To become ready:" in text
 
 
 @pytest.mark.parametrize("tab", ["drills/", "stops/"])
-def test_tab_loads_the_readiness_and_links_it_without_scripts(scene: Scene, reader: Client, tab: str) -> None:
-    text = reader.get(f"{scene.link_url}{tab}").content.decode()
-    part = reader.get(f"{scene.link_url}readiness/", **htmx("readiness")).content.decode()
+def test_tab_loads_the_readiness_and_links_it_without_scripts(page_data: PageData, reader: Client, tab: str) -> None:
+    text = reader.get(f"{page_data.link_url}{tab}").content.decode()
+    part = reader.get(f"{page_data.link_url}readiness/", **htmx("readiness")).content.decode()
 
-    assert f'id="readiness" aria-label="Failover readiness" hx-get="{scene.link_url}readiness/"' in text
-    assert f'<a href="{scene.link_url}readiness/">' in text
+    assert f'id="readiness" aria-label="Failover readiness" hx-get="{page_data.link_url}readiness/"' in text
+    assert f'<a href="{page_data.link_url}readiness/">' in text
     assert "to fail over 12 mirror topics" in part
     assert "<html" not in part
 
 
-def test_user_with_a_role_on_a_topic_does_not_see_the_readiness_of_the_link(scene: Scene) -> None:
+def test_user_with_a_role_on_a_topic_does_not_see_the_readiness_of_the_link(page_data: PageData) -> None:
     user = make_user("dora")
-    about = {"role": RoleBinding.Role.DEVELOPER_READ, "granted_at": scene.now, "granted_by": "system"}
-    RoleBinding.objects.create(user=user, cluster=scene.east, resource_type="Topic", resource_name="flights", **about)
+    about = {"role": RoleBinding.Role.DEVELOPER_READ, "granted_at": page_data.now, "granted_by": "system"}
+    RoleBinding.objects.create(user=user, cluster=page_data.east, resource_type="Topic", resource_name="flights", **about)
     client = client_of(user)
 
-    response = client.get(f"{scene.link_url}stops/")
+    response = client.get(f"{page_data.link_url}stops/")
 
     assert response.status_code == 200
     assert 'id="readiness"' not in response.content.decode()
-    assert client.get(f"{scene.link_url}readiness/").status_code == 403
+    assert client.get(f"{page_data.link_url}readiness/").status_code == 403

@@ -9,22 +9,22 @@ from console.models import MirrorTopic, RoleBinding, VerifyRun
 from console.reconciling import coverage
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.ranges import CheckedRange, RecordDifference
-from tests.browser.page_data import EAST, Scene, make_person
+from tests.browser.page_data import EAST, PageData, make_person
 from tests.console.pages.conftest import client_of
 
 READS = set(RoleBinding.Role) - {RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.OPERATOR, RoleBinding.Role.AUDITOR}
 
 
 @pytest.mark.parametrize("role", RoleBinding.Role)
-def test_record_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> None:
+def test_record_contents_are_shown_by_role(page_data: PageData, role: RoleBinding.Role) -> None:
     difference = {"partition": 0, "offset": 7, "kind": "value", "source_value": "secret-of-the-source", "mirror_value": "other"}
     VerifyRun.objects.create(
-        mirror=scene.mirrors["flights"], status="DIFFERENT", requested_by="amelia", requested_at=timezone.now(),
+        mirror=page_data.mirrors["flights"], status="DIFFERENT", requested_by="amelia", requested_at=timezone.now(),
         differences=1, first_differences=[difference],
     )  # fmt: skip
-    person = make_person("dora", role, scene.organization, scene.now)
+    person = make_person("dora", role, page_data.organization, page_data.now)
 
-    text = client_of(person).get(scene.mirror_url("flights", "verification")).content.decode()
+    text = client_of(person).get(page_data.mirror_url("flights", "verification")).content.decode()
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text) == (role in READS)
@@ -44,31 +44,31 @@ def find_a_difference(mirror: MirrorTopic, kind: str = "value") -> None:
 
 
 @pytest.mark.parametrize("kind", ["key", "value", "headers"])
-def test_difference_alarm_has_the_offset_and_no_record_contents(scene: Scene, kind: str) -> None:
-    find_a_difference(scene.mirrors["flights"], kind)
-    client = client_of(make_person("dora", RoleBinding.Role.DEVELOPER_READ, scene.organization, scene.now))
+def test_difference_alarm_has_the_offset_and_no_record_contents(page_data: PageData, kind: str) -> None:
+    find_a_difference(page_data.mirrors["flights"], kind)
+    client = client_of(make_person("dora", RoleBinding.Role.DEVELOPER_READ, page_data.organization, page_data.now))
     rest = f"/kafka/v3/clusters/{EAST}/links/west-to-east"
     places = (
-        scene.mirror_url("flights"),
-        f"{scene.link_url}tasks/",
+        page_data.mirror_url("flights"),
+        f"{page_data.link_url}tasks/",
         f"{rest}/mirrors/flights?include_state_transition_errors=true",
         f"{rest}?include_tasks=true",
         f"/api/v1/clusters/{EAST}/links/west-to-east/tasks",
     )
 
     message = f"partition 1, offset 1207: {'other' if kind == 'headers' else 'another'} {kind}."
-    for address in (*places, scene.link_url, "/links/", "/topics/", "/metrics", "/readyz"):
-        answer = client.get(address).content.decode()
-        assert "secret" not in answer, address
-        assert (message in answer) == (address in places), address
+    for address in (*places, page_data.link_url, "/links/", "/topics/", "/metrics", "/readyz"):
+        response = client.get(address).content.decode()
+        assert "secret" not in response, address
+        assert (message in response) == (address in places), address
 
 
 @pytest.mark.parametrize("role", [RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.DEVELOPER_MANAGE])
-def test_differences_of_continuous_verification_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> None:
-    find_a_difference(scene.mirrors["airports"])
-    person = make_person("dora", role, scene.organization, scene.now)
+def test_differences_of_continuous_verification_are_shown_by_role(page_data: PageData, role: RoleBinding.Role) -> None:
+    find_a_difference(page_data.mirrors["airports"])
+    person = make_person("dora", role, page_data.organization, page_data.now)
 
-    text = client_of(person).get(scene.mirror_url("airports", "verification")).content.decode()
+    text = client_of(person).get(page_data.mirror_url("airports", "verification")).content.decode()
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text, "secret-of-the-mirror" in text) == ((role in READS),) * 2

@@ -16,7 +16,7 @@ from console.models import AuditEvent, GapRange, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import Presence
 from linkengine.domain.states import GapReason
-from tests.browser.page_data import Scene, make_person
+from tests.browser.page_data import PageData, make_person
 from tests.console.api.brokers import compared, side
 from tests.console.pages.conftest import Queue, client_of
 from tests.console.pages.test_reading_records import READS, find_a_difference
@@ -30,14 +30,14 @@ def text_of(response: Any) -> str:
 
 
 @pytest.fixture
-def url(scene: Scene) -> str:
-    return f"{scene.mirror_url('flights')}records/"
+def url(page_data: PageData) -> str:
+    return f"{page_data.mirror_url('flights')}records/"
 
 
 @pytest.mark.parametrize("role", RoleBinding.Role)
-def test_records_are_shown_by_role(scene: Scene, queue: Queue, url: str, role: RoleBinding.Role) -> None:
-    queue.answer = EQUAL
-    client = client_of(make_person("dora", role, scene.organization, scene.now))
+def test_records_are_shown_by_role(page_data: PageData, queue: Queue, url: str, role: RoleBinding.Role) -> None:
+    queue.response = EQUAL
+    client = client_of(make_person("dora", role, page_data.organization, page_data.now))
 
     form, shown = client.get(url), client.get(f"{url}?partition=0&offset=7")
 
@@ -45,7 +45,7 @@ def test_records_are_shown_by_role(scene: Scene, queue: Queue, url: str, role: R
     assert (form.status_code, shown.status_code) == (status, status)
     assert ("secret" in text_of(shown)) == (role in READS)
     assert queue.called == (["compare_record"] if role in READS else [])
-    link = 'id="compare-records"' in client.get(scene.mirror_url("flights")).content.decode()
+    link = 'id="compare-records"' in client.get(page_data.mirror_url("flights")).content.decode()
     assert link == (role in READS)
 
 
@@ -54,8 +54,8 @@ def test_user_without_a_role_gets_not_found(stranger: Client, queue: Queue, url:
     assert queue.called == []
 
 
-def test_each_read_is_audited_without_contents(scene: Scene, admin: Client, queue: Queue, url: str) -> None:
-    queue.answer = EQUAL
+def test_each_read_is_audited_without_contents(page_data: PageData, admin: Client, queue: Queue, url: str) -> None:
+    queue.response = EQUAL
     admin.get(url)
     assert not AuditEvent.objects.filter(action="ReadRecord").exists()
 
@@ -67,7 +67,7 @@ def test_each_read_is_audited_without_contents(scene: Scene, admin: Client, queu
 
 
 def test_page_needs_few_queries(admin: Client, queue: Queue, url: str) -> None:
-    queue.answer = EQUAL
+    queue.response = EQUAL
     with CaptureQueriesContext(connection) as queries:
         admin.get(f"{url}?partition=0&offset=7")
 
@@ -76,7 +76,7 @@ def test_page_needs_few_queries(admin: Client, queue: Queue, url: str) -> None:
 
 def test_both_records_are_shown_with_their_difference(admin: Client, queue: Queue, url: str) -> None:
     mirror = side(b'{"a": 1.10, "b": ["x", {}]}')
-    queue.answer = compared(side(b"\xff\x00 bytes"), mirror, differing=("value",))
+    queue.response = compared(side(b"\xff\x00 bytes"), mirror, differing=("value",))
 
     response = admin.get(f"{url}?partition=0&offset=7")
 
@@ -93,10 +93,10 @@ def test_both_records_are_shown_with_their_difference(admin: Client, queue: Queu
     assert "?partition=0&offset=8" in page
 
 
-def test_filler_is_shown_with_its_reason(scene: Scene, admin: Client, queue: Queue, url: str) -> None:
-    queue.answer = compared(side(None, Presence.BEFORE_START), side(None, Presence.TRANSACTION_MARKER, marker="COMMIT"))
-    rows = {"mirror": scene.mirrors["flights"], "partition": 0, "noted_at": scene.now}
-    GapRange.objects.filter(mirror=scene.mirrors["flights"]).delete()
+def test_filler_is_shown_with_its_reason(page_data: PageData, admin: Client, queue: Queue, url: str) -> None:
+    queue.response = compared(side(None, Presence.BEFORE_START), side(None, Presence.TRANSACTION_MARKER, marker="COMMIT"))
+    rows = {"mirror": page_data.mirrors["flights"], "partition": 0, "noted_at": page_data.now}
+    GapRange.objects.filter(mirror=page_data.mirrors["flights"]).delete()
     GapRange.objects.create(start=7, end=8, filled=1, reason=GapReason.ABORTED, **rows)
 
     text = text_of(admin.get(f"{url}?partition=0&offset=7"))
@@ -107,7 +107,7 @@ def test_filler_is_shown_with_its_reason(scene: Scene, admin: Client, queue: Que
 
 def test_side_that_could_not_be_read_has_the_reason(admin: Client, queue: Queue, url: str) -> None:
     lost = side(None, Presence.UNREADABLE, message="The source does not respond.", log_end_offset=None)
-    queue.answer = compared(lost, side(b"still shown"))
+    queue.response = compared(lost, side(b"still shown"))
 
     text = text_of(admin.get(f"{url}?partition=0&offset=7"))
 
@@ -131,7 +131,7 @@ def test_side_that_could_not_be_read_has_the_reason(admin: Client, queue: Queue,
 def test_form_stays_with_the_error_of_a_failed_read(
     admin: Client, queue: Queue, url: str, error: Exception, status: int, message: str
 ) -> None:
-    queue.answer = error
+    queue.response = error
 
     response = admin.get(f"{url}?partition=0&time=2026-11-25T20:00:00")
 
@@ -160,22 +160,22 @@ def test_wrong_input_is_explained(admin: Client, queue: Queue, url: str, query: 
     assert queue.called == []
 
 
-def test_alarm_links_to_the_differences_and_a_difference_to_its_record(scene: Scene) -> None:
-    find_a_difference(scene.mirrors["flights"])
-    target = f'href="{scene.mirror_url("flights")}records/?partition=1&amp;offset=1207"'
-    tab, seen = scene.mirror_url("flights", "verification"), {}
+def test_alarm_links_to_the_differences_and_a_difference_to_its_record(page_data: PageData) -> None:
+    find_a_difference(page_data.mirrors["flights"])
+    target = f'href="{page_data.mirror_url("flights")}records/?partition=1&amp;offset=1207"'
+    tab, seen = page_data.mirror_url("flights", "verification"), {}
     for role in (RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.DEVELOPER_MANAGE):
-        client = client_of(make_person(role.lower(), role, scene.organization, scene.now))
-        assert f'href="{tab}#verify">View the differences<' in client.get(scene.mirror_url("flights")).content.decode()
+        client = client_of(make_person(role.lower(), role, page_data.organization, page_data.now))
+        assert f'href="{tab}#verify">View the differences<' in client.get(page_data.mirror_url("flights")).content.decode()
         seen[role] = client.get(tab).content.decode().count(target)
 
     assert seen == {RoleBinding.Role.DEVELOPER_READ: 0, RoleBinding.Role.DEVELOPER_MANAGE: 1}
 
 
-def test_mirror_named_new_has_the_page_too(scene: Scene, admin: Client, queue: Queue) -> None:
-    queue.answer = EQUAL
-    mirror = scene.mirrors["flights"]
+def test_mirror_named_new_has_the_page_too(page_data: PageData, admin: Client, queue: Queue) -> None:
+    queue.response = EQUAL
+    mirror = page_data.mirrors["flights"]
     mirror.name = "new"
     mirror.save()
 
-    assert admin.get(f"{scene.link_url}mirrors/new/-/records/?partition=0&offset=7").status_code == 200
+    assert admin.get(f"{page_data.link_url}mirrors/new/-/records/?partition=0&offset=7").status_code == 200

@@ -8,14 +8,14 @@ from django.utils import timezone
 
 from console.models import Cluster, ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.console.pages.conftest import Queue
 
 NAME = "flights"
 
 
 @pytest.fixture
-def onward(scene: Scene, queue: Queue) -> ClusterLink:
+def onward(page_data: PageData, queue: Queue) -> ClusterLink:
     """Return a link from a cluster where another mirror of the same topic was failed over. The mirror here is paused."""
     child = MirrorTopic.objects.select_related("link__destination", "link__source").get(name=NAME)
     MirrorTopic.objects.filter(pk=child.pk).update(state=MirrorState.PAUSED, source_topic_id="a-id", mirror_topic_id="c-id")
@@ -34,30 +34,30 @@ def onward(scene: Scene, queue: Queue) -> ClusterLink:
     )
     parent.partitions.create(partition=0, stopped_end=12)
     held = {"partition": 0, "start": 0, "end": 12, "stable_end": 12}
-    queue.answer = {"topic_id": "c-id", "held": [held], "parent_id": "b-id", "parent": [{**held, "end": 13}]}
+    queue.response = {"topic_id": "c-id", "held": [held], "parent_id": "b-id", "parent": [{**held, "end": 13}]}
     return ClusterLink.objects.create(name="onward", destination=here, source=heir, source_cluster_id="heir-id", **fields)
 
 
-def test_mirror_page_offers_a_link_and_moves_the_mirror(scene: Scene, admin: Client, onward: ClusterLink) -> None:
-    assert "Move to link onward" in admin.get(scene.mirror_url(NAME)).content.decode()
+def test_mirror_page_offers_a_link_and_moves_the_mirror(page_data: PageData, admin: Client, onward: ClusterLink) -> None:
+    assert "Move to link onward" in admin.get(page_data.mirror_url(NAME)).content.decode()
 
-    answer = admin.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name})
+    response = admin.post(f"{page_data.mirror_url(NAME)}reparent/", {"link_name": onward.name})
 
-    assert answer.status_code == 302
-    assert f"/{onward.name}/mirrors/{NAME}/" in answer["Location"]
-    assert admin.get(answer["Location"]).status_code == 200
+    assert response.status_code == 302
+    assert f"/{onward.name}/mirrors/{NAME}/" in response["Location"]
+    assert admin.get(response["Location"]).status_code == 200
     assert onward.mirrors.get().name == NAME
 
 
-def test_rejected_move_shows_the_reason(scene: Scene, admin: Client, onward: ClusterLink, queue: Queue) -> None:
-    queue.answer["held"][0]["end"] = 14
+def test_rejected_move_shows_the_reason(page_data: PageData, admin: Client, onward: ClusterLink, queue: Queue) -> None:
+    queue.response["held"][0]["end"] = 14
 
-    answer = admin.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name})
+    response = admin.post(f"{page_data.mirror_url(NAME)}reparent/", {"link_name": onward.name})
 
-    assert answer.status_code == 409
-    assert "2 beyond offset 12" in answer.content.decode()
+    assert response.status_code == 409
+    assert "2 beyond offset 12" in response.content.decode()
 
 
-def test_reader_may_not_move_a_mirror(scene: Scene, reader: Client, onward: ClusterLink) -> None:
-    assert "Move to link" not in reader.get(scene.mirror_url(NAME)).content.decode()
-    assert reader.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name}).status_code == 403
+def test_reader_may_not_move_a_mirror(page_data: PageData, reader: Client, onward: ClusterLink) -> None:
+    assert "Move to link" not in reader.get(page_data.mirror_url(NAME)).content.decode()
+    assert reader.post(f"{page_data.mirror_url(NAME)}reparent/", {"link_name": onward.name}).status_code == 403

@@ -14,14 +14,14 @@ from django.utils import timezone
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.console.pages.conftest import Queue
 
 NAME = "flights"
 
 
 @pytest.fixture
-def back(scene: Scene) -> ClusterLink:
+def back(page_data: PageData) -> ClusterLink:
     """Return the paired link of the scene's link, which becomes bidirectional. Its mirror of flights is stopped."""
     link = MirrorTopic.objects.get(name=NAME).link
     link.mode = "BIDIRECTIONAL"
@@ -46,12 +46,12 @@ def restore_url(back: ClusterLink) -> str:
     return f"/links/{back.destination.cluster_id}/{back.name}/mirrors/{NAME}/truncate-and-restore/"
 
 
-def test_stopped_mirror_offers_the_restore_of_its_source(scene: Scene, admin: Client, back: ClusterLink) -> None:
-    assert restore_url(back) in admin.get(scene.mirror_url(NAME)).content.decode()
+def test_stopped_mirror_offers_the_restore_of_its_source(page_data: PageData, admin: Client, back: ClusterLink) -> None:
+    assert restore_url(back) in admin.get(page_data.mirror_url(NAME)).content.decode()
 
 
 def test_restore_confirmation_shows_diverged_records(admin: Client, back: ClusterLink, queue: Queue) -> None:
-    queue.answer = {NAME: [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
+    queue.response = {NAME: [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
 
     text = admin.get(restore_url(back)).content.decode()
 
@@ -61,7 +61,7 @@ def test_restore_confirmation_shows_diverged_records(admin: Client, back: Cluste
 
 
 def test_cancel_leads_to_a_page_if_the_topic_was_never_a_mirror(admin: Client, back: ClusterLink, queue: Queue) -> None:
-    queue.answer = {}
+    queue.response = {}
 
     text = admin.get(restore_url(back)).content.decode()
     found = re.search(r'href="([^"]+)">Cancel<', text)
@@ -71,7 +71,7 @@ def test_cancel_leads_to_a_page_if_the_topic_was_never_a_mirror(admin: Client, b
 
 
 def test_restore_starts_after_the_topic_name_was_typed(admin: Client, back: ClusterLink, queue: Queue) -> None:
-    queue.answer = {}
+    queue.response = {}
     assert admin.post(restore_url(back), {"confirm": "flight"}).status_code == 422
     assert not MirrorTopic.objects.filter(link=back).exists()
 
@@ -81,15 +81,15 @@ def test_restore_starts_after_the_topic_name_was_typed(admin: Client, back: Clus
     assert MirrorTopic.objects.get(link=back).state == MirrorState.PENDING_SETUP_FOR_RESTORE
 
 
-def test_failover_confirmation_shows_config_changes(scene: Scene, admin: Client) -> None:
+def test_failover_confirmation_shows_config_changes(page_data: PageData, admin: Client) -> None:
     MirrorTopic.objects.filter(name=NAME).update(source_configs={"retention.ms": "99000"}, state=MirrorState.ACTIVE)
 
-    text = admin.get(f"{scene.mirror_url(NAME)}failover/").content.decode()
+    text = admin.get(f"{page_data.mirror_url(NAME)}failover/").content.decode()
 
     assert '<span class="mono">retention.ms</span>: 1 minute 39 seconds (99000)' in text
 
 
-def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: Any, tmp_path: Path) -> None:
+def test_exported_records_are_downloaded(page_data: PageData, admin: Client, settings: Any, tmp_path: Path) -> None:
     settings.EXPORT_DIR = str(tmp_path)
     with diverged_exports.writing("kept.jsonl.gz") as sink:
         sink(b"{}\n")
@@ -101,26 +101,26 @@ def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: 
         export_name="kept.jsonl.gz",
         export_records=1,
     )
-    address = f"{scene.mirror_url(NAME)}restores/{run.pk}/records.jsonl.gz"
+    address = f"{page_data.mirror_url(NAME)}restores/{run.pk}/records.jsonl.gz"
 
-    assert address in admin.get(scene.mirror_url(NAME, "restores")).content.decode()
+    assert address in admin.get(page_data.mirror_url(NAME, "restores")).content.decode()
     assert gzip.decompress(b"".join(admin.get(address).streaming_content)) == b"{}\n"  # type: ignore[attr-defined]
 
     diverged_exports.path_of("kept.jsonl.gz").unlink()
 
-    text = admin.get(scene.mirror_url(NAME, "restores")).content.decode()
+    text = admin.get(page_data.mirror_url(NAME, "restores")).content.decode()
     assert "1 diverged record exported" in text
     assert "the file kept.jsonl.gz is missing" in text
     assert address not in text
 
 
-def test_restore_shows_its_progress(scene: Scene, admin: Client) -> None:
-    run = RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())
-    assert "common offset not determined yet" in admin.get(scene.mirror_url("lounges", "restores")).content.decode()
+def test_restore_shows_its_progress(page_data: PageData, admin: Client) -> None:
+    run = RestoreRun.objects.create(mirror=page_data.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())
+    assert "common offset not determined yet" in admin.get(page_data.mirror_url("lounges", "restores")).content.decode()
 
     run.agreed_at = timezone.now()
     run.save()
 
-    text = admin.get(scene.mirror_url("lounges", "restores")).content.decode()
+    text = admin.get(page_data.mirror_url("lounges", "restores")).content.decode()
     assert "common offset found; diverged records are being exported" in text
     assert "common offset not determined yet" not in text

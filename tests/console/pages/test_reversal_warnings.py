@@ -29,7 +29,7 @@ def test_transactional_ids_are_shown_before_a_reversal(
     mirror: MirrorTopic, back: ClusterLink, owner: Actor, client: Client, engine: Engine
 ) -> None:
     writers = TransactionalWriters(ids=("billing-1", "shipping"), open_ids=("shipping",), unnamed_open=0, complete=True)
-    engine.answers["find_reversal_risks"] = {mirror.name: asdict(ReversalRisks(unclean_on=(), writers=writers))}
+    engine.responses["find_reversal_risks"] = {mirror.name: asdict(ReversalRisks(unclean_on=(), writers=writers))}
     assert owner.user is not None
     client.force_login(owner.user)
 
@@ -50,7 +50,7 @@ def test_bulk_reversal_shows_the_warnings_of_each_topic_before_it_is_confirmed(
     make_mirror("payments")
     unclean = {"orders": ("Source",), "payments": ()}
     risks = {name: asdict(ReversalRisks(unclean_on=on, writers=NO_WRITERS)) for name, on in unclean.items()}
-    engine.answers["find_reversal_risks"] = risks
+    engine.responses["find_reversal_risks"] = risks
 
     text = page.post(url, {"operation": operation, "mirror": ["orders", "payments"]}).content.decode()
 
@@ -62,7 +62,7 @@ def test_bulk_reversal_shows_the_warnings_of_each_topic_before_it_is_confirmed(
     assert MirrorTopic.objects.filter(state="ACTIVE").count() == 2
 
 
-def test_bulk_reversal_says_that_unread_risks_are_unknown_and_which_topics_were_not_checked(
+def test_bulk_reversal_shows_unread_risks_as_unknown_and_lists_topics_not_checked(
     make_mirror: MakeMirror, back: ClusterLink, page: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"{make_mirror('orders').link.get_absolute_url()}bulk/"

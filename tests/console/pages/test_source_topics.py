@@ -8,15 +8,15 @@ from typing import Any
 from django.test import Client
 
 from console.models import LinkConfig, LinkTask, Namespace, SourceTopic
-from tests.browser.page_data import Scene
+from tests.browser.page_data import PageData
 from tests.console.pages.conftest import Queue, client_of, post_form
 
 FILTERS = "auto.create.mirror.topics.filters"
 
 
-def add_topics(scene: Scene, *names: str) -> None:
+def add_topics(page_data: PageData, *names: str) -> None:
     for name in names:
-        SourceTopic.objects.get_or_create(link=scene.link, name=name, defaults={"partitions": 1, "seen_at": scene.now})
+        SourceTopic.objects.get_or_create(link=page_data.link, name=name, defaults={"partitions": 1, "seen_at": page_data.now})
 
 
 def form(*rows: tuple[str, str, str], enabled: bool = True, intent: str = "save") -> dict[str, Any]:
@@ -27,60 +27,64 @@ def form(*rows: tuple[str, str, str], enabled: bool = True, intent: str = "save"
     return values | ({"enabled": "true"} if enabled else {})
 
 
-def test_source_topics_have_a_status_and_a_reason(scene: Scene, admin: Client) -> None:
-    add_topics(scene, "flights", "radar", "__consumer_offsets")
+def test_source_topics_have_a_status_and_a_reason(page_data: PageData, admin: Client) -> None:
+    add_topics(page_data, "flights", "radar", "__consumer_offsets")
 
-    text = admin.get(f"{scene.link_url}topics/").content.decode()
+    text = admin.get(f"{page_data.link_url}topics/").content.decode()
 
     assert "Mirrored" in text
     assert "auto.create.mirror.topics.enable is false" in text
     assert "Internal Kafka topic" in text
 
 
-def test_source_topic_page_shows_checks_and_next_steps(scene: Scene, admin: Client) -> None:
-    add_topics(scene, "radar")
+def test_source_topic_page_shows_checks_and_next_steps(page_data: PageData, admin: Client) -> None:
+    add_topics(page_data, "radar")
 
-    text = admin.get(f"{scene.link_url}topics/radar/").content.decode()
+    text = admin.get(f"{page_data.link_url}topics/radar/").content.decode()
 
     assert "No INCLUDE filter matches its name." in text
     assert "Add an INCLUDE filter for it" in text
-    assert f'href="{scene.link_url}mirrors/new/?topic=radar"' in text
-    assert "no such topic" in admin.get(f"{scene.link_url}topics/ghost/").content.decode()
+    assert f'href="{page_data.link_url}mirrors/new/?topic=radar"' in text
+    assert "no such topic" in admin.get(f"{page_data.link_url}topics/ghost/").content.decode()
 
 
-def test_saved_filters_are_applied_immediately(scene: Scene, admin: Client, queue: Queue) -> None:
-    LinkTask.objects.create(link=scene.link, name="AutoCreateMirror", next_run_at=scene.now)
+def test_saved_filters_are_applied_immediately(page_data: PageData, admin: Client, queue: Queue) -> None:
+    LinkTask.objects.create(link=page_data.link, name="AutoCreateMirror", next_run_at=page_data.now)
 
-    answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), ("radar", "LITERAL", "EXCLUDE")))
+    response = post_form(
+        admin, f"{page_data.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), ("radar", "LITERAL", "EXCLUDE"))
+    )
 
-    assert answer.status_code == 302
+    assert response.status_code == 302
     stored = json.loads(LinkConfig.objects.get(name=FILTERS).value)
     assert [row["filterType"] for row in stored["topicFilters"]] == ["INCLUDE", "EXCLUDE"]
     assert LinkTask.objects.get().next_run_at is None
-    assert 'value="radar"' in admin.get(f"{scene.link_url}filters/").content.decode()
+    assert 'value="radar"' in admin.get(f"{page_data.link_url}filters/").content.decode()
 
 
-def test_filter_preview_shows_new_mirrors_and_stores_nothing(scene: Scene, admin: Client) -> None:
-    add_topics(scene, "flights", "radar", "rails")
+def test_filter_preview_shows_new_mirrors_and_stores_nothing(page_data: PageData, admin: Client) -> None:
+    add_topics(page_data, "flights", "radar", "rails")
 
-    text = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
+    text = post_form(
+        admin, f"{page_data.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")
+    ).content.decode()
 
     assert "1 already mirrored, 2 to be created" in text
     assert "radar, rails" in text
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 
 
-def test_topics_in_a_reserved_namespace_are_reported_in_preview_and_list(scene: Scene, admin: Client) -> None:
-    add_topics(scene, "radar", "rails")
-    place = {"cluster": scene.link.destination, "created_at": scene.now}
+def test_topics_in_a_reserved_namespace_are_reported_in_preview_and_list(page_data: PageData, admin: Client) -> None:
+    add_topics(page_data, "radar", "rails")
+    place = {"cluster": page_data.link.destination, "created_at": page_data.now}
     Namespace.objects.create(prefix="rad", reserved=True, created_by="owner", **place)
 
     preview = post_form(
-        admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")
+        admin, f"{page_data.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")
     ).content.decode()
-    post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
-    listed = admin.get(f"{scene.link_url}topics/?q=radar").content.decode()
-    topic_page = admin.get(f"{scene.link_url}topics/radar/").content.decode()
+    post_form(admin, f"{page_data.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
+    listed = admin.get(f"{page_data.link_url}topics/?q=radar").content.decode()
+    topic_page = admin.get(f"{page_data.link_url}topics/radar/").content.decode()
 
     assert "1 to be created" in preview
     assert "radar: Its name is in the reserved namespace rad*" in preview
@@ -88,24 +92,26 @@ def test_topics_in_a_reserved_namespace_are_reported_in_preview_and_list(scene: 
     assert "Let the namespace follow this link" in topic_page
 
 
-def test_auto_create_without_a_filter_is_rejected(scene: Scene, admin: Client) -> None:
-    answer = post_form(admin, f"{scene.link_url}filters/", form())
+def test_auto_create_without_a_filter_is_rejected(page_data: PageData, admin: Client) -> None:
+    response = post_form(admin, f"{page_data.link_url}filters/", form())
 
-    assert answer.status_code == 422
-    assert "needs at least one filter" in answer.content.decode()
+    assert response.status_code == 422
+    assert "needs at least one filter" in response.content.decode()
 
 
-def test_turning_auto_create_off_deletes_the_filters(scene: Scene, admin: Client) -> None:
-    post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
+def test_turning_auto_create_off_deletes_the_filters(page_data: PageData, admin: Client) -> None:
+    post_form(admin, f"{page_data.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
 
-    answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), enabled=False), follow=True)
+    response = post_form(
+        admin, f"{page_data.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), enabled=False), follow=True
+    )
 
-    assert "Its filters are deleted" in answer.content.decode()
+    assert "Its filters are deleted" in response.content.decode()
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 
 
-def test_reader_may_not_change_filters(scene: Scene) -> None:
-    client = client_of(scene.reader)
+def test_reader_may_not_change_filters(page_data: PageData) -> None:
+    client = client_of(page_data.reader)
 
-    assert "save-filters" not in client.get(f"{scene.link_url}filters/").content.decode()
-    assert client.post(f"{scene.link_url}filters/", form(("a", "LITERAL", "INCLUDE"))).status_code == 403
+    assert "save-filters" not in client.get(f"{page_data.link_url}filters/").content.decode()
+    assert client.post(f"{page_data.link_url}filters/", form(("a", "LITERAL", "INCLUDE"))).status_code == 403

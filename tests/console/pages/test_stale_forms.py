@@ -10,7 +10,7 @@ from django.test import Client
 
 from console.models import Cluster, ClusterLink, LinkConfig
 from linkengine.domain.addresses import ClusterAddress, properties_of
-from tests.browser.page_data import SECRET, Scene
+from tests.browser.page_data import SECRET, PageData
 from tests.console.pages.conftest import hidden_in
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -27,55 +27,55 @@ def sent_by_browser(text: str) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in values.items()} | {"intent": "save"}
 
 
-def test_stale_edit_form_does_not_resume_a_paused_link(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}configuration/edit/"
+def test_stale_edit_form_does_not_resume_a_paused_link(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.link_url}configuration/edit/"
     opened = admin.get(address)
-    LinkConfig.objects.create(link=scene.link, name=PAUSED, value="true")
+    LinkConfig.objects.create(link=page_data.link, name=PAUSED, value="true")
 
-    answer = admin.post(address, hidden_in(opened) | sent_by_browser(opened.content.decode()))
+    response = admin.post(address, hidden_in(opened) | sent_by_browser(opened.content.decode()))
 
-    text = answer.content.decode()
-    assert answer.status_code == 409
+    text = response.content.decode()
+    assert response.status_code == 409
     assert "changed after you opened this form" in text
     assert re.search(r'name="paused"[^>]*checked', text)
-    assert LinkConfig.objects.get(link=scene.link, name=PAUSED).value == "true"
-    again = admin.post(address, hidden_in(answer) | sent_by_browser(text) | {"paused": "on"})
+    assert LinkConfig.objects.get(link=page_data.link, name=PAUSED).value == "true"
+    again = admin.post(address, hidden_in(response) | sent_by_browser(text) | {"paused": "on"})
     assert again.status_code == 302
 
 
-def test_stale_edit_form_does_not_restore_old_servers(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}configuration/edit/"
+def test_stale_edit_form_does_not_restore_old_servers(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.link_url}configuration/edit/"
     opened = admin.get(address)
-    moved = scene.link.properties | {"bootstrap.servers": "moved.example:9092"}
-    ClusterLink.objects.filter(pk=scene.link.pk).update(properties=moved)
+    moved = page_data.link.properties | {"bootstrap.servers": "moved.example:9092"}
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(properties=moved)
 
-    answer = admin.post(address, hidden_in(opened) | sent_by_browser(opened.content.decode()) | {"paused": "on"})
+    response = admin.post(address, hidden_in(opened) | sent_by_browser(opened.content.decode()) | {"paused": "on"})
 
-    assert answer.status_code == 409
-    assert 'value="moved.example:9092"' in answer.content.decode()
-    scene.link.refresh_from_db()
-    assert scene.link.properties == moved
+    assert response.status_code == 409
+    assert 'value="moved.example:9092"' in response.content.decode()
+    page_data.link.refresh_from_db()
+    assert page_data.link.properties == moved
 
 
-def test_stale_filters_form_does_not_replace_newer_filters(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}filters/"
+def test_stale_filters_form_does_not_replace_newer_filters(page_data: PageData, admin: Client) -> None:
+    address = f"{page_data.link_url}filters/"
     opened = admin.get(address)
     saved = '{"topicFilters":[{"name":"kept","patternType":"LITERAL","filterType":"INCLUDE"}]}'
     for name, value in ((ENABLED, "true"), (FILTERS, saved)):
-        LinkConfig.objects.create(link=scene.link, name=name, value=value)
+        LinkConfig.objects.create(link=page_data.link, name=name, value=value)
 
     row = {"enabled": "true", "name": "other", "pattern": "LITERAL", "kind": "INCLUDE", "intent": "save"}
-    answer = admin.post(address, hidden_in(opened) | row)
+    response = admin.post(address, hidden_in(opened) | row)
 
-    assert answer.status_code == 409
-    assert 'value="kept"' in answer.content.decode()
-    assert LinkConfig.objects.get(link=scene.link, name=FILTERS).value == saved
+    assert response.status_code == 409
+    assert 'value="kept"' in response.content.decode()
+    assert LinkConfig.objects.get(link=page_data.link, name=FILTERS).value == saved
 
 
 @pytest.fixture
-def borrower(scene: Scene) -> Scene:
+def borrower(page_data: PageData) -> PageData:
     """The link uses the registered connection of its source: TLS with a private certificate authority."""
-    servers = scene.west.bootstrap_servers
+    servers = page_data.west.bootstrap_servers
     own = ClusterAddress(
         bootstrap_servers=servers,
         security_protocol="SASL_SSL",
@@ -84,24 +84,24 @@ def borrower(scene: Scene) -> Scene:
         sasl_password=SECRET,
         ssl_ca_pem=PEM,
     )
-    Cluster.objects.filter(pk=scene.west.pk).update(properties=properties_of(own))
-    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={}, uses_cluster_credentials=True)
-    return scene
+    Cluster.objects.filter(pk=page_data.west.pk).update(properties=properties_of(own))
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(properties={}, uses_cluster_credentials=True)
+    return page_data
 
 
 @pytest.mark.parametrize("fragment", [{}, {"ssl.truststore.certificates": PEM}])
 def test_pausing_a_link_does_not_store_registered_security_configs(
-    borrower: Scene, admin: Client, fragment: dict[str, str]
+    borrower: PageData, admin: Client, fragment: dict[str, str]
 ) -> None:
     ClusterLink.objects.filter(pk=borrower.link.pk).update(properties=fragment)
     address = f"{borrower.link_url}configuration/edit/"
     opened = admin.get(address)
     shown = sent_by_browser(opened.content.decode())
 
-    answer = admin.post(address, hidden_in(opened) | shown | {"paused": "on"})
+    response = admin.post(address, hidden_in(opened) | shown | {"paused": "on"})
 
     assert (shown["security_protocol"], shown["username"]) == ("SASL_SSL", "link")
-    assert answer.status_code == 302
+    assert response.status_code == 302
     borrower.link.refresh_from_db()
     assert borrower.link.properties == fragment
     assert LinkConfig.objects.get(link=borrower.link, name=PAUSED).value == "true"

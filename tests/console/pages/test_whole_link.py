@@ -11,7 +11,7 @@ from django.test import Client
 
 from console.models import AuditEvent, ClusterLink, LinkTask, RoleBinding, StopReport
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import EAST, WEST, Scene, connection, make_link, make_mirror, make_user
+from tests.browser.page_data import EAST, WEST, PageData, connection, make_link, make_mirror, make_user
 from tests.console.pages.conftest import client_of
 
 LINK = f"/links/{EAST}/west-to-east/"
@@ -46,22 +46,22 @@ FOR_ALL = (
 )
 
 
-def person(scene: Scene, name: str = "daisy", **resource: Any) -> Client:
-    return client_of(grant(make_user(name), scene, **resource))
+def person(page_data: PageData, name: str = "daisy", **resource: Any) -> Client:
+    return client_of(grant(make_user(name), page_data, **resource))
 
 
-def grant(user: User, scene: Scene, **resource: Any) -> User:
-    place = {"cluster": scene.east, **resource}
+def grant(user: User, page_data: PageData, **resource: Any) -> User:
+    place = {"cluster": page_data.east, **resource}
     RoleBinding.objects.create(
-        user=user, role=RoleBinding.Role.DEVELOPER_READ, granted_at=scene.now, granted_by="amelia", **place
+        user=user, role=RoleBinding.Role.DEVELOPER_READ, granted_at=page_data.now, granted_by="amelia", **place
     )
     return user
 
 
 @pytest.fixture
-def narrow(scene: Scene) -> Client:
+def narrow(page_data: PageData) -> Client:
     """Daisy, with a role on one topic."""
-    return person(scene, resource_type="Topic", resource_name="flights")
+    return person(page_data, resource_type="Topic", resource_name="flights")
 
 
 def tabs_on(client: Client, url: str) -> list[str]:
@@ -82,20 +82,20 @@ def test_topic_role_may_not_open_pages_of_the_whole_link(narrow: Client, address
     assert AuditEvent.objects.filter(actor="daisy", action="VIEW", result="DENIED").count() == 1
 
 
-def test_topic_role_may_not_start_a_drill(narrow: Client, scene: Scene) -> None:
-    before = scene.link.drills.count()
+def test_topic_role_may_not_start_a_drill(narrow: Client, page_data: PageData) -> None:
+    before = page_data.link.drills.count()
 
     assert narrow.post(f"{LINK}drills/", {"start": "latest"}).status_code == 403
-    assert scene.link.drills.count() == before
+    assert page_data.link.drills.count() == before
 
 
 @pytest.mark.parametrize("address", FOR_ALL)
 def test_topic_role_sees_no_other_topics(narrow: Client, address: str) -> None:
-    answer = narrow.get(address)
+    response = narrow.get(address)
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     for other in ("bookings", "gates", "fares", "app-gates"):
-        assert other not in answer.getvalue().decode()
+        assert other not in response.getvalue().decode()
 
 
 def test_every_visible_tab_opens(narrow: Client, reader: Client, admin: Client) -> None:
@@ -108,27 +108,27 @@ def test_every_visible_tab_opens(narrow: Client, reader: Client, admin: Client) 
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *FOR_ALL])
-def test_link_role_sees_all_pages_of_the_link(scene: Scene, address: str) -> None:
-    client = person(scene, resource_type="ClusterLink", resource_name="west-to-east")
+def test_link_role_sees_all_pages_of_the_link(page_data: PageData, address: str) -> None:
+    client = person(page_data, resource_type="ClusterLink", resource_name="west-to-east")
 
     assert client.get(address).status_code == 200
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER, *FOR_ALL])
-def test_cluster_role_sees_all_pages_of_its_links(scene: Scene, address: str) -> None:
-    assert person(scene).get(address).status_code == 200
+def test_cluster_role_sees_all_pages_of_its_links(page_data: PageData, address: str) -> None:
+    assert person(page_data).get(address).status_code == 200
 
 
-def test_topic_role_sees_the_reports_of_its_topics(scene: Scene) -> None:
-    client = person(scene, resource_type="Topic", resource_name="flights")
+def test_topic_role_sees_the_reports_of_its_topics(page_data: PageData) -> None:
+    client = person(page_data, resource_type="Topic", resource_name="flights")
     (gates,) = StopReport.objects.all()
-    gates.pk, gates.mirror, gates.records_not_copied = None, scene.mirrors["flights"], 7
+    gates.pk, gates.mirror, gates.records_not_copied = None, page_data.mirrors["flights"], 7
     gates.save()
 
-    answer = client.get(f"{LINK}stops/?format=json").json()
+    response = client.get(f"{LINK}stops/?format=json").json()
 
-    assert [row["mirror_topic_name"] for row in answer["data"]] == ["flights"]
-    assert (answer["totals"]["mirrors"], answer["totals"]["records_not_copied"]) == (1, 7)
+    assert [row["mirror_topic_name"] for row in response["data"]] == ["flights"]
+    assert (response["totals"]["mirrors"], response["totals"]["records_not_copied"]) == (1, 7)
 
 
 def test_tiles_count_only_visible_mirrors(narrow: Client, admin: Client) -> None:
@@ -138,8 +138,8 @@ def test_tiles_count_only_visible_mirrors(narrow: Client, admin: Client) -> None
         assert re.search(rf"Mirror topics\">\s*{count}:", client.get("/links/").content.decode())
 
 
-def test_failing_tasks_are_shown_only_with_a_link_role(scene: Scene, narrow: Client, admin: Client) -> None:
-    LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", error_count=2)
+def test_failing_tasks_are_shown_only_with_a_link_role(page_data: PageData, narrow: Client, admin: Client) -> None:
+    LinkTask.objects.create(link=page_data.link, name="TopicConfigsSync", error_count=2)
 
     assert 'id="failing-tasks"' in admin.get(LINK).content.decode()
     assert 'id="failing-tasks"' not in narrow.get(LINK).content.decode()
@@ -154,18 +154,18 @@ def test_cluster_page_offers_namespaces_only_with_a_cluster_role(narrow: Client,
 
 
 @pytest.fixture
-def source_side(scene: Scene) -> ClusterLink:
+def source_side(page_data: PageData) -> ClusterLink:
     """Return the source side of a connection, whose mirrors belong to the paired link on the other cluster."""
     values = {"mode": "SOURCE", "connection_mode": "OUTBOUND", "properties": connection("us-east.kafka.example:9092")}
-    here = make_link(scene.east, scene.west, "sent", scene.now, **values)
-    there = make_link(scene.west, scene.east, "sent", scene.now, mode="DESTINATION", connection_mode="INBOUND")
-    make_mirror(there, "ledger", MirrorState.ACTIVE, lag=90_210, now=scene.now)
+    here = make_link(page_data.east, page_data.west, "sent", page_data.now, **values)
+    there = make_link(page_data.west, page_data.east, "sent", page_data.now, mode="DESTINATION", connection_mode="INBOUND")
+    make_mirror(there, "ledger", MirrorState.ACTIVE, lag=90_210, now=page_data.now)
     return here
 
 
-def test_tiles_of_the_paired_link_require_permission(scene: Scene, source_side: ClusterLink, admin: Client) -> None:
+def test_tiles_of_the_paired_link_require_permission(page_data: PageData, source_side: ClusterLink, admin: Client) -> None:
     address = f"/links/{WEST}/sent/"
-    local = person(scene, cluster=scene.west)
+    local = person(page_data, cluster=page_data.west)
 
     assert "90,210" in admin.get(address).content.decode()
     text = local.get(address).content.decode()
@@ -175,11 +175,11 @@ def test_tiles_of_the_paired_link_require_permission(scene: Scene, source_side: 
         assert figure not in text
 
 
-def test_tiles_of_the_paired_link_count_only_visible_topics(scene: Scene, source_side: ClusterLink) -> None:
-    other = ClusterLink.objects.get(name="sent", destination=scene.east)
-    make_mirror(other, "payroll", MirrorState.ACTIVE, lag=7, now=scene.now)
-    user = grant(make_user("edith"), scene, cluster=scene.west)
-    client = client_of(grant(user, scene, resource_type="Topic", resource_name="payroll"))
+def test_tiles_of_the_paired_link_count_only_visible_topics(page_data: PageData, source_side: ClusterLink) -> None:
+    other = ClusterLink.objects.get(name="sent", destination=page_data.east)
+    make_mirror(other, "payroll", MirrorState.ACTIVE, lag=7, now=page_data.now)
+    user = grant(make_user("edith"), page_data, cluster=page_data.west)
+    client = client_of(grant(user, page_data, resource_type="Topic", resource_name="payroll"))
 
     text = client.get(f"/links/{WEST}/sent/").content.decode()
 
@@ -187,9 +187,11 @@ def test_tiles_of_the_paired_link_count_only_visible_topics(scene: Scene, source
     assert "90,210" not in text
 
 
-def test_deletion_of_the_source_side_lists_affected_mirrors(scene: Scene, source_side: ClusterLink, admin: Client) -> None:
-    other = ClusterLink.objects.get(name="sent", destination=scene.east)
-    make_mirror(other, "done", MirrorState.STOPPED, now=scene.now)
+def test_deletion_of_the_source_side_lists_affected_mirrors(
+    page_data: PageData, source_side: ClusterLink, admin: Client
+) -> None:
+    other = ClusterLink.objects.get(name="sent", destination=page_data.east)
+    make_mirror(other, "done", MirrorState.STOPPED, now=page_data.now)
     address = f"/links/{WEST}/sent/delete/"
 
     text = admin.get(address).content.decode()
@@ -204,10 +206,10 @@ def test_deletion_of_the_source_side_lists_affected_mirrors(scene: Scene, source
     assert not ClusterLink.objects.filter(pk=source_side.pk).exists()
 
 
-def test_deletion_of_the_source_side_counts_hidden_mirrors(scene: Scene, source_side: ClusterLink) -> None:
+def test_deletion_of_the_source_side_counts_hidden_mirrors(page_data: PageData, source_side: ClusterLink) -> None:
     user = make_user("edith")
     RoleBinding.objects.create(
-        user=user, role="CloudClusterAdmin", cluster=scene.west, granted_at=scene.now, granted_by="amelia"
+        user=user, role="CloudClusterAdmin", cluster=page_data.west, granted_at=page_data.now, granted_by="amelia"
     )
 
     text = client_of(user).get(f"/links/{WEST}/sent/delete/").content.decode()

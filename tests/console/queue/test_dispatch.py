@@ -17,7 +17,7 @@ from django.db import transaction
 
 from console.errors import UnavailableError
 from console.queue import dispatch
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.tasks.workers import replying
 from devcluster.ports import free_port

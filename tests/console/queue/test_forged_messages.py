@@ -115,7 +115,7 @@ def cluster(worker: Process, destination: Cluster, destination_cluster: KafkaClu
     destination.cluster_id = admin.list_topics(timeout=30).cluster_id
     destination.properties = destination_cluster.client_properties("link")
     destination.save()
-    wait(worker, lambda: ask(destination, "topics", timeout_s=2) is not None)
+    wait(worker, lambda: request(destination, "topics", timeout_s=2) is not None)
     return destination
 
 
@@ -126,7 +126,7 @@ def wait(worker: Process, check: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
-def ask(cluster: Cluster, query: str, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> Any:
+def request(cluster: Cluster, query: str, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> Any:
     try:
         return dispatch.call("query_cluster", timeout_s=timeout_s, cluster_pk=cluster.pk, query=query, arguments=arguments)
     except dispatch.UnavailableError:
@@ -229,7 +229,7 @@ def test_forged_messages_change_no_cluster_and_the_worker_continues(
     attacker.zadd("unacked_index", {"one": 1, "two": 1, "three": 1})
     wait(worker, lambda: not attacker.hlen("unacked"))
 
-    assert ask(cluster, "topic", topic=topic)["name"] == topic
+    assert request(cluster, "topic", topic=topic)["name"] == topic
     assert topic in admin.list_topics(timeout=30).topics
     assert may_all(admin) == []
     assert not AuditEvent.objects.exclude(change_id=None).exists()
@@ -370,6 +370,6 @@ def test_log_lines_of_a_task_have_the_id_of_its_request(worker: Process, destina
 def fails(cluster: Cluster) -> bool:
     """Return whether the worker has hit a bug: a query that does not exist."""
     try:
-        return ask(cluster, "no such query", timeout_s=2) is not None
+        return request(cluster, "no such query", timeout_s=2) is not None
     except LinkEngineError as error:
         return error.code == "INTERNAL_ERROR"

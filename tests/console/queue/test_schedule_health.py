@@ -16,7 +16,7 @@ from console.celery import app
 from console.http.metrics import prometheus_text
 from console.models import Cluster, ClusterLink
 from console.queue import scheduler
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.tasks.clusters import probe_clusters, probe_spark, refresh_topics
 from console.tasks.links import forget_old_rows, reconcile, reconcile_link
@@ -57,8 +57,8 @@ def all_fine(link: ClusterLink) -> None:
 
 
 def readiness(client: Client) -> tuple[int, str]:
-    answer = client.get("/readyz")
-    return answer.status_code, answer.json()["parts"]["schedule"]
+    response = client.get("/readyz")
+    return response.status_code, response.json()["parts"]["schedule"]
 
 
 def figure(name: str, task: str) -> float | None:

@@ -14,7 +14,7 @@ from celery import Celery
 from django.db import connection
 
 from console.models import CopyWorker
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.tasks.workers import threads_for_long
 from devcluster.ports import LOOPBACK

@@ -74,7 +74,7 @@ def test_difference_raises_an_alarm_that_names_it_and_stays(mirror: MirrorTopic)
 
 
 @pytest.mark.parametrize(("kind", "words"), [("missing", "missing on the mirror"), ("extra", "not on the source")])
-def test_alarm_says_which_side_lacks_a_record(mirror: MirrorTopic, kind: str, words: str) -> None:
+def test_alarm_names_the_side_that_lacks_a_record(mirror: MirrorTopic, kind: str, words: str) -> None:
     one_sided = RecordDifference(partition=0, offset=7, kind=kind)
 
     coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=1), first=(one_sided,)), now=NOW)

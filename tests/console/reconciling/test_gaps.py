@@ -114,7 +114,7 @@ def test_lost_records_raise_an_alarm_that_stays(mirror: MirrorTopic) -> None:
     assert StateTransitionError.objects.exists()
 
 
-def test_alarm_says_when_the_lost_records_were_written(mirror: MirrorTopic) -> None:
+def test_alarm_shows_when_the_lost_records_were_written(mirror: MirrorTopic) -> None:
     store_gaps(mirror=mirror, gaps={0: [Gap(OffsetRange(5, 9), R.LOST, before_ms=86_400_000)]}, now=NOW)
     dated = Gap(OffsetRange(5, 9), R.LOST, before_ms=86_400_000, after_ms=90_000_000)
 

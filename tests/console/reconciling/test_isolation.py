@@ -15,7 +15,7 @@ from console.config import signing_keys
 from console.http.metrics import prometheus_text
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.reconciling import due_tasks, placing, plans
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.tasks.links import reconcile, reconcile_link
 from console.workflows import observing
@@ -93,11 +93,11 @@ def test_failure_of_a_mirror_is_reported_and_does_not_affect_the_others(
     assert [mirror.gaps.count() for mirror in (first, last)] == [1, 1]
     (logged,) = [line for line in logs if line["event"] == "reconcile.mirror_failed"]
     assert (logged["mirror_id"], logged["exc_info"].__traceback__ is not None) == (bad.pk, True)
-    answer = client.get("/readyz")
-    assert (answer.status_code, answer.json()["parts"]["links"]) == (200, "ok")
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["parts"]["links"]) == (200, "ok")
     assert re.match(
         r"1 mirror topic not reconciled, while others are: west-to-east/bad \(fails with \w+Error\)",
-        answer.json()["parts"]["mirrors"],
+        response.json()["parts"]["mirrors"],
     )
     shown = figures()
     assert shown[f"clusterlink_mirrors_not_looked_after{LABELS}"] == 1

@@ -54,7 +54,7 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
 def read_configs(mirror: MirrorTopic, at: datetime, configs: dict[str, str], *, late: bool = True) -> None:
     """Process source configs as a run of the config sync does; ``late``: whether the run found stored lateness."""
     synced = MirrorSynced(partitions=1, source_partitions=1, source_configs=configs)
-    note_synced(MirrorTopic.objects.get(pk=mirror.pk), synced, now=at, asked_at=at if late else None)
+    note_synced(MirrorTopic.objects.get(pk=mirror.pk), synced, now=at, queried_at=at if late else None)
 
 
 def compare(mirror: MirrorTopic, began: datetime, *, differences: int = 0, row: MirrorTopic | None = None) -> None:

@@ -135,14 +135,14 @@ def test_claim_lasts_no_longer_after_a_clock_was_set_back() -> None:
     assert locks.claim("chore", ttl_ms=80)
 
 
-@pytest.mark.parametrize("asking", [True, False])
+@pytest.mark.parametrize("requesting", [True, False])
 def test_lock_of_a_crashed_owner_lasts_no_longer_after_a_clock_was_set_back(
-    monkeypatch: pytest.MonkeyPatch, asking: bool
+    monkeypatch: pytest.MonkeyPatch, requesting: bool
 ) -> None:
     monkeypatch.setattr(locks, "LOCK_TTL_S", 0.08)
     redis_client().set("console:lock:thing", "dead", px=HOUR_MS)
 
-    if asking:
+    if requesting:
         assert locks.is_locked("thing")
     else:
         with locks.lock("thing") as acquired:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import rate_limit, replies
 from console.redis.client import redis_client
 

@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 
 from console.queue import dispatch, scheduler
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks, rate_limit, replies
 from devcluster.processes import Process
 from devcluster.redis import RedisServer

@@ -12,7 +12,7 @@ from celery import Celery
 from kombu import Connection, Queue
 
 from console.queue.transport import SentinelTransport, broker_settings
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from devcluster.ports import LOOPBACK
 from devcluster.sentinel import PASSWORD, SentinelRedis

@@ -29,13 +29,13 @@ class Provider:
 
     def authorize(self, url: str, claims: dict[str, Any], *, userinfo: dict[str, Any] | None = None) -> dict[str, str]:
         """Return the parameters of the redirect back to the client, after a sign-in as the user with these claims."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-        assert asked["response_type"] == "code"
-        assert asked["client_id"] == CLIENT_ID
-        assert asked["code_challenge_method"] == "S256"
+        requested = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        assert requested["response_type"] == "code"
+        assert requested["client_id"] == CLIENT_ID
+        assert requested["code_challenge_method"] == "S256"
         code = secrets.token_urlsafe(16)
-        self.codes[code] = {**asked, "claims": claims, "userinfo": claims if userinfo is None else userinfo}
-        return {"code": code, "state": asked["state"]}
+        self.codes[code] = {**requested, "claims": claims, "userinfo": claims if userinfo is None else userinfo}
+        return {"code": code, "state": requested["state"]}
 
     def exchange(self, form: dict[str, str], basic: str) -> dict[str, Any] | None:
         """Return the tokens for a code; None if the client or the code is wrong. A code is exchanged once."""
@@ -73,10 +73,10 @@ def running_provider() -> Iterator[Provider]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
             form = {name: values[0] for name, values in parse_qs(body).items()}
-            answer = provider.exchange(form, self.headers.get("Authorization", ""))
-            if answer is None:
+            response = provider.exchange(form, self.headers.get("Authorization", ""))
+            if response is None:
                 provider.refused.append(self.path)
-            self._reply(answer)
+            self._reply(response)
 
         def _reply(self, content: dict[str, Any] | None) -> None:
             text = json.dumps(content or {"error": "invalid_grant"}).encode()

@@ -233,7 +233,7 @@ def admin_scenarios() -> None:
     facts["admin_root"] = [statuses(root, model, pk) for model, pk in rows.items()]
     listed = (root.get(reverse(f"admin:{model}_{page}", args=args)) for model, pk in rows.items()
               for page, args in (("changelist", ()), ("change", (pk,))))  # fmt: skip
-    facts["admin_secret"] = any("sealed-secret" in answer.content.decode() for answer in listed)
+    facts["admin_secret"] = any("sealed-secret" in response.content.decode() for response in listed)
     facts["admin_models"] = sorted(model.__name__ for model in admin.site._registry if "allauth" in model.__module__)
     root.post(reverse("admin:mfa_authenticator_delete", args=[factor.pk]), {"post": "yes"})
     facts["factor_left"] = Authenticator.objects.filter(pk=factor.pk).exists()
@@ -279,8 +279,8 @@ def second_factor_scenarios() -> None:
 
     def with_password() -> Any:
         client = Client()
-        answer = client.post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": "/links/"})
-        return client, answer["Location"], "_auth_user_id" in client.session
+        response = client.post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": "/links/"})
+        return client, response["Location"], "_auth_user_id" in client.session
 
     client, facts["where_without"], facts["signed_in_without"] = with_password()
     text = client.get(page).content.decode()
@@ -302,8 +302,8 @@ def second_factor_scenarios() -> None:
     facts["page_before_code"] = client.get("/links/").status_code
     facts["used_at_set_up"] = client.post(address, {"code": code_at(secret, -1)}).status_code
     facts["wrong_code_status"] = client.post(address, {"code": "000000"}).status_code
-    answer = client.post(address, {"code": code_at(secret, 0)})
-    facts["after_code"] = [answer.status_code, answer.headers.get("Location"), "_auth_user_id" in client.session]
+    response = client.post(address, {"code": code_at(secret, 0)})
+    facts["after_code"] = [response.status_code, response.headers.get("Location"), "_auth_user_id" in client.session]
 
     other, _, _ = with_password()
     facts["replayed"] = other.post(address, {"code": code_at(secret, 0)}).status_code

@@ -137,7 +137,7 @@ class TestAdministration:
 class TestSecondFactor:
     """Time-based codes and recovery codes."""
 
-    def test_it_is_turned_on_with_password_and_code(self, facts: Facts) -> None:
+    def test_second_factor_is_turned_on_with_password_and_code(self, facts: Facts) -> None:
         assert (facts["wrong_password"], facts["wrong_first_code"], facts["rows_before"]) == (422, 422, 0)
         assert (facts["turned_on"], facts["recovery_codes"], facts["qr"]) == (201, 10, True)
 
@@ -173,7 +173,7 @@ class TestSecondFactor:
             "Second factors: 2 had the newest key",
         ]
 
-    def test_it_is_turned_off_with_a_code(self, facts: Facts) -> None:
+    def test_second_factor_is_turned_off_with_a_code(self, facts: Facts) -> None:
         assert (facts["off_without_code"], facts["off"], facts["rows_after"]) == (422, 302, 0)
         assert facts["signed_in_after"]
 

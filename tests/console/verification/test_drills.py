@@ -15,15 +15,8 @@ from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPar
 from console.models.mirrors import DELETION_REFUSED
 from console.reconciling import transition_errors
 from console.verification.actions import record_failure
-from console.verification.failover_actions import (
-    begin_next_batch,
-    cancel_drill,
-    check_no_drill,
-    conclude,
-    report_of,
-    start_drill,
-    write_stop_reports,
-)
+from console.verification.drill_actions import begin_next_batch, cancel_drill, check_no_drill, conclude, report_of, start_drill
+from console.verification.report_actions import write_stop_reports
 from console.workflows.drills import COMPARISONS, _check, _clean, _comparison, _copies, _judged, _prepare
 from linkengine import jobs
 from linkengine.domain.failover import BATCH, DrillRow
@@ -197,11 +190,13 @@ def test_a_comparison_without_records_is_inconclusive_unless_all_of_the_source_w
 ) -> None:
     """The compared offsets may hold nothing but an aborted transaction."""
     monkeypatch.setattr(jobs, "try_writing", lambda *_: [])
-    asked = {"requested_by": "owner", "requested_at": NOW}
-    drill = Drill.objects.create(link=link, status="CHECKING", status_since=NOW, start_spec="latest", **asked)
+    requested = {"requested_by": "owner", "requested_at": NOW}
+    drill = Drill.objects.create(link=link, status="CHECKING", status_since=NOW, start_spec="latest", **requested)
     copy = make_mirror("orders.clusterlink-drill-1", MirrorState.STOPPED, partitions=1, drill=drill)
     MirrorPartition.objects.filter(mirror=copy).update(source_start=0, last_source_end=1000)
-    run = VerifyRun.objects.create(mirror=copy, status="EQUAL", ranges=[[0, begins, 1000]], records_compared=records, **asked)
+    run = VerifyRun.objects.create(
+        mirror=copy, status="EQUAL", ranges=[[0, begins, 1000]], records_compared=records, **requested
+    )
     seen = {"records": records, "first_verified_at": NOW, "verified_at": NOW}
     VerifiedRange.objects.create(mirror=copy, partition=0, start=begins, end=1000, **seen)
 

@@ -23,8 +23,9 @@ from console.models import (
 )
 from console.models.mirrors import CONFIGS_REFUSED
 from console.reconciling import transition_errors
-from console.verification.failover_actions import conclude, write_stop_reports
-from console.verification.failover_presenters import report_row
+from console.verification.drill_actions import conclude
+from console.verification.report_actions import write_stop_reports
+from console.verification.report_presenters import report_row
 from console.web.numbers import UNKNOWN
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -113,7 +114,7 @@ def test_promotion_report_uses_the_source_ends_read_after_the_fence(
     now = NOW + timedelta(seconds=5)
 
     ends = {} if source_ends is None else {mirror.pk: source_ends}
-    (report,) = write_stop_reports(mirrors=[mirror], now=now, source_ends=ends, asked_at=now)
+    (report,) = write_stop_reports(mirrors=[mirror], now=now, source_ends=ends, queried_at=now)
 
     assert report.records_not_copied == lost
     assert report.rpo_ms == (0 if lost == 0 else None)

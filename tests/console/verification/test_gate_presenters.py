@@ -14,30 +14,30 @@ from tests.console.conftest import NOW, MakeMirror
 
 
 def seen(mirror: MirrorTopic, status: str = "GREEN", *, after_s: int = 0) -> GateView:
-    asked = {"requested_by": "owner", "requested_at": NOW, "reason": "Agreed."}
-    run = GateRun.objects.create(mirror=mirror, status=status, finished_at=NOW, **asked)
+    requested = {"requested_by": "owner", "requested_at": NOW, "reason": "Agreed."}
+    run = GateRun.objects.create(mirror=mirror, status=status, finished_at=NOW, **requested)
     view = gate_view(run, now=NOW + timedelta(seconds=after_s))
     assert view is not None
     return view
 
 
 def test_passed_gate_suggests_the_promotion(mirror: MirrorTopic) -> None:
-    look = seen(mirror).look
-    assert (look.label, look.next_step) == ("Passed", "Stop the producers on the source, then promote.")
+    badge = seen(mirror).badge
+    assert (badge.label, badge.next_step) == ("Passed", "Stop the producers on the source, then promote.")
 
 
 @pytest.mark.parametrize("status", ["GREEN", "OVERRIDDEN"])
-def test_expired_gate_run_asks_for_another(mirror: MirrorTopic, status: str) -> None:
-    look = seen(mirror, status, after_s=901).look
+def test_expired_gate_run_advises_to_run_the_checks_again(mirror: MirrorTopic, status: str) -> None:
+    badge = seen(mirror, status, after_s=901).badge
 
-    assert (look.label, look.family, look.next_step) == ("Expired", Family.WARN, "Run the checks again.")
+    assert (badge.label, badge.family, badge.next_step) == ("Expired", Family.WARN, "Run the checks again.")
 
 
 def test_differing_records_invalidate_a_passed_gate_but_not_an_override(mirror: MirrorTopic) -> None:
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
 
-    assert (seen(mirror).look.label, seen(mirror).look.family) == ("Invalidated", Family.WARN)
-    assert seen(mirror, "OVERRIDDEN").look.label == "Overridden"
+    assert (seen(mirror).badge.label, seen(mirror).badge.family) == ("Invalidated", Family.WARN)
+    assert seen(mirror, "OVERRIDDEN").badge.label == "Overridden"
 
 
 def test_gate_run_is_obsolete_after_the_topic_became_a_mirror_again(mirror: MirrorTopic) -> None:
@@ -45,12 +45,12 @@ def test_gate_run_is_obsolete_after_the_topic_became_a_mirror_again(mirror: Mirr
         from_state="", to_state="ACTIVE", event="mirror-ready", by="engine", at=NOW + timedelta(seconds=1)
     )
 
-    assert [seen(mirror, status, after_s=2).look.label for status in ("GREEN", "OVERRIDDEN")] == ["Obsolete", "Obsolete"]
+    assert [seen(mirror, status, after_s=2).badge.label for status in ("GREEN", "OVERRIDDEN")] == ["Obsolete", "Obsolete"]
 
 
 def test_failed_gate_stays_failed(mirror: MirrorTopic) -> None:
-    assert seen(mirror, "RED", after_s=901).look.label == "Failed"
+    assert seen(mirror, "RED", after_s=901).badge.label == "Failed"
 
 
 def test_gate_run_of_a_stopped_mirror_does_not_expire(make_mirror: MakeMirror) -> None:
-    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).look.label == "Passed"
+    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).badge.label == "Passed"

@@ -12,7 +12,7 @@ import pytest
 from console.access import Permission
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
 from console.models.mirrors import STAYING
 from console.verification.actions import mark_started, override_gate, record_checks, record_result, start_gate, start_verify

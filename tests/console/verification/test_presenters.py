@@ -63,4 +63,4 @@ def test_run_shows_offsets_not_copied(not_copied: int | None, shown: str) -> Non
 def test_run_without_compared_records_is_not_equal(records: int | None, label: str) -> None:
     view = run_view(VerifyRun(status="EQUAL", records_compared=records), now=NOW, reads_records=True)
     assert view is not None
-    assert view.look.label == label
+    assert view.badge.label == label

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from console.verification.record_presenters import VERDICT_LOOKS, field_text, hex_dump, indented
+from console.verification.record_presenters import VERDICT_BADGES, field_text, hex_dump, indented
 from linkengine.domain.record_views import RecordVerdict
 
 
@@ -36,7 +36,7 @@ def test_bytes_open_in_the_form_that_they_have(data: bytes, shown: str, text: st
     assert not found.is_null
 
 
-def test_null_and_empty_are_told_apart() -> None:
+def test_null_and_empty_are_distinguished() -> None:
     null, empty = field_text(None), field_text(field(b""))
 
     assert (null.is_null, null.is_empty) == (True, False)
@@ -75,5 +75,5 @@ def test_hex_dump_has_position_bytes_and_text() -> None:
     assert hex_dump(bytes(32)).count("\n") == 1
 
 
-def test_every_verdict_has_a_look() -> None:
-    assert set(VERDICT_LOOKS) == set(RecordVerdict)
+def test_every_verdict_has_a_badge() -> None:
+    assert set(VERDICT_BADGES) == set(RecordVerdict)

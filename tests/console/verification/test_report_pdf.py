@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from console.links.presenters import Tile
-from console.verification.failover_presenters import ClampedLine, RefusedRow, ReportDocument, ReportRow, StopPartition
 from console.verification.report_pdf import printable, to_pdf
+from console.verification.report_presenters import ClampedLine, RefusedRow, ReportDocument, ReportRow, StopPartition
 from console.web.numbers import UNKNOWN
 
 

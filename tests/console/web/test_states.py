@@ -12,16 +12,16 @@ from console.access.presenters import PERMISSION_WORDS, role_cards
 from console.mirrors.operation_presenters import VERBS, needs_typed_name, reversibility
 from console.models import AuditEvent, VerifyRun
 from console.web.badges import (
-    AUDIT_LOOKS,
-    CLUSTER_LOOKS,
-    GAP_LOOKS,
-    LINK_LOOKS,
-    MIRROR_LOOKS,
+    AUDIT_BADGES,
+    CLUSTER_BADGES,
+    GAP_BADGES,
+    LINK_BADGES,
+    MIRROR_BADGES,
     PHASE_LABELS,
-    VERIFY_LOOKS,
+    VERIFY_BADGES,
     Badge,
     Family,
-    mirror_look,
+    mirror_badge,
 )
 from console.web.errors import ERROR_HELP
 from linkengine.domain.errors import ErrorCode
@@ -29,24 +29,24 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import OPERATIONS, GapReason, LinkState, MirrorEvent, MirrorState
 
 STATIC = Path(__file__).resolve().parents[3] / "static"
-ALL_LOOKS: list[Badge] = [
-    *MIRROR_LOOKS.values(),
-    *LINK_LOOKS.values(),
-    *CLUSTER_LOOKS.values(),
-    *GAP_LOOKS.values(),
-    *VERIFY_LOOKS.values(),
-    *AUDIT_LOOKS.values(),
+ALL_BADGES: list[Badge] = [
+    *MIRROR_BADGES.values(),
+    *LINK_BADGES.values(),
+    *CLUSTER_BADGES.values(),
+    *GAP_BADGES.values(),
+    *VERIFY_BADGES.values(),
+    *AUDIT_BADGES.values(),
 ]
 
 
 @pytest.mark.parametrize(
     ("table", "codes"),
     [
-        (MIRROR_LOOKS, MirrorState),
-        (LINK_LOOKS, LinkState),
-        (GAP_LOOKS, GapReason),
-        (VERIFY_LOOKS, VerifyRun.Status.values),
-        (AUDIT_LOOKS, AuditEvent.Result.values),
+        (MIRROR_BADGES, MirrorState),
+        (LINK_BADGES, LinkState),
+        (GAP_BADGES, GapReason),
+        (VERIFY_BADGES, VerifyRun.Status.values),
+        (AUDIT_BADGES, AuditEvent.Result.values),
         (ERROR_HELP, ErrorCode),
         (VERBS, OPERATIONS),
         (PERMISSION_WORDS, Permission),
@@ -65,17 +65,17 @@ def test_every_role_has_a_card() -> None:
     assert [card["name"] for card in role_cards()] == [role.value for role in Role]
 
 
-@pytest.mark.parametrize("look", ALL_LOOKS, ids=lambda look: look.code)
-def test_look_has_label_meaning_icon_and_family(look: Badge) -> None:
-    assert look.label
-    assert look.meaning.endswith(".")
-    assert look.icon in (STATIC / "icons.txt").read_text().split()
-    assert look.family in Family
+@pytest.mark.parametrize("badge", ALL_BADGES, ids=lambda badge: badge.code)
+def test_badge_has_label_meaning_icon_and_family(badge: Badge) -> None:
+    assert badge.label
+    assert badge.meaning.endswith(".")
+    assert badge.icon in (STATIC / "icons.txt").read_text().split()
+    assert badge.family in Family
 
 
 @pytest.mark.parametrize("state", MirrorState)
 def test_every_mirror_state_has_a_next_step(state: MirrorState) -> None:
-    assert MIRROR_LOOKS[state].next_step
+    assert MIRROR_BADGES[state].next_step
 
 
 def colours_of(theme: str) -> dict[str, tuple[int, int, int]]:
@@ -101,17 +101,17 @@ def test_every_family_has_colours_with_enough_contrast_in_both_themes(family: Fa
     assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
-@pytest.mark.parametrize("looks", [MIRROR_LOOKS, LINK_LOOKS, CLUSTER_LOOKS], ids=["mirrors", "links", "clusters"])
-def test_states_differ_in_more_than_colour(looks: Mapping[str, Badge]) -> None:
+@pytest.mark.parametrize("all_badges", [MIRROR_BADGES, LINK_BADGES, CLUSTER_BADGES], ids=["mirrors", "links", "clusters"])
+def test_states_differ_in_more_than_colour(all_badges: Mapping[str, Badge]) -> None:
     """Without colours, as in forced-colors mode, states of different families have different icons and labels."""
-    for first, second in combinations(looks.values(), 2):
+    for first, second in combinations(all_badges.values(), 2):
         assert first.label != second.label
         assert first.icon != second.icon or first.family == second.family
 
 
 def test_failover_and_promotion_have_different_labels() -> None:
-    assert mirror_look("PENDING_STOPPED", "promote").label == "Promoting"
-    assert mirror_look("PENDING_STOPPED", "failover").label == "Failing over"
+    assert mirror_badge("PENDING_STOPPED", "promote").label == "Promoting"
+    assert mirror_badge("PENDING_STOPPED", "failover").label == "Failing over"
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.workflows.kills import CrashingWorkers, DeadError
+from tests.console.workflows.kills import CrashError, CrashingWorkers
 from tests.console.workflows.reversal import Drive, beat, records, request_operation, side_of, states
 
 MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
-LOOK_EVERY_S = 0.15  # or as long as a check takes, if that is longer: it may read a whole topic
+POLL_EVERY_S = 0.15  # or as long as a check takes, if that is longer: it may read a whole topic
 BEAT_S = 0.4
 
 
@@ -106,13 +106,13 @@ def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
 def until() -> Until:
     """Repeat a check until it is true, and return its result."""
 
-    def wait(look: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
+    def wait(badge: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         began = time.monotonic()
         deadline = began + timeout_s
-        while not (seen := look()):
-            looked = time.monotonic()
-            assert looked < deadline, f"The condition did not become true. {_situation()}"
-            time.sleep(max(LOOK_EVERY_S, looked - began))
+        while not (seen := badge()):
+            polled = time.monotonic()
+            assert polled < deadline, f"The condition did not become true. {_situation()}"
+            time.sleep(max(POLL_EVERY_S, polled - began))
             began = time.monotonic()
         return seen
 
@@ -132,7 +132,7 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
     def run(task: str, kwargs: dict[str, Any]) -> None:
         try:
             app.tasks[task](**kwargs)
-        except DeadError:
+        except CrashError:
             pass
         finally:
             connection.close()
@@ -213,19 +213,19 @@ def _reply_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def drive(worker: Callable[[], None], until: Until) -> Drive:
     """Run reconcile passes and their tasks until a check is true."""
 
-    def work(look: Callable[[], bool]) -> None:
+    def work(badge: Callable[[], bool]) -> None:
         next_beat = 0.0
 
-        def looked() -> bool:
+        def polled() -> bool:
             nonlocal next_beat
             if time.monotonic() < next_beat:
                 worker()  # what the last beat and its tasks have sent
             else:
                 beat(worker)
                 next_beat = time.monotonic() + BEAT_S
-            return look()
+            return badge()
 
-        until(looked)
+        until(polled)
 
     return work
 

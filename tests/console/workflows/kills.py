@@ -19,10 +19,10 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
-LOOK_EVERY_S = 0.25  # or as long as a check takes, if that is longer: it may read a whole topic
+POLL_EVERY_S = 0.25  # or as long as a check takes, if that is longer: it may read a whole topic
 
 
-class DeadError(BaseException):
+class CrashError(BaseException):
     """The Celery worker was killed: its task ends without a report."""
 
 
@@ -40,7 +40,7 @@ class CrashingWorkers:
             "CLUSTERLINK_EXPORT_DIR": str(directory / "exports"),
             "PYTHONPATH": str(ROOT),
         }
-        command = [sys.executable, "-m", "tests.console.workflows.deadly_worker", str(directory)]
+        command = [sys.executable, "-m", "tests.console.workflows.crashing_worker", str(directory)]
         self._parent = Process(command, name="deadly-worker", log=directory / "worker.log", env=env, cwd=ROOT)
         self._parent.wait_until((directory / "idle").exists, timeout_s=START_TIMEOUT_S)
 
@@ -86,15 +86,15 @@ class CrashingWorkers:
         """Return how many workers were started."""
         return len(self._pids())
 
-    def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
+    def wait_for(self, badge: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
         """Repeat a check until it is true."""
         began = time.monotonic()
         deadline = began + timeout_s
-        while not look():
-            looked = time.monotonic()
-            assert looked < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
+        while not badge():
+            polled = time.monotonic()
+            assert polled < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
             assert self._parent.running(), self._parent.log_tail(lines=60)
-            time.sleep(max(LOOK_EVERY_S, looked - began))
+            time.sleep(max(POLL_EVERY_S, polled - began))
             began = time.monotonic()
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from console.actors import SYSTEM
 from console.mirrors import diverged_exports
-from console.mirrors.operations import operate, operate_many
+from console.mirrors.operation_actions import operate, operate_many
 from console.models import Cluster, ClusterLink, MirrorTopic, RestoreRun
 from console.tasks.links import reconcile
 from console.tasks.mirrors import setup_mirror
@@ -107,7 +107,7 @@ def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0, u
     return errors
 
 
-def write_one(cluster: KafkaCluster, topic: str, value: str) -> int | None:
+def write_record(cluster: KafkaCluster, topic: str, value: str) -> int | None:
     """Produce a record to partition 0 as an application. Returns its offset, None if it was not acknowledged."""
     offsets: list[int | None] = []
 

@@ -269,7 +269,7 @@ def test_guard_acl_of_a_namespace_is_not_synced_back(
     assert SyncedAcl.objects.get(resource_name=rule.resource_name).status == "GUARD"
 
 
-def test_acl_missing_in_one_answer_is_not_deleted(
+def test_acl_missing_in_one_response_is_not_deleted(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that has just started, or was disconnected, has old metadata."""

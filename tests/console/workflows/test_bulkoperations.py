@@ -10,13 +10,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from console.mirrors import bulk_operations
+from console.mirrors import bulk_actions
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.queue import dispatch
 from console.redis import locks
 from console.tasks import mirrors
 from console.tasks.links import KEEP_OPERATIONS, forget_old_rows
-from console.tasks.mirrors import advance_bulk_operation, look_after_operations
+from console.tasks.mirrors import advance_bulk_operation, continue_operations
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
@@ -59,7 +59,7 @@ def test_task_carries_out_all_topics(operation: BulkOperation) -> None:
 
 
 def test_task_is_sent_again_after_its_slice(operation: BulkOperation, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out = bulk_operations.carry_out
+    carry_out = bulk_actions.carry_out
 
     def slowly(found: BulkOperation, **values: Any) -> bool:
         more = carry_out(found, **values)
@@ -67,26 +67,26 @@ def test_task_is_sent_again_after_its_slice(operation: BulkOperation, sent: Sent
         return more
 
     monkeypatch.setattr(mirrors, "BULK_SLICE_S", 0.05)
-    monkeypatch.setattr(bulk_operations, "carry_out", slowly)
+    monkeypatch.setattr(bulk_actions, "carry_out", slowly)
 
     advance_bulk_operation(operation_id=operation.pk)
 
     assert sent.count(("advance_bulk_operation", {"operation_id": operation.pk})) == 1
-    assert operation.topics.filter(status="WAITING").count() == 20 - bulk_operations.BATCH
+    assert operation.topics.filter(status="WAITING").count() == 20 - bulk_actions.BATCH
 
 
 def test_task_does_nothing_while_another_worker_has_the_operation(operation: BulkOperation, sent: Sent) -> None:
     with locks.lock(f"bulk-operation:{operation.pk}"):
         advance_bulk_operation(operation_id=operation.pk)
-        look_after_operations()
+        continue_operations()
 
     assert set(operation.topics.values_list("status", flat=True)) == {"WAITING"}
     assert sent == []
 
 
 def test_reconciler_sends_the_task_of_an_unfinished_operation(operation: BulkOperation, sent: Sent) -> None:
-    look_after_operations()
-    look_after_operations()
+    continue_operations()
+    continue_operations()
 
     assert sent == [("advance_bulk_operation", {"operation_id": operation.pk})]
 
@@ -95,7 +95,7 @@ def test_finished_operation_is_not_sent_again(operation: BulkOperation, sent: Se
     advance_bulk_operation(operation_id=operation.pk)
     sent.clear()
 
-    look_after_operations()
+    continue_operations()
 
     assert sent == []
 

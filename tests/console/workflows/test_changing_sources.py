@@ -128,7 +128,7 @@ def test_acls_that_come_and_go_leave_no_trace_and_no_local_acl_changes(
     def of(admin: ClusterAdmin) -> set[Acl]:
         return {acl for acl in admin.acls() if acl.principal == principal}
 
-    def come_and_go(number: int) -> None:
+    def add_and_remove(number: int) -> None:
         change = there.create_acls if number % 2 == 0 else there.delete_acls
         assert change([rule("READ"), rule("DESCRIBE")]) == {}
 
@@ -136,7 +136,7 @@ def test_acls_that_come_and_go_leave_no_trace_and_no_local_acl_changes(
     switch_on(link, acl_sync_enable="true", acl_filters=json.dumps(filters))
     assert here.create_acls([rule("WRITE")]) == {}
     until(lambda: rule("WRITE") in of(here))
-    with changing(come_and_go) as changes:
+    with changing(add_and_remove) as changes:
         for _ in runs(changes):
             assert syncs.follow_acls(fresh(link)).errors == ()
             assert rule("WRITE") in of(here)

@@ -36,14 +36,14 @@ def test_reply_is_encrypted_and_has_both_sides(
 
     compare_record(reply_to="reply", **place)
     in_redis = json.dumps(redis_client().lrange("reply", 0, -1))
-    answer = replies.wait_for_reply("reply", timeout_s=5)
+    response = replies.wait_for_reply("reply", timeout_s=5)
     mirror.delete()
     compare_record(reply_to="reply", **place)
     refused = replies.wait_for_reply("reply", timeout_s=5)
 
     assert "secret" not in in_redis
-    assert answer is not None
-    found, example = unseal(answer["result"]), unseal(compared(side(b"x"), side(b"x")))
+    assert response is not None
+    found, example = unseal(response["result"]), unseal(compared(side(b"x"), side(b"x")))
     assert fields_of(found) == fields_of(example)
     assert (found["source"]["presence"], found["differing"]) == ("RECORD", [])
     assert b64decode(found["mirror"]["record"]["value"]["base64"]) == b"a-secret-value"

@@ -15,7 +15,7 @@ from console.models import LinkConfig, MirrorTopic, VerifyRun, VerifyWatch
 from console.models.mirrors import RECORDS_DIFFER
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks.verification import TURN, TURNS, look_after_coverage, verify_mirror, verify_next
+from console.tasks.verification import SLOT, SLOTS, continue_coverage, verify_mirror, verify_next
 from console.verification import queries as verification_queries
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
@@ -108,14 +108,14 @@ def test_a_failed_attempt_is_shown_and_retried_later(both: MirrorTopic, destinat
 
 def test_comparisons_run_one_at_a_time(both: MirrorTopic, sent: Sent) -> None:
     VerifyWatch.objects.create(mirror=both, next_at=NOW)
-    redis_client().delete(f"console:claim:{TURN}")
+    redis_client().delete(f"console:claim:{SLOT}")
 
-    with locks.lock(TURN):
+    with locks.lock(SLOT):
         verify_next(mirror_id=both.pk)
-        look_after_coverage(now=timezone.now())
+        continue_coverage(now=timezone.now())
     assert (sent, VerifyWatch.objects.get().finished_at) == ([], None)
 
-    with locks.lock(TURNS[0]), locks.lock(TURNS[1]):  # runs that users requested do not delay it
-        look_after_coverage(now=timezone.now())
-    look_after_coverage(now=timezone.now())
+    with locks.lock(SLOTS[0]), locks.lock(SLOTS[1]):  # runs that users requested do not delay it
+        continue_coverage(now=timezone.now())
+    continue_coverage(now=timezone.now())
     assert sent == [("verify_next", {"mirror_id": both.pk})]

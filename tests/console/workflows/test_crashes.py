@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from console.actors import SYSTEM
-from console.mirrors import operations
-from console.mirrors.operations import operate_many
+from console.mirrors import operation_actions
+from console.mirrors.operation_actions import operate_many
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.redis import locks
@@ -23,7 +23,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
-from tests.console.workflows.kills import DeadError
+from tests.console.workflows.kills import CrashError
 from tests.console.workflows.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
@@ -48,10 +48,10 @@ def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
 
         def deadly(*args: Any, **kwargs: Any) -> Any:
             if moment == "before" and armed and armed.pop():
-                raise DeadError
+                raise CrashError
             result = real(*args, **kwargs)
             if moment == "after" and armed and armed.pop():
-                raise DeadError
+                raise CrashError
             return result
 
         monkeypatch.setattr(jobs, name, deadly)
@@ -62,7 +62,7 @@ def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
 def test_bulk_failover_survives_a_crash_after_the_fences(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, die: Die, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "FEW", 1)
+    monkeypatch.setattr(operation_actions, "FEW", 1)
     monkeypatch.setattr(due_tasks, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     die("stop_mirrors", "after")

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from console.actors import SYSTEM
 from console.mirrors import diverged_exports
-from console.mirrors.operations import operate_many
+from console.mirrors.operation_actions import operate_many
 from console.models import AuditEvent, ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.tasks.mirrors import advance_restore
@@ -24,7 +24,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.workflows.conftest import Until
-from tests.console.workflows.dying import BEFORE_DELETION, die_once
+from tests.console.workflows.crashing import BEFORE_DELETION, crash_once
 from tests.console.workflows.reversal import Drive, lines, lose_the_fence, records, request_operation, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
@@ -43,7 +43,7 @@ def test_export_file_that_is_lost_before_the_deletion_is_written_again(
         lost.append(RestoreRun.objects.get().export_name)
         diverged_exports.path_of(lost[0]).unlink()
 
-    die_once(monkeypatch, BEFORE_DELETION, doing=lose)
+    crash_once(monkeypatch, BEFORE_DELETION, doing=lose)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     drive(lambda: states(row) == [S.ACTIVE])
@@ -75,15 +75,15 @@ def test_records_that_the_other_side_loses_before_the_deletion_of_a_doomed_topic
             assert write(destination_cluster, topic, "where the fence was") == [None]
             lose_the_fence()
 
-    die_once(monkeypatch, BEFORE_DELETION, doing=lose)
+    crash_once(monkeypatch, BEFORE_DELETION, doing=lose)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     drive(lambda: states(row) == [S.ACTIVE])
 
-    gone = [(0, offset) for offset in range(100)] + [(0, 100)]
-    gone += [(1, offset) for offset in range(100)] if how == "created again" else []
+    crashed_worker = [(0, offset) for offset in range(100)] + [(0, 100)]
+    crashed_worker += [(1, offset) for offset in range(100)] if how == "created again" else []
     kept = {(line["partition"], line["offset"]): base64.b64decode(line["value"]) for line in lines(RestoreRun.objects.get())}
-    assert kept == {place: before.get(place, b"only here") for place in gone}
+    assert kept == {place: before.get(place, b"only here") for place in crashed_worker}
 
 
 def test_restored_database_does_not_overwrite_an_export_file(
@@ -124,7 +124,7 @@ def test_delayed_deletion_of_a_doomed_topic_does_not_block_the_restore(
         requests.append(options)
         assert write(source_cluster, topic, "late", user="admin") == [None]
 
-    die_once(monkeypatch, BEFORE_DELETION, doing=write_late)
+    crash_once(monkeypatch, BEFORE_DELETION, doing=write_late)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     for _ in range(2):
@@ -183,7 +183,7 @@ def doomed(
         (tmp_path / "full").write_text("not a directory")
         settings.EXPORT_DIR = str(tmp_path / "full")
 
-    die_once(monkeypatch, BEFORE_DELETION, doing=lose)
+    crash_once(monkeypatch, BEFORE_DELETION, doing=lose)
     assert write(source_cluster, stopped.name, "only here") == [None]
     row = restore(pair[1], stopped.name)
     advance_restore(mirror_id=row.pk)

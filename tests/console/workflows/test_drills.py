@@ -13,9 +13,9 @@ from console.actors import SYSTEM
 from console.models import ClusterLink, Drill, GroupOffset, LinkConfig, MirrorPartition, MirrorTopic, SyncedGroup
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror
-from console.tasks.verification import look_after_drills
-from console.verification import failover_actions
-from console.verification.failover_actions import start_drill
+from console.tasks.verification import continue_drills
+from console.verification import report_actions
+from console.verification.drill_actions import start_drill
 from linkengine.domain.states import MirrorState
 from tests.console.workflows.conftest import Until
 from tests.topics import create_topics
@@ -35,7 +35,7 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
 ) -> None:
     def after_pass(condition: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
-            look_after_drills()
+            continue_drills()
             reconcile_link(link_id=link.pk)
             worker()
             return condition()
@@ -45,7 +45,7 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
     setup_mirror(mirror_id=new_mirror.pk)
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
     until(after_pass(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
-    monkeypatch.setattr(failover_actions, "BATCH", 1)
+    monkeypatch.setattr(report_actions, "BATCH", 1)
     empty = _empty_mirror(new_mirror, source_admin)
     _follow(new_mirror, "app-drill", {0: 60, 1: 130})
 

@@ -66,9 +66,12 @@ def test_records_below_the_other_sides_log_start_are_exported(
     drive(lambda: states(row) == [S.ACTIVE])
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
-    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(40)), *(value.encode() for value in written)]
-    assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
-    assert [base64.b64decode(line["value"]) for line in lines(run)] == gone
+    run, crashed_worker = (
+        RestoreRun.objects.get(),
+        [*(before[0, offset] for offset in range(40)), *(value.encode() for value in written)],
+    )
+    assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(crashed_worker), len(crashed_worker))
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == crashed_worker
     assert len(records(source_cluster, topic)) == 160
 
 
@@ -93,12 +96,12 @@ def test_records_that_retention_deletes_on_the_other_side_during_the_export_are_
 
     def trim_behind(real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         if step == "during the export" or not left:
-            answer = real(*arguments, **options)
+            response = real(*arguments, **options)
         if left:
             there.trim(topic, {0: left.pop()})
             if step == "behind it":
                 raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
-        return answer
+        return response
 
     over = (jobs, "delete_diverged") if written else (restoring, "take_over")
     place = (jobs, "export_records") if step == "during the export" else over
@@ -107,10 +110,13 @@ def test_records_that_retention_deletes_on_the_other_side_during_the_export_are_
     drive(lambda: states(row) == [S.ACTIVE])
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
-    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(60)), *(value.encode() for value in written)]
+    run, crashed_worker = (
+        RestoreRun.objects.get(),
+        [*(before[0, offset] for offset in range(60)), *(value.encode() for value in written)],
+    )
     assert not left
-    assert sorted(base64.b64decode(line["value"]) for line in lines(run)) == sorted(gone)
-    assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
+    assert sorted(base64.b64decode(line["value"]) for line in lines(run)) == sorted(crashed_worker)
+    assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(crashed_worker), len(crashed_worker))
     assert [point["other_start"] for point in run.points] == [60, 0]
     assert [line["offset"] for line in lines(run)] == [*range(60), *range(100, 100 + len(written))]
     assert len(records(source_cluster, topic)) == 140
@@ -152,12 +158,12 @@ def test_records_that_a_super_user_writes_during_the_restore_are_exported(
 
     def write_behind(real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         value = behind.pop(real, "")
-        answer = None if real is delete and value else real(*arguments, **options)
+        response = None if real is delete and value else real(*arguments, **options)
         if value:
             assert write(source_cluster, topic, value, user="admin") == [None]
-        if answer is None:
+        if response is None:
             raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
-        return answer
+        return response
 
     monkeypatch.setattr(jobs, "export_records", partial(write_behind, export))
     monkeypatch.setattr(jobs, "delete_diverged", partial(write_behind, delete))
@@ -263,11 +269,11 @@ def test_records_in_a_partition_added_during_the_restore_are_exported(
     assert write(source_cluster, topic, "only here") == [None]
 
     def add_behind(*arguments: Any, **options: Any) -> Any:
-        answer = export(*arguments, **options)
+        response = export(*arguments, **options)
         if left and left.pop():
             here.add_partitions(topic, total=3)
             assert write(source_cluster, topic, "added", partition=2, user="admin") == [None]
-        return answer
+        return response
 
     monkeypatch.setattr(jobs, "export_records", add_behind)
     row = restore(pair[1], topic)

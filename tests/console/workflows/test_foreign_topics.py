@@ -13,7 +13,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror, stop_many
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -25,7 +25,7 @@ from tests.console.workflows.test_shapes_of_links import link_to
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
 S, E = MirrorState, MirrorEvent
 Intrude = Callable[[MirrorTopic], TopicDescription]
-THEIRS = {"retention.ms": "3600000"}
+FOREIGN = {"retention.ms": "3600000"}
 
 
 def here_of(mirror: MirrorTopic) -> ClusterAdmin:
@@ -47,17 +47,17 @@ def intrude(destination_cluster: KafkaCluster) -> Intrude:
     def put(mirror: MirrorTopic) -> TopicDescription:
         here = here_of(mirror)
         here.delete_topic(mirror.name)
-        here.create_topic(mirror.name, partitions=2, configs=THEIRS)
+        here.create_topic(mirror.name, partitions=2, configs=FOREIGN)
         assert write(destination_cluster, mirror.name, "theirs", user="admin") == [None]
         return here.describe(mirror.name)
 
     return put
 
 
-def assert_untouched(theirs: TopicDescription, mirror: MirrorTopic, cluster: KafkaCluster) -> None:
+def assert_untouched(others: TopicDescription, mirror: MirrorTopic, cluster: KafkaCluster) -> None:
     """The topic is the same, has its record, nothing of the console's, and is open to producers."""
     here = here_of(mirror)
-    assert here.find(mirror.name) == theirs
+    assert here.find(mirror.name) == others
     assert records(cluster, mirror.name) == {(0, 0): b"theirs"}
     assert here.offsets(mirror.name, OffsetKind.END) == {0: 1, 1: 0}
     assert not here.denies_writes(mirror.name)
@@ -81,33 +81,33 @@ def miss(mirror: MirrorTopic) -> None:
 def test_delete_keeps_a_topic_that_existed_before_the_mirror(
     new_mirror: MirrorTopic, intrude: Intrude, destination_cluster: KafkaCluster
 ) -> None:
-    theirs = intrude(new_mirror)
+    others = intrude(new_mirror)
     fail_set_up(new_mirror)
 
     request_operation(new_mirror, E.DELETE)
     delete_mirror(mirror_id=new_mirror.pk)
 
     assert not MirrorTopic.objects.exists()
-    assert_untouched(theirs, new_mirror, destination_cluster)
+    assert_untouched(others, new_mirror, destination_cluster)
 
 
 def test_delete_keeps_a_topic_that_replaced_the_mirrors(
     mirror: MirrorTopic, intrude: Intrude, destination_cluster: KafkaCluster
 ) -> None:
-    theirs = intrude(mirror)
+    others = intrude(mirror)
     miss(mirror)
 
     request_operation(mirror, E.DELETE)
     delete_mirror(mirror_id=mirror.pk)
 
     assert not MirrorTopic.objects.exists()
-    assert_untouched(theirs, mirror, destination_cluster)
+    assert_untouched(others, mirror, destination_cluster)
 
 
 def test_failover_keeps_a_topic_that_existed_before_the_mirror(
     new_mirror: MirrorTopic, intrude: Intrude, destination_cluster: KafkaCluster
 ) -> None:
-    theirs = intrude(new_mirror)
+    others = intrude(new_mirror)
     fail_set_up(new_mirror)
     here_of(new_mirror).deny_reads(new_mirror.name)  # as a set-up does that seeds a head
 
@@ -115,7 +115,7 @@ def test_failover_keeps_a_topic_that_existed_before_the_mirror(
     advance_stop(mirror_id=new_mirror.pk)
 
     assert states(new_mirror) == [S.STOPPED]
-    assert_untouched(theirs, new_mirror, destination_cluster)
+    assert_untouched(others, new_mirror, destination_cluster)
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "with others"])
@@ -127,7 +127,7 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     together: bool,
 ) -> None:
     monkeypatch.setattr(due_tasks, "MANY", 1)
-    theirs = intrude(mirror)
+    others = intrude(mirror)
     miss(mirror)
 
     request_operation(mirror, E.FAILOVER)
@@ -137,14 +137,14 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
 
     assert states(mirror) == [S.STOPPED]
     assert "it was deleted" in mirror.transitions.get(event="fenced").detail
-    assert_untouched(theirs, mirror, destination_cluster)
+    assert_untouched(others, mirror, destination_cluster)
 
 
 def test_delete_removes_the_topic_of_a_stopped_mirror(mirror: MirrorTopic) -> None:
     here = here_of(mirror)
     request_operation(mirror, E.FAILOVER)
     advance_stop(mirror_id=mirror.pk)
-    assert not looks_like_mirror(here.describe(mirror.name).configs)
+    assert not has_mirror_configs(here.describe(mirror.name).configs)
 
     request_operation(mirror, E.DELETE)
     delete_mirror(mirror_id=mirror.pk)
@@ -169,11 +169,11 @@ def test_delete_keeps_the_acls_of_another_mirror_with_the_same_name(
         created_at=NOW,
     )
     setup_mirror(mirror_id=other.pk)
-    theirs = here.describe(mirror.name)
+    others = here.describe(mirror.name)
 
     request_operation(mirror, E.DELETE)
     delete_mirror(mirror_id=mirror.pk)
 
     assert MirrorTopic.objects.get() == other
-    assert here.describe(mirror.name) == theirs
+    assert here.describe(mirror.name) == others
     assert here.denies_writes(mirror.name)

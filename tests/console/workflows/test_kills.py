@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from django.utils import timezone
 
 from console.actors import ENGINE, SYSTEM
-from console.mirrors.operations import operate_many
+from console.mirrors.operation_actions import operate_many
 from console.mirrors.transitions import apply_event
 from console.models import ClusterLink, MirrorTopic, RestoreRun, StateTransition, StopReport
 from devcluster.kafka import KafkaCluster
@@ -39,7 +39,7 @@ FAILOVER = around("write_assignments", "stop_mirrors", "record-ends", "move", ta
 REVERSAL = (
     around("close_topic", "sync_mirror", "move", task="advance_reversal")
     | after("promotion_blockers", task="advance_reversal")
-    | around("take_over_mirror", "move", task="turn_into_mirror")
+    | around("take_over_mirror", "move", task="take_over_as_mirror")
 )
 ROUND = around("write_assignments", task="reconcile_link") | after("read_news", "read_readings", task="reconcile_link")
 RESTORE = around("close_topic", "export_records", "delete_diverged", "setup_mirror", "move", task="advance_restore") | after(
@@ -113,7 +113,7 @@ def test_pair_survives_worker_crashes_while_it_is_reversed_twice_failed_over_and
     both = (source_cluster, destination_cluster)
     crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 200)
 
-    crashing_workers.crash_at("advance_reversal", "turn_into_mirror")
+    crashing_workers.crash_at("advance_reversal", "take_over_as_mirror")
     request_operation(twin, E.REVERSE_AND_START)
     other = MirrorTopic.objects.exclude(pk=twin.pk).get()
     crashing_workers.wait_for(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
@@ -123,10 +123,10 @@ def test_pair_survives_worker_crashes_while_it_is_reversed_twice_failed_over_and
     crashing_workers.crash_at()
     crashing_workers.wait_for(lambda: len(records(source_cluster, topic)) == 201)
 
-    crashing_workers.crash_at("turn_into_mirror")
+    crashing_workers.crash_at("take_over_as_mirror")
     request_operation(other, E.REVERSE_AND_PAUSE)
     crashing_workers.wait_for(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
-    assert crashing_workers.steps() >= around("take_over_mirror", "move", task="turn_into_mirror")
+    assert crashing_workers.steps() >= around("take_over_mirror", "move", task="take_over_as_mirror")
     assert write(destination_cluster, topic, "late") != [None]
     assert write(source_cluster, topic, "home again") == [None]
     request_operation(twin, E.RESUME)

@@ -13,11 +13,11 @@ from django.utils import timezone
 from console.actors import SYSTEM
 from console.errors import ConflictError, UnavailableError
 from console.mirrors import reparenting
-from console.mirrors.operations import operate_many
+from console.mirrors.operation_actions import operate_many
 from console.mirrors.reparenting import reparent
 from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, StopReport
 from console.queue import dispatch
-from console.verification.failover_actions import start_drill
+from console.verification.drill_actions import start_drill
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -41,7 +41,7 @@ DRILL = around("move", "try_writing", task="advance_drill")
 
 
 @pytest.fixture
-def answered(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def responded(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Send the actions of this process to the real workers."""
     with Celery("asking", broker=settings.REDIS_URL) as client:
         client.conf.task_default_queue = "control"
@@ -90,7 +90,7 @@ def test_reparenting_is_measured_again_after_a_worker_crash(
     make_topic: MakeTopic,
     make_cluster: MakeCluster,
     crashing_workers: CrashingWorkers,
-    answered: None,
+    responded: None,
     destination_cluster: KafkaCluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from console.actors import SYSTEM
 from console.links.actions import ConfigChange, alter_configs
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import (
     ClusterLink,
     CopyWorker,
@@ -29,7 +29,7 @@ from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror
-from console.tasks.verification import advance_gate, look_after_runs, verify_mirror
+from console.tasks.verification import advance_gate, continue_runs, verify_mirror
 from console.tasks.workers import run_copy_worker
 from console.workflows import pool, stopping, syncs
 from devcluster.kafka import KafkaCluster
@@ -230,7 +230,7 @@ def test_queued_verification_is_sent_again_and_an_abandoned_one_is_ended(
 
     with locks.lock(f"verify:{held.pk}"):
         while VerifyRun.objects.filter(pk=left.pk, status="RUNNING").exists():
-            look_after_runs(now=NOW + timedelta(minutes=1))
+            continue_runs(now=NOW + timedelta(minutes=1))
             time.sleep(0.1)
 
     assert sent == [("verify_mirror", {"run_id": queued.pk})]

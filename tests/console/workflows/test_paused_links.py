@@ -9,7 +9,7 @@ import pytest
 from django.db.models import F, Q
 
 from console.actors import SYSTEM
-from console.api.kafka_answers import mirror_status
+from console.api.kafka_schemas import mirror_status
 from console.links.actions import ConfigChange, alter_configs
 from console.models import Cluster, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic
 from devcluster.kafka import KafkaCluster

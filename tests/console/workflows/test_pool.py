@@ -15,7 +15,7 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks.links import reconcile_link

@@ -15,7 +15,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.destination import head_seed
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
@@ -34,7 +34,7 @@ Pair = tuple[ClusterLink, ClusterLink]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preemption, "GIVE_WAY_S", 0.5)
+    monkeypatch.setattr(preemption, "PREEMPTION_TIMEOUT_S", 0.5)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def assert_open(mirror: MirrorTopic) -> None:
 def assert_ordinary_and_empty(mirror: MirrorTopic, cluster: KafkaCluster) -> None:
     here = here_of(mirror)
     assert_open(mirror)
-    assert not looks_like_mirror(here.describe(mirror.name).configs)
+    assert not has_mirror_configs(here.describe(mirror.name).configs)
     assert records(cluster, mirror.name) == {}
     assert write(cluster, mirror.name, "mine now") == [None]
     assert list(records(cluster, mirror.name).values()) == [b"mine now"]
@@ -197,7 +197,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
 
     assert states(twin, other) == [S.STOPPED, S.STOPPED]
     assert_open(fresh(other))
-    assert not looks_like_mirror(here_of(fresh(other)).describe(other.name).configs)
+    assert not has_mirror_configs(here_of(fresh(other)).describe(other.name).configs)
     assert write(source_cluster, other.name, "mine now") == [None]
     assert len(records(source_cluster, other.name)) == 201
 

@@ -25,18 +25,18 @@ from tests.console.workflows.conftest import MakeTopic
 pytestmark = pytest.mark.kafka
 
 
-def answer_of(task: Any, **kwargs: Any) -> dict[str, Any]:
+def response_of(task: Any, **kwargs: Any) -> dict[str, Any]:
     task(reply_to="reply", **kwargs)
-    answer = replies.wait_for_reply("reply", timeout_s=5)
-    assert answer is not None
-    return answer
+    response = replies.wait_for_reply("reply", timeout_s=5)
+    assert response is not None
+    return response
 
 
 def test_a_link_is_checked_before_it_is_stored(source: Cluster, destination: Cluster) -> None:
     sealed = seal({"source": source.properties, "destination": destination.properties})
 
-    fine = answer_of(check_link, sealed=sealed, source_cluster_id=source.cluster_id)
-    wrong = answer_of(check_link, sealed=sealed, source_cluster_id="another")
+    fine = response_of(check_link, sealed=sealed, source_cluster_id=source.cluster_id)
+    wrong = response_of(check_link, sealed=sealed, source_cluster_id="another")
 
     assert fine["result"]["cluster_id"] == source.cluster_id
     assert wrong["error"]["code"] == "CLUSTER_ID_MISMATCH"
@@ -46,8 +46,8 @@ def test_a_mirror_is_checked_before_it_is_stored(link: ClusterLink, make_topic: 
     topic = make_topic()
     options = {"link_id": link.pk, "replication_factor": None, "configs": {}}
 
-    fine = answer_of(check_mirror, source_topic=topic, mirror_topic=topic, **options)
-    unknown = answer_of(check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **options)
+    fine = response_of(check_mirror, source_topic=topic, mirror_topic=topic, **options)
+    unknown = response_of(check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **options)
 
     assert fine["result"]["partitions"] == 2
     assert unknown["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
@@ -120,10 +120,10 @@ def inbound_side(link: ClusterLink) -> ClusterLink:
 
 
 def test_an_address_is_probed(source: Cluster) -> None:
-    answer = answer_of(probe_address, sealed=seal(source.properties))
+    response = response_of(probe_address, sealed=seal(source.properties))
 
-    assert answer["result"]["cluster_id"] == source.cluster_id
-    assert answer["result"]["authorizer"] is True
+    assert response["result"]["cluster_id"] == source.cluster_id
+    assert response["result"]["authorizer"] is True
 
 
 def test_registered_clusters_are_probed(source: Cluster, sent: list[tuple[str, dict[str, Any]]]) -> None:
@@ -215,10 +215,10 @@ def test_refresh_without_an_id_lists_everything(link: ClusterLink, sent: list[tu
 def test_connection_test_replies_with_the_checklist_and_lists_reply_sealed(source: Cluster) -> None:
     sealed = seal(source.properties)
 
-    checks = answer_of(
+    checks = response_of(
         check_connection, sealed=sealed, role="SOURCE", expected_cluster_id=source.cluster_id, other_cluster_id=""
     )["result"]
-    listed = answer_of(list_source, sealed=sealed)["result"]
+    listed = response_of(list_source, sealed=sealed)["result"]
 
     assert checks_from_json(checks)[-1].code == "DESCRIBE_CLUSTER"
     assert "FAILED" not in {check["status"] for check in checks}

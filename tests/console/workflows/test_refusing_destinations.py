@@ -19,7 +19,7 @@ from console.tasks import mirrors
 from console.tasks.clusters import probe_cluster
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import advance_stop
-from console.verification.failover_actions import start_drill
+from console.verification.drill_actions import start_drill
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode

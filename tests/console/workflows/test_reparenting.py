@@ -32,7 +32,7 @@ S, E = MirrorState, MirrorEvent
 
 
 @pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def responded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the tasks of waiting callers in a thread."""
 
     def run(name: str, *, kwargs: dict[str, Any], **_: object) -> None:

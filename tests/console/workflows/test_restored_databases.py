@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from console.actors import SYSTEM
 from console.config import signing_keys
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import (
     ClusterLink,
     CopyWorker,

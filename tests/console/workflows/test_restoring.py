@@ -13,11 +13,11 @@ from console.tasks.mirrors import advance_restore, advance_stop
 from console.workflows import preemption, restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.configs import ConfigChange, looks_like_mirror
+from linkengine.domain.configs import ConfigChange, has_mirror_configs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.workflows.dying import die_once
+from tests.console.workflows.crashing import crash_once
 from tests.console.workflows.grouping import commit
 from tests.console.workflows.reversal import Drive, fresh, lines, records, request_operation, restore, states, write
 
@@ -145,7 +145,7 @@ def test_next_worker_completes_a_restore_after_a_crash_before_the_mirror_is_stor
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert write(source_cluster, stopped.name, "only here") == [None]
-    die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
+    crash_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
         advance_restore(mirror_id=row.pk)
@@ -158,7 +158,7 @@ def test_next_worker_completes_a_restore_after_a_crash_before_the_mirror_is_stor
 def test_markers_of_an_interrupted_takeover_do_not_count_as_writes(
     stopped: MirrorTopic, pair: Pair, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
+    crash_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
         advance_restore(mirror_id=row.pk)
@@ -233,18 +233,18 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
 ) -> None:
     """Right after the topic was deleted; and right after it was created anew, before its id was stored."""
     topic, real, left = stopped.name, getattr(jobs, step), [True]
-    monkeypatch.setattr(preemption, "GIVE_WAY_S", 0.5)
+    monkeypatch.setattr(preemption, "PREEMPTION_TIMEOUT_S", 0.5)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     there = ClusterAdmin(row.link.destination.address)
     before = there.describe(topic).topic_id
 
     def fail_over_behind(*arguments: Any, **options: Any) -> Any:
-        answer = real(*arguments, **options)
+        response = real(*arguments, **options)
         if left and left.pop():
             request_operation(row, E.FAILOVER)
             advance_stop(mirror_id=row.pk)
-        return answer
+        return response
 
     monkeypatch.setattr(jobs, step, fail_over_behind)
     for _ in range(5):
@@ -260,5 +260,5 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
     else:
         assert found is not None
         assert found.topic_id == fresh(row).mirror_topic_id != before
-        assert not looks_like_mirror(found.configs)
+        assert not has_mirror_configs(found.configs)
         assert write(source_cluster, topic, "after the failover") == [None]

@@ -18,7 +18,7 @@ from console.workflows import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.coordination.lease import RedisLease
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -56,7 +56,7 @@ def test_stop_that_another_worker_took_over_does_not_change_the_topic(
     advance_stop(mirror_id=twin.pk)
 
     assert here.denies_writes(twin.name)
-    assert looks_like_mirror(here.describe(twin.name).configs)
+    assert has_mirror_configs(here.describe(twin.name).configs)
     assert states(twin) == [MirrorState.PENDING_STOPPED]
     drive(lambda: states(twin) == [MirrorState.STOPPED])
     assert not here.denies_writes(twin.name)

@@ -45,21 +45,21 @@ def held(*, doomed: bool) -> tuple[LogRange, ...]:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Simulate a cluster; the element is what its brokers return: a topic, None, or an error because they disagree."""
-    answers: list[object] = []
+    responses: list[object] = []
 
     def find_mirror(*_: object, topic_id: str) -> object:
         assert topic_id == "id"
-        if isinstance(answers[0], LinkEngineError):
-            raise answers[0]
-        return answers[0]
+        if isinstance(responses[0], LinkEngineError):
+            raise responses[0]
+        return responses[0]
 
     monkeypatch.setattr(jobs, "find_mirror", find_mirror)
     monkeypatch.setattr(jobs, "find_topic", lambda *_: None)  # of a broker that does not know the topic
     monkeypatch.setattr(jobs, "log_ranges", lambda *_: HELD)
-    return answers
+    return responses
 
 
-def test_doomed_topic_counts_as_deleted_if_no_broker_knows_it(known: list[object]) -> None:
+def test_doomed_topic_counts_as_deleted_if_no_broker_has_it(known: list[object]) -> None:
     known.append(None)
 
     assert held(doomed=True) == ()
@@ -78,7 +78,7 @@ def test_doomed_topic_is_not_deleted_while_brokers_disagree(known: list[object])
 
 
 @pytest.mark.parametrize("doomed", [False, True])
-def test_topic_that_a_broker_knows_is_held(known: list[object], *, doomed: bool) -> None:
+def test_topic_that_a_broker_has_is_held(known: list[object], *, doomed: bool) -> None:
     known.append(SimpleNamespace(topic_id="id"))
 
     assert held(doomed=doomed) == HELD
@@ -108,7 +108,7 @@ class Clusters:
         monkeypatch.setattr(plans, "source_address", lambda _: "source")
         monkeypatch.setattr(jobs, "read_acls", lambda address: getattr(self, address).pop(0))
         monkeypatch.setattr(jobs, "read_acls_of_every_broker", self._read_everywhere)
-        monkeypatch.setattr(syncs, "SECOND_LOOK_AFTER_S", 0.0)
+        monkeypatch.setattr(syncs, "CONFIRM_AFTER_S", 0.0)
 
     def plan(self, *, ledger: dict[Acl, AclStatus]) -> tuple[AclPlan, tuple[TaskError, ...]]:
         facts = AclFacts(source=self.source.pop(0), destination=self.destination.pop(0), filters=EVERYTHING, ledger=ledger)

@@ -17,7 +17,7 @@ from console.reconciling import plans
 from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks import workers
-from console.tasks.verification import TURNS, look_after_runs, verify_mirror
+from console.tasks.verification import SLOTS, continue_runs, verify_mirror
 from console.tasks.workers import for_long
 from console.verification.actions import start_verify
 from linkengine.domain.states import MirrorState
@@ -40,14 +40,14 @@ def queue(mirror: MirrorTopic) -> VerifyRun:
 def test_two_runs_are_compared_at_a_time_and_the_oldest_is_next(mirror: MirrorTopic, sent: Sent) -> None:
     first, second, third = (queue(mirror) for _ in range(3))
 
-    with locks.lock(TURNS[0]), locks.lock(TURNS[1]):
+    with locks.lock(SLOTS[0]), locks.lock(SLOTS[1]):
         verify_mirror(run_id=first.pk)
-        look_after_runs(now=NOW + timedelta(minutes=1))
+        continue_runs(now=NOW + timedelta(minutes=1))
     assert (VerifyRun.objects.filter(status="QUEUED").count(), sent) == (3, [])
-    with locks.lock(TURNS[0]):
+    with locks.lock(SLOTS[0]):
         verify_mirror(run_id=second.pk)
         verify_mirror(run_id=second.pk)
-        look_after_runs(now=NOW + timedelta(minutes=1))
+        continue_runs(now=NOW + timedelta(minutes=1))
 
     assert [run.status for run in VerifyRun.objects.order_by("pk")] == ["QUEUED", "ERROR", "QUEUED"]  # the topic does not exist
     waiting = [("verify_mirror", {"run_id": run.pk}) for run in (first, third)]
@@ -101,11 +101,11 @@ def test_queued_run_is_sent_again_and_an_abandoned_run_is_ended(
     queued = VerifyRun.objects.create(**common)
     left = VerifyRun.objects.create(**common, started_at=dated, status=VerifyRun.Status.RUNNING)
 
-    look_after_runs(now=NOW)
+    continue_runs(now=NOW)
     left.refresh_from_db()
     assert left.status == VerifyRun.Status.RUNNING  # Redis may just have lost the lock
     time.sleep(0.1)
-    look_after_runs(now=NOW)
+    continue_runs(now=NOW)
 
     left.refresh_from_db()
     assert sent == [("verify_mirror", {"run_id": queued.pk})]

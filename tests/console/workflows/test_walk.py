@@ -21,7 +21,7 @@ import pytest
 from console.actors import SYSTEM
 from console.errors import ConsoleError
 from console.mirrors import diverged_exports
-from console.mirrors.operations import operate, operate_many
+from console.mirrors.operation_actions import operate, operate_many
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from console.redis import locks
 from console.workflows import reversing
@@ -29,7 +29,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.workflows.kills import CrashingWorkers
-from tests.console.workflows.reversal import Drive, Records, records, write_one
+from tests.console.workflows.reversal import Drive, Records, records, write_record
 from tests.effort import tries
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -73,7 +73,7 @@ class Walk:
         for side, cluster in enumerate(self.clusters):
             self._number += 1
             value, before = f"{self._number:05}", self.state(side)
-            offset = write_one(cluster, self.topic, value)
+            offset = write_record(cluster, self.topic, value)
             if offset is not None:
                 accepted += 1
                 self.acknowledged[value.encode()] = offset

@@ -10,13 +10,13 @@ from confluent_kafka.admin import AdminClient
 from cryptography.fernet import Fernet
 
 from console.actors import ENGINE, SYSTEM
-from console.mirrors import operations, transitions
-from console.mirrors.operations import operate_many
+from console.mirrors import operation_actions, transitions
+from console.mirrors.operation_actions import operate_many
 from console.models import Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.fields import UnreadableProperties
 from console.reconciling import due_tasks, plans, transition_errors
 from console.redis import replies
-from console.tasks.mirrors import give_configs_back, setup_mirror
+from console.tasks.mirrors import restore_source_configs, setup_mirror
 from console.workflows import preemption
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -107,7 +107,7 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operations, "FEW", 3)
+    monkeypatch.setattr(operation_actions, "FEW", 3)
     monkeypatch.setattr(due_tasks, "MANY", 3)
     together: list[set[str]] = []
     stop_mirrors = jobs.stop_mirrors
@@ -147,7 +147,7 @@ def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_ge
         {fresh(new_mirror): [RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")]},
         now=NOW,
     )
-    give_configs_back(mirror_id=new_mirror.pk, reply_to="reply")
+    restore_source_configs(mirror_id=new_mirror.pk, reply_to="reply")
 
     assert replies.wait_for_reply("reply", timeout_s=5) == {"result": []}
     assert write(destination_cluster, new_mirror.name, "open") == [None]

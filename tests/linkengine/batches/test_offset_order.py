@@ -51,7 +51,7 @@ def keys(step: Step) -> list[bytes | None]:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, BATCHES - 1), st.integers(0, 63), st.integers(FIRST, END - 1), st.integers(0, LEAST_SEEN), st.data())
-def test_no_flipped_bit_moves_a_record_or_hides_one(number: int, bit: int, start: int, cut: int, data: st.DataObject) -> None:
+def test_no_flipped_bit_moves_or_hides_a_record(number: int, bit: int, start: int, cut: int, data: st.DataObject) -> None:
     buffer = damaged(number, bit)
     size = len(buffer) // BATCHES
     skipped = (start - FIRST) // RECORDS
@@ -113,9 +113,9 @@ def test_an_unconfirmed_gap_at_the_end_of_a_response_is_left_to_the_next_respons
 def test_an_unconfirmed_batch_is_accepted_when_it_is_read_a_second_time() -> None:
     log = log_of(dense(9, [HUGE]))
 
-    with pytest.raises(UnconfirmedBatchError) as doubt:
+    with pytest.raises(UnconfirmedBatchError) as raised:
         plan(log, start=1, high_end=20)
-    assert doubt.value.base_offset == 9
+    assert raised.value.base_offset == 9
     with pytest.raises(UnconfirmedBatchError):
         plan(log, start=1, high_end=20, seen=17)
     assert spans(plan(log, start=1, high_end=20, seen=9)) == [(1, 9, True), (9, 10, False)]

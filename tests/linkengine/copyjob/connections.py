@@ -20,26 +20,26 @@ class FakeConnection(Generic[T]):
 
     def __init__(self, *_: Any, owner: Owner[T]) -> None:
         self.owner, self.open = owner, True
-        self.asked: list[tuple[FetchPosition, T]] = []
+        self.requested: list[tuple[FetchPosition, T]] = []
         FakeConnection.made.append(self)
 
     @property
     def outstanding(self) -> int:
-        return len(self.asked)
+        return len(self.requested)
 
-    def ask(
+    def request(
         self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: T, now: float
     ) -> None:
         assert by_id
-        self.asked.append((positions[TOPIC][0], subject))
+        self.requested.append((positions[TOPIC][0], subject))
 
-    def answer(self, fetched: FetchedPartition, now: float) -> bool:
+    def response(self, fetched: FetchedPartition, now: float) -> bool:
         """Respond to the first request; return False, and keep it, if there is no buffer for the response."""
-        _, subject = self.asked[0]
+        _, subject = self.requested[0]
         buffer = self.owner.allocate(len(fetched.records), subject)
         if buffer is None:
             return False
-        del self.asked[0]
+        del self.requested[0]
         view = buffer.view(len(fetched.records))
         view[:] = fetched.records
         received = Received(FetchResponse(0, 0, 0, [fetched._replace(records=view)]), buffer, len(view), 5)
@@ -51,4 +51,4 @@ class FakeConnection(Generic[T]):
         """Do nothing: a fake connection is never silent."""
 
     def close(self) -> None:
-        self.asked.clear()
+        self.requested.clear()

@@ -138,7 +138,7 @@ class Copier:
 
     def release_buffers(self) -> None:
         """Make the worker release all partitions; it keeps running without them."""
-        self.assignments.tell(replace(self.plan, assignments=()))
+        self.assignments.assign(replace(self.plan, assignments=()))
 
     def join(self) -> list[PartitionProgress]:
         """End the worker and return the last observation of every partition."""
@@ -207,12 +207,12 @@ def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: s
         create_topic(cluster, topic, partitions=partitions, replicas=1, **configs)
 
 
-def wait_for(look: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
+def wait_for(check: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
     """Call ``look`` until it returns something true, and return that."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline and not stop():
         began = time.monotonic()
-        found = look()
+        found = check()
         if found:
             return found
         time.sleep(max(0.02, time.monotonic() - began))  # a look that opens connections leaves half of the time to others

@@ -93,7 +93,7 @@ class NoLease(MemoryLease):
 
 
 @dataclass(frozen=True)
-class MemoryTold:
+class MemoryAssigned:
     """Assignments of a worker as a test sets them (the protocol ``WorkerAssignments``)."""
 
     plans: Mapping[str, CopyPlan]
@@ -107,20 +107,22 @@ class MemoryAssignments:
 
     def __init__(self, *plans: CopyPlan) -> None:
         self.beats: list[Heartbeat] = []
-        self.told = MemoryTold(plans={}, numbers={})
-        self.tell(*plans)
+        self.assigned = MemoryAssigned(plans={}, numbers={})
+        self.assign(*plans)
 
-    def tell(self, *plans: CopyPlan) -> None:
+    def assign(self, *plans: CopyPlan) -> None:
         """Replace the plans of these links."""
         changed = {plan.link_id: plan for plan in plans}
-        numbers = {plan.link_id: self.told.numbers.get(plan.link_id, 0) + 1 for plan in plans}
-        self.told = replace(self.told, plans={**self.told.plans, **changed}, numbers={**self.told.numbers, **numbers})
+        numbers = {plan.link_id: self.assigned.numbers.get(plan.link_id, 0) + 1 for plan in plans}
+        self.assigned = replace(
+            self.assigned, plans={**self.assigned.plans, **changed}, numbers={**self.assigned.numbers, **numbers}
+        )
 
     def end(self) -> None:
-        self.told = replace(self.told, ends=True)
+        self.assigned = replace(self.assigned, ends=True)
 
-    def read(self) -> MemoryTold:
-        return self.told
+    def read(self) -> MemoryAssigned:
+        return self.assigned
 
     def beat(self, heartbeat: Heartbeat) -> None:
         self.beats.append(heartbeat)

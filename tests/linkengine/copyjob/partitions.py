@@ -77,5 +77,5 @@ def filling(mirror_partition: MirrorPartition, *, late_until: float) -> FillInFl
 def served(mirror_partition: MirrorPartition, *, epoch: int) -> MirrorPartition:
     """Set a source leader of this epoch that has responded; return the partition."""
     mirror_partition.origin = SourceOrigin(Leader(broker=0, epoch=epoch), b"topic")
-    mirror_partition.source_answered(start=0, end=10, high_watermark=10, now_ms=1)
+    mirror_partition.source_responded(start=0, end=10, high_watermark=10, now_ms=1)
     return mirror_partition

@@ -15,7 +15,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.connection import Connection, connect
 
 Places = list[tuple[uuid.UUID, int]]
-Told = dict[int, tuple[int, bytes]]  # by partition: its log end and its records
+Scripted = dict[int, tuple[int, bytes]]  # by partition: its log end and its records
 END = 10  # log end of all other partitions, which return no records
 _Topic = FetchResponse.FetchableTopicResponse
 
@@ -23,12 +23,12 @@ _Topic = FetchResponse.FetchableTopicResponse
 class ScriptedBroker:
     """Serves a single connection until it is closed."""
 
-    def __init__(self, *, fetch: int, refuses: int = 0, news: Callable[[Places], Told] = lambda _: {}) -> None:
+    def __init__(self, *, fetch: int, refuses: int = 0, news: Callable[[Places], Scripted] = lambda _: {}) -> None:
         """Start a broker that supports Fetch up to version ``fetch``.
 
         ``refuses`` is the error of its ApiVersions response; ``news`` returns what it has for the partitions asked for.
         """
-        self.asked: list[Places] = []
+        self.requested: list[Places] = []
         self._fetch, self._refuses, self._news = fetch, refuses, news
         self._server = socket.create_server(("127.0.0.1", 0))
         self._session: Places = []
@@ -48,12 +48,12 @@ class ScriptedBroker:
             with self._server.accept()[0] as connection, connection.makefile("rb") as stream:
                 while size := stream.read(4):
                     frame = size + stream.read(int.from_bytes(size, "big"))
-                    response = self._answer(int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big"), frame)
+                    response = self._response(int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big"), frame)
                     connection.sendall((len(response) + 4).to_bytes(4, "big") + frame[8:12] + response)
         except OSError:
             return  # closed by the test
 
-    def _answer(self, api_key: int, version: int, frame: bytes) -> bytes:
+    def _response(self, api_key: int, version: int, frame: bytes) -> bytes:
         if api_key == ApiVersionsRequest.API_KEY:
             return self._versions(version)
         return b"\0" + self._fetched(FetchRequest.decode(frame, version=version, header=True, framed=True), version)
@@ -68,7 +68,7 @@ class ScriptedBroker:
     def _fetched(self, request: Any, version: int) -> bytes:
         """Return a Fetch response; later responses of a session leave out partitions without news (KIP-227)."""
         places = [(topic.topic_id, partition.partition) for topic in request.topics for partition in topic.partitions]
-        self.asked.append(places)
+        self.requested.append(places)
         continues, alone = request.session_epoch > 0, request.session_epoch < 0
         self._session = self._session if continues or alone else places
         news = self._news(self._session if continues else places)
@@ -80,7 +80,7 @@ class ScriptedBroker:
         )
 
 
-def _part(number: int, news: Told) -> Any:
+def _part(number: int, news: Scripted) -> Any:
     end, records = news.get(number, (END, None))
     return _Topic.PartitionData(
         partition_index=number, error_code=0, high_watermark=end, last_stable_offset=end, log_start_offset=0,

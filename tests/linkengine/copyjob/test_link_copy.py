@@ -148,7 +148,7 @@ def test_partition_is_released_before_its_lease_expires(
     plan = plan_of(clusters, topic_name)
     with Copier(plan, lease=MemoryLease(ttl_s=ENDLESS_S)) as copier:
         copier.wait_for_ends({0: 0})
-        copier.assignments.tell(change(plan))
+        copier.assignments.assign(change(plan))
         wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in copier.progress.history)
         if change is _without_partitions:
             assert copier.lease.acquire(plan.assignments[0].key, "next") is not None
@@ -162,7 +162,7 @@ def test_new_revision_continues_with_new_connections(clusters: Pair, topic_name:
         producer.produce(topic_name, "before")
         producer.flush()
         copier.wait_for_ends({0: 1})
-        copier.assignments.tell(replace(plan, revision=2, tuning=replace(plan.tuning, fetch_wait_ms=100)))
+        copier.assignments.assign(replace(plan, revision=2, tuning=replace(plan.tuning, fetch_wait_ms=100)))
         wait_for(lambda: copier.lease.generations[plan.assignments[0].key] == 2)
         producer.produce(topic_name, "after")
         producer.flush()
@@ -193,7 +193,7 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
             previous, following = (first, second) if number % 2 == 0 else (second, first)
             transact(50)
             previous.release_buffers()
-            following.assignments.tell(plan)
+            following.assignments.assign(plan)
             transact(50)
             end = ends_of(source, topic_name)[0]
             wait_for(lambda following=following, end=end: following.progress.latest[plan.assignments[0].key].mirror_end == end)

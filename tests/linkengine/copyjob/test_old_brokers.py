@@ -54,7 +54,7 @@ def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(s
 
     assert lost[0].code == ErrorCode.MISCONFIGURATION_ERROR
     assert "3.1" in lost[0].message
-    assert old.asked == []
+    assert old.requested == []
 
 
 def test_source_older_than_3_1_breaks_the_link_until_it_is_upgraded(

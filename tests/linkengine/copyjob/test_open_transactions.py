@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def open_one(clusters: Pair, topic_name: str) -> Producer:
+def open_transaction_of(clusters: Pair, topic_name: str) -> Producer:
     """A producer with an open transaction behind ten records; ten records of another producer follow."""
     create_pair(clusters, topic_name)
     send(clusters, topic_name)
@@ -52,7 +52,7 @@ def stands_at(progress: PartitionProgress, end: int, *, high_watermark: int) -> 
 
 
 def test_mirror_at_the_last_stable_offset_is_not_in_sync_while_a_transaction_is_open(
-    clusters: Pair, topic_name: str, open_one: Producer
+    clusters: Pair, topic_name: str, open_transaction_of: Producer
 ) -> None:
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_until(lambda progress: stands_at(progress, 10, high_watermark=21))
@@ -62,12 +62,14 @@ def test_mirror_at_the_last_stable_offset_is_not_in_sync_while_a_transaction_is_
         send(clusters, topic_name)  # the last stable offset does not move; the high watermark has to be reported nevertheless
         copier.wait_until(lambda progress: stands_at(progress, 10, high_watermark=31))
 
-        open_one.commit_transaction(30)
+        open_transaction_of.commit_transaction(30)
         copier.wait_until(lambda progress: stands_at(progress, 32, high_watermark=32))
         copier.wait_until(lambda progress: progress.caught_up_at_ms is not None)
 
 
-def test_phase_is_copying_when_only_an_open_transaction_is_left(clusters: Pair, topic_name: str, open_one: Producer) -> None:
+def test_phase_is_copying_when_only_an_open_transaction_is_left(
+    clusters: Pair, topic_name: str, open_transaction_of: Producer
+) -> None:
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as first:
         first.wait_for_ends({0: 10})
@@ -78,7 +80,7 @@ def test_phase_is_copying_when_only_an_open_transaction_is_left(clusters: Pair, 
 
 
 def test_observed_source_reports_last_stable_offset_and_high_watermark(
-    clusters: Pair, topic_name: str, open_one: Producer
+    clusters: Pair, topic_name: str, open_transaction_of: Producer
 ) -> None:
     cluster, place = Cluster(address(clusters[0])), (topic_name, 0)
     try:
@@ -109,11 +111,11 @@ def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -
     services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
     broker = BrokerFetcher(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
     broker._session.want((b"t", 0), Reading(mirror, mirror.attempt, FetchPosition(0, 0, 10, 1 << 20)))
-    asked = FetchInFlight(1, 13, 0.0, 0.0, 1, None)
+    requested = FetchInFlight(1, 13, 0.0, 0.0, 1, None)
     part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     mirror.interrupt(retry_at=0.0)
-    broker._take_partitions(asked, FetchResponse(0, 0, 7, [part]), Buffer(), responded_ms=0, roomy=True)
+    broker._take_partitions(requested, FetchResponse(0, 0, 7, [part]), Buffer(), responded_ms=0, roomy=True)
     mirror.counters.observed_mirror(start=0, end=10)
 
     assert (mirror.counters.source_end, mirror.counters.source_high_watermark) == (10, 50_000)

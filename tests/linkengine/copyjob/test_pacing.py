@@ -17,14 +17,14 @@ from linkengine.domain.plans import CopyTuning
 TUNING = CopyTuning(fetch_max_bytes=16 << 20)
 
 
-def pace(*, limit: int = 0, ask: object = None) -> Pace:
-    return Pace(TUNING, Bandwidth(limit, ask=ask))  # type: ignore[arg-type]
+def pace(*, limit: int = 0, spend_shared: object = None) -> Pace:
+    return Pace(TUNING, Bandwidth(limit, spend_shared=spend_shared))  # type: ignore[arg-type]
 
 
 def test_single_partition_is_fetched_without_a_pause() -> None:
     pacer = pace()
-    pacer.asked(100.0, partitions=1)
-    pacer.answered(100.001, took_s=0.001, size=300)
+    pacer.requested(100.0, partitions=1)
+    pacer.responded(100.001, took_s=0.001, size=300)
 
     assert pacer.ready_at <= 100.001
 
@@ -32,25 +32,25 @@ def test_single_partition_is_fetched_without_a_pause() -> None:
 @pytest.mark.parametrize(("partitions", "wait_s"), [(10, 0.001), (1_000, GATHER_MOST_S)])
 def test_many_partitions_are_gathered_for_a_few_milliseconds(partitions: int, wait_s: float) -> None:
     pacer = pace()
-    pacer.asked(100.0, partitions=partitions)
-    pacer.answered(100.0005, took_s=0.0005, size=300)
+    pacer.requested(100.0, partitions=partitions)
+    pacer.responded(100.0005, took_s=0.0005, size=300)
 
     assert pacer.ready_at == pytest.approx(100.0 + wait_s)
 
 
 def test_backlog_is_fetched_without_a_pause() -> None:
     pacer = pace()
-    pacer.asked(100.0, partitions=1_000)
-    pacer.answered(100.001, took_s=0.001, size=FIRST_BYTES)
+    pacer.requested(100.0, partitions=1_000)
+    pacer.responded(100.001, took_s=0.001, size=FIRST_BYTES)
 
     assert pacer.ready_at <= 100.001
 
 
 def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
     pacer = pace()
-    pacer.asked(100.0, partitions=1)
+    pacer.requested(100.0, partitions=1)
     assert pacer.throttle.update(100.0, 700)
-    pacer.answered(100.0, took_s=0.0, size=30)
+    pacer.responded(100.0, took_s=0.0, size=30)
 
     assert pacer.ready_at == pytest.approx(100.7)
 
@@ -58,7 +58,7 @@ def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
 def test_lost_response_resets_the_requested_size() -> None:
     pacer = pace()
     for _ in range(3):
-        pacer.answered(0.0, took_s=0.1, size=pacer.max_bytes)
+        pacer.responded(0.0, took_s=0.1, size=pacer.max_bytes)
     assert pacer.max_bytes == 8 * FIRST_BYTES
 
     pacer.lost()
@@ -70,23 +70,23 @@ def test_requested_size_grows_while_responses_are_full_and_start_late_and_shrink
     pacer = pace()
     sizes = []
     for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
-        pacer.answered(0.0, took_s=took_s, size=pacer.max_bytes)
+        pacer.responded(0.0, took_s=took_s, size=pacer.max_bytes)
         sizes.append(pacer.max_bytes >> 20)
 
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
 
 
 def test_bandwidth_limit_makes_responses_small_and_waits_for_the_shared_budget() -> None:
-    asked: list[int] = []
-    bandwidth = Bandwidth(1_000_000, ask=asked.append)
+    requested: list[int] = []
+    bandwidth = Bandwidth(1_000_000, spend_shared=requested.append)
     pacer = Pace(TUNING, bandwidth)
 
-    pacer.answered(100.0, took_s=0.0, size=250_000)
+    pacer.responded(100.0, took_s=0.0, size=250_000)
     waiting = pacer.ready_at
     bandwidth.granted(0.25, 100.01)
 
     assert pacer.max_bytes == 250_000
-    assert (asked, waiting) == ([250_000], float("inf"))
+    assert (requested, waiting) == ([250_000], float("inf"))
     assert pacer.ready_at == pytest.approx(100.26)
 
 
@@ -132,7 +132,7 @@ def test_requested_size_stays_if_responses_arrive_slowly_and_shrinks_if_too_slow
     pacer.opened(round_trip_s=0.08)
     sizes = []
     for came_s in (0.1, 0.2, 0.4, 0.9, 0.9, 0.9):
-        pacer.answered(0.0, took_s=0.08, came_s=came_s, size=pacer.max_bytes)
+        pacer.responded(0.0, took_s=0.08, came_s=came_s, size=pacer.max_bytes)
         sizes.append(pacer.max_bytes >> 10)
 
     assert sizes == [512, 1024, 1024, 512, 256, 256]

@@ -52,7 +52,7 @@ def test_a_stopped_partition_reports_the_last_source_end_with_the_time_it_was_se
 def test_an_end_is_handed_over_only_if_it_was_reached() -> None:
     """The broker refused the markers: no request is in flight, none can be appended late, and the mirror ends before them."""
     partition = served(owned(generation=9, clean=True), epoch=7)
-    partition.answered(filling(partition, late_until=UNTIL))
+    partition.responded(filling(partition, late_until=UNTIL))
 
     partition.interrupt(retry_at=0.0)
 

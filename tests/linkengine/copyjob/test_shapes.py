@@ -72,10 +72,10 @@ def test_all_codecs_and_timestamps_in_a_partition_are_copied_unchanged(clusters:
     ]
     batches += [dense(0, [Rec(moment) for moment in moments()], codec=codec) for codec in (0, GZIP)]  # all in one batch
 
-    answers = send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
+    responses = send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
     (result,) = copy_all(clusters, topic_name)
 
-    assert {answer.error for answer in answers} == {0}
+    assert {response.error for response in responses} == {0}
     assert read_records(clusters[1], topic_name) == dict(
         enumerate(record for batch in batches for record in batch.records.values())
     )

@@ -101,11 +101,11 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
     with working(assignments, progress, lease) as errors:
         for number, plan in enumerate(plans):
             write(clusters, topics[number], "one")
-            told_at = time.monotonic()
-            assignments.tell(plan)
+            assigned_at = time.monotonic()
+            assignments.assign(plan)
             wait_until_copied(progress, plan, 1)
-            assert time.monotonic() - told_at < DEADLINE_S / 2  # a few polls, also on a slow machine
-        assignments.tell(replace(plans[0], assignments=()))
+            assert time.monotonic() - assigned_at < DEADLINE_S / 2  # a few polls, also on a slow machine
+        assignments.assign(replace(plans[0], assignments=()))
         wait_for(lambda: lease.acquire(plans[0].assignments[0].key, "next") is not None)
         for topic in topics[1:]:
             write(clusters, topic, "two")
@@ -195,7 +195,7 @@ def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
 ) -> None:
     """Lines of the loop and of its background threads, with the request of the newest assignments."""
     plans = [link_of(clusters, f"{topic_name}-{number}", number) for number in range(2)]
-    told = [replace(plan, request_id=f"request-{plan.link_id}") for plan in plans]
+    assigned = [replace(plan, request_id=f"request-{plan.link_id}") for plan in plans]
     log, real_tick, real_open = structlog.get_logger("test"), LinkCopy.tick, Cluster.open
 
     def tick(self: LinkCopy, now: float) -> None:
@@ -208,18 +208,18 @@ def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
 
     monkeypatch.setattr(LinkCopy, "tick", tick)
     monkeypatch.setattr(Cluster, "open", opened)
-    assignments, progress = MemoryAssignments(*told), MemoryProgress()
+    assignments, progress = MemoryAssignments(*assigned), MemoryProgress()
 
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
         with working(assignments, progress) as errors:
-            for plan in told:
+            for plan in assigned:
                 wait_until_copied(progress, plan, 0)
-            assignments.tell(replace(told[0], request_id="request-later", revision=2))
+            assignments.assign(replace(assigned[0], request_id="request-later", revision=2))
             wait_for(lambda: any(line.get("request_id") == "request-later" for line in lines))
         seen = {(line["event"], line["link"], line["request_id"]) for line in lines if line["event"] in ("looped", "opened")}
 
     assert errors == []
-    first, second = (plan.link_id for plan in told)
+    first, second = (plan.link_id for plan in assigned)
     expected = {(event, link, f"request-{link}") for event in ("looped", "opened") for link in (first, second)}
     assert expected <= seen
     assert {request for _, link, request in seen if link == second} == {f"request-{second}"}
@@ -305,7 +305,7 @@ def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, top
     with working(assignments, progress):
         wait_until_copied(progress, plan, 0)
         later = tuple(replace(assignment, source_seen=(0, 0), since_ms=77) for assignment in plan.assignments)
-        assignments.tell(replace(plan, assignments=later, workers=5))
+        assignments.assign(replace(plan, assignments=later, workers=5))
         wait_for(lambda: progress.latest[plan.assignments[0].key].since_ms == 77)
 
     assert [entry for entry in progress.history if entry[1] is PartitionPhase.RELEASED] == [progress.history[-1]]
@@ -329,7 +329,7 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
     ]
     plans[:frozen] = [replace(plan, source=unresponsive_servers) for plan in plans[:frozen]]
     responding = range(frozen, MANY)
-    told, progress = MemoryAssignments(*plans), MemoryProgress()
+    assigned, progress = MemoryAssignments(*plans), MemoryProgress()
     consumer = Consumer({**clusters[1].client("admin"), "group.id": topic_name, "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(topic_name, number, 0) for number in range(MANY)])
     producer = producer_for(clusters[0], linger_ms=0)
@@ -339,7 +339,7 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
         found = [message for message in consumer.consume(1_000, 0.0) if not message.error()]
         latencies.extend(time.time() - float(message.value()) for message in found)
 
-    with working(told, progress) as errors:
+    with working(assigned, progress) as errors:
         for partition in responding:  # connections are made, logs have their first record
             producer.produce(topic_name, f"{time.time()}", partition=partition)
         wait_for(lambda: read() or len(latencies) == len(responding))

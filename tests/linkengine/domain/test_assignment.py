@@ -212,7 +212,7 @@ def test_a_third_worker_gets_its_share_in_steps_of_a_tenth() -> None:
     assert _ratio(partitions, places) <= COARSE
 
 
-def test_balanced_workers_need_no_look_at_their_partitions() -> None:
+def test_balanced_workers_move_nothing() -> None:
     places = [Place(worker_id="a"), Place(worker_id="b")]
     loads = {"a": 1.1e6, "b": 1.0e6}
 

@@ -17,9 +17,9 @@ from linkengine.domain.configs import (
     config_difference,
     configs_at_stop,
     follows_start,
+    has_mirror_configs,
     lacking,
     local_edits,
-    looks_like_mirror,
     mirror_configs,
     released_names,
     source_values,
@@ -192,24 +192,24 @@ def test_a_config_difference_ignores_equal_values_and_the_order_of_policies() ->
 
 
 @given(st.dictionaries(st.sampled_from([*SOURCE, DIFFERENCE]), st.integers(0, 2**40).map(str)))
-def test_a_mirror_with_its_configs_has_no_difference_and_looks_like_a_mirror(source: dict[str, str]) -> None:
+def test_a_mirror_with_its_configs_has_no_difference_and_is_recognized_as_a_mirror(source: dict[str, str]) -> None:
     configs = mirror_configs(source)
 
     assert not config_difference(wanted=mirror_configs(source), present=configs)
-    assert looks_like_mirror(configs)
+    assert has_mirror_configs(configs)
 
 
 @given(st.dictionaries(st.sampled_from(list(SOURCE)), st.integers(0, 2**40).map(str)))
-def test_an_ordinary_topic_does_not_look_like_a_mirror(configs: dict[str, str]) -> None:
-    assert not looks_like_mirror(configs)
+def test_an_ordinary_topic_is_not_recognized_as_a_mirror(configs: dict[str, str]) -> None:
+    assert not has_mirror_configs(configs)
 
 
-def test_a_topic_does_not_look_like_a_mirror_after_a_stop() -> None:
+def test_a_topic_is_not_recognized_as_a_mirror_after_a_stop() -> None:
     mirror, change = mirror_configs(SOURCE), configs_at_stop(SOURCE)
 
     after = {**{name: value for name, value in mirror.items() if name not in change.deletions}, **change.values}
 
-    assert not looks_like_mirror(after)
+    assert not has_mirror_configs(after)
     assert source_values(after) == source_values(SOURCE)
 
 

@@ -83,7 +83,7 @@ def test_error_is_shown_at_its_check_with_a_fix_and_later_checks_are_not_tested(
     assert is_failed(checks)
 
 
-def test_server_that_fails_beside_one_that_works_is_a_warning() -> None:
+def test_failing_server_beside_a_working_server_is_a_warning() -> None:
     checks = by_code(connection(FINE, failed_at(code=ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR)))
 
     assert checks[Code.TCP].status is Status.WARNING

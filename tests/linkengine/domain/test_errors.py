@@ -27,7 +27,7 @@ def test_errors_survive_pickling() -> None:
     assert copy.copy(back).message == error.message
 
 
-def test_an_illegal_transition_says_that_nothing_is_allowed() -> None:
+def test_an_illegal_transition_states_that_no_transition_is_allowed() -> None:
     error = IllegalTransitionError(state=MirrorState.STOPPED, event=MirrorEvent.PAUSE, allowed=[])
 
     assert error.message == "Cannot pause a mirror topic in state STOPPED. Allowed now: nothing."

@@ -27,7 +27,7 @@ from linkengine.domain.health import (
 from linkengine.domain.states import BECOMING, LinkState, MirrorState
 
 S, L, H, R = MirrorState, LinkState, Health, Reason
-REPORTS = Reports(partitions=3, silence_ms=500, lag_ms=0)
+REPORTS = Reports(partitions=3, staleness_ms=500, lag_ms=0)
 COPIED = MirrorInputs(state=S.ACTIVE, state_age_ms=3_600_000, link_state=L.ACTIVE, expected=True, reports=REPORTS)
 IDLE = replace(COPIED, expected=False)  # not to be copied
 LINK = LinkInputs(state=L.ACTIVE)
@@ -40,15 +40,15 @@ def reports(**changes: Any) -> dict[str, Any]:
 
 MIRRORS: tuple[tuple[MirrorInputs, dict[str, Any], Health, Reason], ...] = (
     (COPIED, {}, H.HEALTHY, R.COPYING),
-    (COPIED, reports(silence_ms=14_999), H.HEALTHY, R.COPYING),
-    (COPIED, reports(silence_ms=15_000, silent=1), H.UNKNOWN, R.REPORT_OVERDUE),
-    (COPIED, reports(silence_ms=59_999, silent=1), H.UNKNOWN, R.REPORT_OVERDUE),
-    (COPIED, reports(silence_ms=60_000, silent=1), H.NOT_COPYING, R.SILENT),
-    (COPIED, {"engine_error": True, **reports(silence_ms=5_000)}, H.NOT_COPYING, R.NO_COPY_WORKER),
+    (COPIED, reports(staleness_ms=14_999), H.HEALTHY, R.COPYING),
+    (COPIED, reports(staleness_ms=15_000, silent=1), H.UNKNOWN, R.REPORT_OVERDUE),
+    (COPIED, reports(staleness_ms=59_999, silent=1), H.UNKNOWN, R.REPORT_OVERDUE),
+    (COPIED, reports(staleness_ms=60_000, silent=1), H.NOT_COPYING, R.SILENT),
+    (COPIED, {"engine_error": True, **reports(staleness_ms=5_000)}, H.NOT_COPYING, R.NO_COPY_WORKER),
     (COPIED, {"engine_error": True, **reports(waiting=1)}, H.NOT_COPYING, R.NO_COPY_WORKER),
     (COPIED, {"engine_error": True, **reports(unknown_lags=1)}, H.NOT_COPYING, R.NO_COPY_WORKER),
     (COPIED, {"engine_error": True, "reports": Reports()}, H.NOT_COPYING, R.NO_COPY_WORKER),
-    (COPIED, {"engine_error": True, **reports(silence_ms=4_999)}, H.HEALTHY, R.COPYING),  # the error concerns other mirrors
+    (COPIED, {"engine_error": True, **reports(staleness_ms=4_999)}, H.HEALTHY, R.COPYING),  # the error concerns other mirrors
     (IDLE, {"state": S.PENDING_SETUP, "engine_error": True}, H.NOT_COPYING, R.NO_COPY_WORKER),
     (COPIED, {"link_state": L.FAILED, "expected": False}, H.NOT_COPYING, R.LINK_FAILED),
     (COPIED, {"link_state": L.UNAVAILABLE, "expected": False}, H.NOT_COPYING, R.SOURCE_UNAVAILABLE),
@@ -73,7 +73,7 @@ MIRRORS: tuple[tuple[MirrorInputs, dict[str, Any], Health, Reason], ...] = (
     (COPIED, {"deleting": True, "expected": False, "state_age_ms": 1}, H.CHANGING, R.DELETING),
     (COPIED, {"state": S.PENDING_SYNCHRONIZE}, H.CHANGING, R.REVERSING),
     (COPIED, {"state": S.PENDING_STOPPED}, H.CHANGING, R.STOPPING),
-    (COPIED, {"state": S.PENDING_STOPPED, **reports(silence_ms=60_000)}, H.NOT_COPYING, R.SILENT),
+    (COPIED, {"state": S.PENDING_STOPPED, **reports(staleness_ms=60_000)}, H.NOT_COPYING, R.SILENT),
     (IDLE, {"state": S.PENDING_STOPPED, "state_age_ms": 299_999}, H.CHANGING, R.STOPPING),
     (IDLE, {"state": S.PENDING_STOPPED, "state_age_ms": 300_000}, H.DEGRADED, R.TRANSITION_LATE),
     *((IDLE, {"state": state, "state_age_ms": 1}, H.CHANGING, R.SETTING_UP) for state in BECOMING),
@@ -83,7 +83,7 @@ MIRRORS: tuple[tuple[MirrorInputs, dict[str, Any], Health, Reason], ...] = (
     (IDLE, {"state": S.LINK_FAILED}, H.NOT_COPYING, R.LINK_FAILED),
     (IDLE, {"state": S.SOURCE_UNAVAILABLE}, H.NOT_COPYING, R.SOURCE_UNAVAILABLE),
     (IDLE, {"state": S.PAUSED}, H.PAUSED, R.PAUSED),
-    (IDLE, {"state": S.PAUSED, "engine_error": True, **reports(silence_ms=10**9)}, H.PAUSED, R.PAUSED),
+    (IDLE, {"state": S.PAUSED, "engine_error": True, **reports(staleness_ms=10**9)}, H.PAUSED, R.PAUSED),
     (IDLE, {"state": S.PAUSED, "alarms": ["RECORDS_DIFFER"]}, H.DEGRADED, R.ALARM),
     (IDLE, {"state": S.STOPPED}, H.STOPPED, R.STOPPED),
     (IDLE, {"state": S.STOPPED, "alarms": ["CONFIGS_REFUSED"]}, H.DEGRADED, R.ALARM),
@@ -150,7 +150,7 @@ codes = st.sampled_from([(), ("RECORDS_LOST",), ("X", "Y")])
 some_reports = st.builds(
     Reports,
     partitions=counts,
-    silence_ms=ages,
+    staleness_ms=ages,
     silent=counts,
     blocked=counts,
     waiting=counts,
@@ -190,7 +190,7 @@ def is_copied_and_known(mirror: MirrorInputs) -> bool:
         mirror.task_errors,
         mirror.deleting,
     )
-    known = seen.partitions > 0 and seen.silence_ms < (5_000 if mirror.engine_error else 15_000) and seen.lag_ms is not None
+    known = seen.partitions > 0 and seen.staleness_ms < (5_000 if mirror.engine_error else 15_000) and seen.lag_ms is not None
     states = (mirror.state, mirror.link_state) == (MirrorState.ACTIVE, LinkState.ACTIVE) and mirror.expected
     return known and states and not any(problems)
 
@@ -204,7 +204,7 @@ def test_healthy_needs_everything_to_be_known_and_copied(mirror: MirrorInputs) -
 @given(some_mirrors)
 def test_mirror_that_is_to_be_copied_but_is_not_needs_attention(mirror: MirrorInputs) -> None:
     """Whatever else is known: silence of a minute is never hidden behind another verdict."""
-    silent = replace(mirror, expected=True, reports=replace(mirror.reports, silence_ms=60_000))
+    silent = replace(mirror, expected=True, reports=replace(mirror.reports, staleness_ms=60_000))
 
     assert mirror_health(silent).health is H.NOT_COPYING
 

@@ -53,6 +53,6 @@ def test_other_topics_are_not_internal(topic: str) -> None:
 
 
 @pytest.mark.parametrize("check", [check_topic_name, check_link_name])
-def test_a_refusal_says_which_characters_are_allowed(check: Callable[[str], None]) -> None:
+def test_a_refusal_lists_the_allowed_characters(check: Callable[[str], None]) -> None:
     with pytest.raises(LinkEngineError, match="Use only letters, digits"):
         check("a b")

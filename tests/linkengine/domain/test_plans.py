@@ -55,7 +55,7 @@ def test_a_plan_prints_no_secret() -> None:
     assert "5ec0de" not in repr(plan)
 
 
-def test_progress_that_has_not_looked_yet_knows_nothing_rather_than_zero() -> None:
+def test_progress_without_a_measurement_has_unknown_values_instead_of_zero() -> None:
     progress = PartitionProgress(key="7/3", hold_id="s", phase=PartitionPhase.WAITING, observed_at_ms=1)
 
     assert progress.source_end is None

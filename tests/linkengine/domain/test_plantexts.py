@@ -162,7 +162,7 @@ def test_the_order_of_fields_does_not_matter() -> None:
     assignment = plan().assignments[0]
     values = {field.name: getattr(assignment, field.name) for field in fields(PartitionAssignment)}
 
-    def turn(found: Any) -> None:
+    def takeover(found: Any) -> None:
         found["plan"]["assignments"][0] = turned(**values).__dict__
 
-    assert read_plan(changed(turn)).assignments[0] == assignment
+    assert read_plan(changed(takeover)).assignments[0] == assignment

@@ -59,7 +59,7 @@ CHANGES: list[tuple[dict[str, Any], ReadyFact, ReadyState, str]] = [
 ]
 
 
-def test_all_facts_together_are_one_sentence() -> None:
+def test_readiness_joins_all_facts_in_a_single_sentence() -> None:
     found = readiness(ALL_WELL)
 
     assert found.state is READY
@@ -71,7 +71,9 @@ def test_all_facts_together_are_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(("change", "fact", "state", "text"), CHANGES)
-def test_one_fact_decides(change: dict[str, Any], fact: ReadyFact, state: ReadyState, text: str) -> None:
+def test_readiness_follows_from_the_only_fact_that_is_not_ready(
+    change: dict[str, Any], fact: ReadyFact, state: ReadyState, text: str
+) -> None:
     found = readiness(replace(ALL_WELL, **change))
 
     assert found.state is state

@@ -44,14 +44,14 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     send_there(source_topic, partition=1, count=50)
     there.trim(source_topic, {1: 20})
     created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
-    dealt = tuple(assignments(created.partitions, created.source_topic_id))
+    assigned = tuple(assignments(created.partitions, created.source_topic_id))
     link_id = uuid4().hex
     plan = CopyPlan(
         link_id=link_id,
         revision=1,
         source=setup_plan.source,
         destination=setup_plan.destination,
-        assignments=dealt,
+        assignments=assigned,
         signing_keys=SIGNER.texts(),
     )
     sides = {"source": setup_plan.source, "destination": setup_plan.destination}
@@ -63,7 +63,7 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     outcomes = jobs.read_progress(redis_url, link_id, SIGNER)
     blockers = jobs.promotion_blockers(**sides, **topics)
     report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
-    stopped = stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))
+    stopped = stop_mirror(MirrorStop(**sides, **topics, assignments=assigned, reason=StopReason.PROMOTE, generation=100))
     send_here(source_topic, user="app")
 
     assert {(outcome.phase, outcome.mirror_end) for outcome in outcomes} == {

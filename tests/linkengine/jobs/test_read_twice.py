@@ -61,12 +61,12 @@ def test_mirror_begins_where_the_lower_of_two_readings_begins(spec: str, kind: s
 @pytest.mark.parametrize("reading", [1, 2])
 def test_restore_exports_from_the_lower_of_two_log_starts(monkeypatch: pytest.MonkeyPatch, reading: int) -> None:
     """The records below it would be deleted with the topic."""
-    answers = iter([{0: DAMAGED if number == reading else 7} for number in (1, 2)])
+    responses = iter([{0: DAMAGED if number == reading else 7} for number in (1, 2)])
     view = TopicView(topic_id=bytes(16), partitions={0: Leader(broker=1, epoch=1)})
     monkeypatch.setattr(reversing, "Cluster", lambda _: nullcontext(), raising=True)
     monkeypatch.setattr(reversing, "closing", lambda cluster: cluster)
     monkeypatch.setattr(reversing, "newest_view", lambda *_: view)
-    monkeypatch.setattr(reversing, "read_offsets", lambda *_, **__: next(answers))
+    monkeypatch.setattr(reversing, "read_offsets", lambda *_, **__: next(responses))
     monkeypatch.setattr(reversing, "read_ends", lambda *_: TopicEnds(topic_id="id", stable={0: 9}, ends={0: 9}))
 
     assert reversing.log_ranges(ADDRESS, "t", closed=False) == (LogRange(partition=0, start=7, end=9, stable_end=9),)
@@ -104,8 +104,8 @@ def test_changed_source_configs_are_applied_if_two_readings_are_equal(
     monkeypatch: pytest.MonkeyPatch, readings: list[dict[str, str]], applied: dict[str, str] | None
 ) -> None:
     """A stop gives them to the topic; a retention that is too short would delete its records."""
-    answers, used = iter(readings), list[Mapping[str, str]]()
-    admin = SimpleNamespace(effective_configs_of=lambda _: {"t": next(answers)}, topics=lambda _: [])
+    responses, used = iter(readings), list[Mapping[str, str]]()
+    admin = SimpleNamespace(effective_configs_of=lambda _: {"t": next(responses)}, topics=lambda _: [])
     monkeypatch.setattr(syncing, "ClusterAdmin", lambda _: admin)
     monkeypatch.setattr(syncing, "observe_sources", lambda *_: {"t": TOPIC})
     monkeypatch.setattr(syncing, "_follow", lambda *_, values, **__: used.append(values))
@@ -117,16 +117,16 @@ def test_changed_source_configs_are_applied_if_two_readings_are_equal(
 
     assert used == ([applied] if applied else [])
     assert applied or (isinstance(outcome, LinkEngineError) and outcome.code == ErrorCode.TIMEOUT_ERROR)
-    assert next(answers, None) is None
+    assert next(responses, None) is None
 
 
 @pytest.mark.parametrize(("readings", "expected"), [([DAY, DAY], DAY), ([DAY, WEEK], WEEK), ([WEEK, DAY], WEEK)])
 def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last_sync(
     monkeypatch: pytest.MonkeyPatch, readings: list[dict[str, str]], expected: dict[str, str]
 ) -> None:
-    answers = iter(readings)
+    responses = iter(readings)
     monkeypatch.setattr(stopping, "ClusterAdmin", lambda _: None)
-    monkeypatch.setattr(stopping, "read_source_configs", lambda *_, **__: next(answers))
+    monkeypatch.setattr(stopping, "read_source_configs", lambda *_, **__: next(responses))
     stop = MirrorStop(
         source=ADDRESS,
         destination=ADDRESS,

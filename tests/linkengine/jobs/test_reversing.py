@@ -7,7 +7,7 @@ import pytest
 
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTurn
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTakeover
 from linkengine.jobs import reversing
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka import admin_offsets
@@ -68,16 +68,16 @@ def test_kept_up_to_returns_the_end_of_what_was_read_under_an_epoch(
 
 
 @pytest.fixture
-def turn(
+def takeover(
     setup_plan: MirrorSetup, source_topic: str, assignments: AssignmentsFactory, here: ClusterAdmin, there: ClusterAdmin
-) -> MirrorTurn:
+) -> MirrorTakeover:
     """A source topic that is to become the mirror of its mirror, which began at offset 3 and was fenced at 3."""
     here.create_topic(setup_plan.mirror_topic, partitions=2)
     ids = {
         "source_topic_id": here.describe(setup_plan.mirror_topic).topic_id,
         "mirror_topic_id": there.describe(source_topic).topic_id,
     }
-    return MirrorTurn(
+    return MirrorTakeover(
         **ids,
         source=setup_plan.destination,
         destination=setup_plan.source,
@@ -91,13 +91,13 @@ def turn(
 
 
 def test_a_topic_with_records_that_its_new_source_never_had_is_not_taken_over(
-    source_topic: str, turn: MirrorTurn, there: ClusterAdmin, send_there: Callable[..., None]
+    source_topic: str, takeover: MirrorTakeover, there: ClusterAdmin, send_there: Callable[..., None]
 ) -> None:
     """As a mirror it would be trimmed to its source's start."""
     send_there(source_topic, count=3)
 
     with pytest.raises(LinkEngineError, match="partition 0 begins at offset 0, the other side at 3") as refused:
-        jobs.take_over_mirror(turn)
+        jobs.take_over_mirror(takeover)
 
     assert refused.value.code is ErrorCode.SIDES_DIVERGED
     assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # no marker claims it
@@ -105,17 +105,17 @@ def test_a_topic_with_records_that_its_new_source_never_had_is_not_taken_over(
 
 @pytest.mark.parametrize("how", ["retention deleted them too", "the start is not followed", "the other side had them"])
 def test_a_topic_that_loses_no_records_as_a_mirror_is_taken_over(
-    source_topic: str, turn: MirrorTurn, there: ClusterAdmin, send_there: Callable[..., None], how: str
+    source_topic: str, takeover: MirrorTakeover, there: ClusterAdmin, send_there: Callable[..., None], how: str
 ) -> None:
     send_there(source_topic, count=3)
     if how == "retention deleted them too":
         there.trim(source_topic, {0: 3})
     if how == "the start is not followed":
-        turn = replace(turn, sync_include=())
+        takeover = replace(takeover, sync_include=())
     if how == "the other side had them":
-        turn = replace(turn, begins=())
+        takeover = replace(takeover, begins=())
 
-    jobs.take_over_mirror(turn)
+    jobs.take_over_mirror(takeover)
 
     assert there.offsets(source_topic, OffsetKind.END) == {0: 4, 1: 1}
 
@@ -124,30 +124,30 @@ def test_a_topic_that_loses_no_records_as_a_mirror_is_taken_over(
     ("again", "code"), [("the source", ErrorCode.SOURCE_TOPIC_ID_CHANGED), ("the mirror", ErrorCode.SIDES_DIVERGED)]
 )
 def test_a_topic_that_was_created_again_cannot_be_reversed(
-    turn: MirrorTurn, here: ClusterAdmin, there: ClusterAdmin, again: str, code: ErrorCode
+    takeover: MirrorTakeover, here: ClusterAdmin, there: ClusterAdmin, again: str, code: ErrorCode
 ) -> None:
-    side, name = (here, turn.source_topic) if again == "the source" else (there, turn.mirror_topic)
+    side, name = (here, takeover.source_topic) if again == "the source" else (there, takeover.mirror_topic)
     side.delete_topic(name)
     side.create_topic(name, partitions=2)
 
     with pytest.raises(LinkEngineError, match="was deleted and created again") as refused:
-        jobs.take_over_mirror(turn)
+        jobs.take_over_mirror(takeover)
 
     assert refused.value.code is code
-    assert there.offsets(turn.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # no marker claims it
-    assert not there.denies_writes(turn.mirror_topic)
+    assert there.offsets(takeover.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # no marker claims it
+    assert not there.denies_writes(takeover.mirror_topic)
 
 
 def test_claims_of_an_interrupted_take_over_are_found_until_another_write(
-    source_topic: str, turn: MirrorTurn, send_there: Callable[..., None]
+    source_topic: str, takeover: MirrorTakeover, send_there: Callable[..., None]
 ) -> None:
-    turn = replace(turn, begins=())
+    takeover = replace(takeover, begins=())
     send_there(source_topic, count=3)
-    assert jobs.claimed_before(turn) == frozenset()
-    jobs.take_over_mirror(turn)
+    assert jobs.claimed_before(takeover) == frozenset()
+    jobs.take_over_mirror(takeover)
 
-    assert jobs.claimed_before(turn) == {0, 1}
-    jobs.open_topic(turn.destination, source_topic)
+    assert jobs.claimed_before(takeover) == {0, 1}
+    jobs.open_topic(takeover.destination, source_topic)
     send_there(source_topic)
-    assert jobs.claimed_before(turn) == {1}
-    assert jobs.claimed_before(replace(turn, ends=((0, 2), (1, 0)))) == {1}  # partition 0 ends with a record
+    assert jobs.claimed_before(takeover) == {1}
+    assert jobs.claimed_before(replace(takeover, ends=((0, 2), (1, 0)))) == {1}  # partition 0 ends with a record

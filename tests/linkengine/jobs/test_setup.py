@@ -116,7 +116,7 @@ def test_ordinary_clients_can_read_a_new_mirror_but_not_write_to_it(
 
 
 @pytest.fixture(params=[True, False], ids=["visible", "not visible yet"])
-def first_look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def first_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the first broker that is queried shows the topic already."""
     if not request.param:
         monkeypatch.setattr(setting_up, "_glance", lambda *_: None)
@@ -130,7 +130,7 @@ def headed_topic(there: ClusterAdmin, source_topic: str, send_there: Send) -> st
     return source_topic
 
 
-@pytest.mark.usefixtures("first_look")
+@pytest.mark.usefixtures("first_read")
 def test_setting_up_twice_changes_nothing(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
@@ -146,7 +146,7 @@ def test_setting_up_twice_changes_nothing(
     assert here.describe(headed_topic) == before
 
 
-@pytest.mark.usefixtures("first_look")
+@pytest.mark.usefixtures("first_read")
 def test_a_topic_created_by_another_user_in_the_meantime_is_left_alone(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, source_topic: str
 ) -> None:
@@ -241,7 +241,7 @@ def test_a_name_hidden_by_a_crashed_attempt_is_made_readable_by_the_next_attempt
     assert not here.denies_reads(headed_topic)
 
 
-@pytest.mark.usefixtures("first_look")
+@pytest.mark.usefixtures("first_read")
 def test_a_source_that_begins_earlier_at_the_second_attempt_raises(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,

@@ -8,7 +8,7 @@ import pytest
 from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.copyjob.stop import fence
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, KnownOffset
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
@@ -57,7 +57,7 @@ def test_a_stopped_mirror_is_a_writable_topic_with_the_sources_configs(
     configs = here.describe(stop.mirror_topic).configs
     assert stopped == MirrorStopped(ends=((0, 5), (1, 0)), epochs=((0, 0), (1, 0)))
     assert (configs["retention.ms"], configs["message.timestamp.type"]) == ("99000", "LogAppendTime")
-    assert not looks_like_mirror(configs)
+    assert not has_mirror_configs(configs)
     assert not here.denies_writes(stop.mirror_topic)
     send_here(stop.mirror_topic, user="app")
 
@@ -100,7 +100,7 @@ def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
     with pytest.raises(LinkEngineError):
         stop_mirror(replace(more, **known), on_fenced=recorded.append)
     assert recorded == [MirrorStopped(ends=((0, 5), (1, 0)), foreign=((0, 4),), epochs=((0, 0), (1, 0)))]
-    assert looks_like_mirror(here.describe(stop.mirror_topic).configs)
+    assert has_mirror_configs(here.describe(stop.mirror_topic).configs)
     assert here.denies_writes(stop.mirror_topic)
 
     send_here(stop.mirror_topic, count=2)  # by a super user

@@ -9,7 +9,7 @@ import pytest
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped, MirrorSync, RefusedStep
 from linkengine.domain.states import StopReason
@@ -71,7 +71,7 @@ def check_opened(stop: MirrorStop, stopped: MirrorStopped, here: ClusterAdmin) -
     assert f"retention.ms may be {WEEK_MS} at most" in refused.message
     assert not here.denies_writes(stop.mirror_topic)
     assert (configs["retention.ms"], configs["message.timestamp.type"]) == ("-1", "LogAppendTime")
-    assert not looks_like_mirror(configs)
+    assert not has_mirror_configs(configs)
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
@@ -89,7 +89,7 @@ def test_producers_may_write_before_configs_are_restored(stop: MirrorStop, here:
     seen: list[tuple[bool, bool]] = []
 
     def record_state() -> None:
-        seen.append((here.denies_writes(stop.mirror_topic), looks_like_mirror(here.describe(stop.mirror_topic).configs)))
+        seen.append((here.denies_writes(stop.mirror_topic), has_mirror_configs(here.describe(stop.mirror_topic).configs)))
 
     stop_mirror(stop, on_open=record_state)
 
@@ -99,9 +99,9 @@ def test_producers_may_write_before_configs_are_restored(stop: MirrorStop, here:
 def test_a_retry_succeeds_once_the_policy_allows_it(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
     stop_mirror(stop)
 
-    (again,) = jobs.give_configs_back(stop)
+    (again,) = jobs.restore_source_configs(stop)
     policy.forget()
-    assert jobs.give_configs_back(stop) == ()
+    assert jobs.restore_source_configs(stop) == ()
 
     assert again.name == "retention.ms"
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == MONTH_MS
@@ -111,7 +111,7 @@ def test_a_retry_keeps_a_value_that_a_user_has_set(stop: MirrorStop, here: Clust
     stop_mirror(stop)
     here.set_configs(stop.mirror_topic, {"retention.ms": "3600000", "max.message.bytes": "2000000"})
 
-    assert jobs.give_configs_back(stop) == ()
+    assert jobs.restore_source_configs(stop) == ()
 
     configs = here.describe(stop.mirror_topic).configs
     assert (configs["retention.ms"], configs["max.message.bytes"]) == ("3600000", "2000000")
@@ -137,7 +137,7 @@ def test_a_stop_that_crashed_after_producers_may_write_restores_the_configs(
         stop_mirror(stop, on_fenced=recorded.append, on_open=crash)
     send_here(stop.mirror_topic, user="app", count=3)
     policy.forget()
-    stopped = stop_mirror(replace(stop, fenced_ends=recorded[0].ends, giving_back=recorded[0].gives_back))
+    stopped = stop_mirror(replace(stop, fenced_ends=recorded[0].ends, restoring_configs=recorded[0].restores_configs))
 
     configs = here.describe(stop.mirror_topic).configs
     assert (stopped.ends, stopped.refused) == (((0, 5), (1, 0)), ())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkengine import jobs
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.plans import PartitionAssignment, producer_id_for
@@ -72,7 +72,7 @@ def _check_stopped(results: Mapping[str, object], stops: Collection[MirrorStop],
         configs = here.describe(stop.mirror_topic).configs
         assert results[stop.mirror_topic] == MirrorStopped(ends=ENDS, epochs=((0, 0), (1, 0)))
         assert configs["retention.ms"] == "99000"
-        assert not looks_like_mirror(configs)
+        assert not has_mirror_configs(configs)
         send_here(stop.mirror_topic, user="app")
 
 
@@ -205,7 +205,7 @@ def test_recorded_fences_are_kept(stops: list[MirrorStop], here: ClusterAdmin, s
     """An earlier attempt has fenced the first mirror and recorded that; a super user has written since."""
     first, *others = stops
     recorded: dict[str, MirrorStopped] = {}
-    jobs.stop_mirrors([first], on_fenced=recorded.update, still_ours=lambda topics: () if recorded else topics)
+    jobs.stop_mirrors([first], on_fenced=recorded.update, still_owned=lambda topics: () if recorded else topics)
     send_here(first.mirror_topic, count=2)
 
     results = jobs.stop_mirrors([replace(first, fenced_ends=recorded[first.mirror_topic].ends, copied=ENDS), *others])
@@ -227,16 +227,16 @@ def test_mirror_that_another_worker_has_taken_over_is_not_touched_any_more(
 
     is_due = {"fence": lambda: True, "record": is_fenced, "open": lambda: bool(recorded)}[step]
 
-    def still_ours(topics: Collection[str]) -> list[str]:
+    def still_owned(topics: Collection[str]) -> list[str]:
         return [topic for topic in topics if topic != first.mirror_topic or not is_due()]
 
-    results = jobs.stop_mirrors(stops, on_fenced=recorded.update, still_ours=still_ours)
+    results = jobs.stop_mirrors(stops, on_fenced=recorded.update, still_owned=still_owned)
 
     assert set(results) == set(_topics(others))
     _check_stopped(results, others, here, send_here)
     assert (first.mirror_topic in recorded) == (step == "open")
     assert here.denies_writes(first.mirror_topic)
-    assert looks_like_mirror(here.describe(first.mirror_topic).configs)
+    assert has_mirror_configs(here.describe(first.mirror_topic).configs)
     assert here.offsets(first.mirror_topic, OffsetKind.END)[1] == (0 if step == "fence" else 1)
 
 

@@ -20,7 +20,7 @@ from linkengine.sparkclient import session
 from linkengine.verifyjob import job, reading
 from linkengine.verifyjob.reading import TopicPart
 from tests.linkengine.copyjob.copying import wait_for
-from tests.linkengine.verifyjob.recording import HOLE, Rec, write
+from tests.linkengine.verifyjob.recording import GAP, Rec, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(290)]
 Send = Callable[..., None]
@@ -140,7 +140,7 @@ def test_a_topic_that_becomes_compacted_during_a_comparison_is_compared_again(
 ) -> None:
     """An older record of the key is gone from one side, where a gap is filled."""
     write(source_cluster, plan.source_topic, [Rec(transaction="commit"), Rec()])
-    write(destination_cluster, plan.mirror_topic, [HOLE, Rec()])
+    write(destination_cluster, plan.mirror_topic, [GAP, Rec()])
     compare = job._compare
 
     def changing(*arguments: Any) -> Any:
@@ -158,7 +158,7 @@ def test_a_source_whose_end_cannot_be_read_has_unknown_ends(plan: VerifyPlan) ->
 
 
 @pytest.mark.spark
-def test_sparks_python_workers_log_the_request_that_asked_for_the_comparison(
+def test_sparks_python_workers_log_the_request_id_of_the_comparison(
     plan: VerifyPlan, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, spark_server: SparkConnectServer
 ) -> None:
     for cluster in (source_cluster, destination_cluster):

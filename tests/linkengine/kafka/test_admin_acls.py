@@ -50,20 +50,20 @@ def encoded(*acls: Acl, error_code: int = 0) -> bytes:
 
 
 class Brokers:
-    def __init__(self, *answers: bytes, complete: bool = True) -> None:
-        self.answers, self.complete, self.closed = answers, complete, False
+    def __init__(self, *responses: bytes, complete: bool = True) -> None:
+        self.responses, self.complete, self.closed = responses, complete, False
 
     def survey(self) -> Survey:
         return Survey(topics={}, complete=self.complete, unlisted_brokers=set())
 
     def brokers(self) -> list[int]:
-        return list(range(len(self.answers)))
+        return list(range(len(self.responses)))
 
     def call(self, broker: int, build: Callable[[Any], Any], *, response: Any, read: Callable[[Any], Any]) -> Any:
         request = build(SimpleNamespace(version_for=lambda *_, **__: VERSION))
         assert isinstance(request, DescribeAclsRequest)
         assert request.encode()
-        return read(response.decode(self.answers[broker], version=VERSION))
+        return read(response.decode(self.responses[broker], version=VERSION))
 
     def close(self) -> None:
         self.closed = True

@@ -19,12 +19,12 @@ from linkengine.kafka.requests import low_water_mark
 @pytest.fixture
 def ends() -> Iterator[tuple[Channel, socket.socket]]:
     """Yield a channel and the broker's end of its socket."""
-    ours, theirs = socket.socketpair()
-    channel = Channel(Connection(ours, host="broker", port=9092))
-    theirs.settimeout(5)
-    yield channel, theirs
+    own, peer = socket.socketpair()
+    channel = Channel(Connection(own, host="broker", port=9092))
+    peer.settimeout(5)
+    yield channel, peer
     channel.close()
-    theirs.close()
+    peer.close()
 
 
 def frame(correlation: int, body: bytes) -> bytes:
@@ -32,7 +32,7 @@ def frame(correlation: int, body: bytes) -> bytes:
 
 
 def test_bytes_that_the_socket_does_not_accept_are_queued_and_counted(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
+    channel, peer = ends
     parts: list[bytes | memoryview] = [b"head", memoryview(bytearray(3_000_000)), b"tail"]
 
     mark = channel.send(parts)
@@ -42,7 +42,7 @@ def test_bytes_that_the_socket_does_not_accept_are_queued_and_counted(ends: tupl
     assert 0 < channel.sent_bytes < mark
     got = bytearray()
     while len(got) < mark:
-        got += theirs.recv(1 << 20)
+        got += peer.recv(1 << 20)
         channel.flush()
     assert bytes(got) == b"".join(bytes(part) for part in parts)
     assert channel.sent_bytes == mark
@@ -50,7 +50,7 @@ def test_bytes_that_the_socket_does_not_accept_are_queued_and_counted(ends: tupl
 
 
 def test_own_unsent_copies_slices_so_that_their_buffer_can_be_reused(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
+    channel, peer = ends
     buffer = bytearray(b"x" * 3_000_000)
     mark = channel.send([memoryview(buffer)])
 
@@ -58,20 +58,20 @@ def test_own_unsent_copies_slices_so_that_their_buffer_can_be_reused(ends: tuple
     buffer[:] = b"y" * len(buffer)
     got = bytearray()
     while len(got) < mark:
-        got += theirs.recv(1 << 20)
+        got += peer.recv(1 << 20)
         channel.flush()
 
     assert got.count(b"y") == 0
 
 
 def test_small_frames_are_read_whatever_their_fragments(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
+    channel, peer = ends
     frames = SmallFrames(channel)
     whole = frame(1, b"one") + frame(2, b"") + frame(3, b"z" * 100_000)
     found: list[tuple[int, bytes]] = []
 
     for start in range(0, len(whole), 30_001):
-        theirs.sendall(whole[start : start + 30_001])
+        peer.sendall(whole[start : start + 30_001])
         found += [(correlation, bytes(body)) for correlation, body in frames.read()]
 
     assert found == [(1, b"one"), (2, b""), (3, b"z" * 100_000)]
@@ -80,28 +80,28 @@ def test_small_frames_are_read_whatever_their_fragments(ends: tuple[Channel, soc
 def test_readiness_is_reported_only_for_enough_responses_but_fewer_can_be_read() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, select.epoll() as poll:
         channel = Channel(Connection(socket.create_connection(server.getsockname()), host="broker", port=9092))
-        theirs, _ = server.accept()
+        peer, _ = server.accept()
         frames, response = SmallFrames(channel), frame(1, b"x" * 58)
         poll.register(channel.fileno(), select.EPOLLIN)
 
         channel.wake_after(low_water_mark(3))
-        theirs.sendall(response * 2)
+        peer.sendall(response * 2)
         assert poll.poll(0.2) == []
-        theirs.sendall(response)
+        peer.sendall(response)
         assert len(poll.poll(5)) == 1
         assert len(frames.read()) == 3
 
-        theirs.sendall(response)
+        peer.sendall(response)
         assert poll.poll(0.2) == []
         assert len(frames.read()) == 1
 
-        theirs.close()  # reported at once, whatever the low-water mark
+        peer.close()  # reported at once, whatever the low-water mark
         assert len(poll.poll(5)) == 1
         channel.close()
 
 
 def test_a_large_frame_is_received_into_the_allocated_buffer(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
+    channel, peer = ends
     buffer = bytearray(1_000_000)
     frames = LargeFrames(channel, allocate=lambda size: memoryview(buffer)[:size])
     body = bytes(range(256)) * 1_000
@@ -110,7 +110,7 @@ def test_a_large_frame_is_received_into_the_allocated_buffer(ends: tuple[Channel
 
     for start in range(0, len(whole), 50_000):
         assert found is None
-        theirs.sendall(whole[start : start + 50_000])
+        peer.sendall(whole[start : start + 50_000])
         for _ in range(5):  # a read returns the bytes of a single system call
             found = found or frames.read()
 
@@ -121,10 +121,10 @@ def test_a_large_frame_is_received_into_the_allocated_buffer(ends: tuple[Channel
 
 
 def test_a_response_waits_in_the_socket_while_no_buffer_is_free(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
+    channel, peer = ends
     free: list[memoryview] = []
     frames = LargeFrames(channel, allocate=lambda _: free.pop() if free else None)
-    theirs.sendall(frame(1, b"body"))
+    peer.sendall(frame(1, b"body"))
 
     assert frames.read() is None
     assert frames.starved
@@ -163,18 +163,18 @@ def test_a_small_rest_of_a_tls_response_is_reported_as_readable(tmp_path: Path) 
     write_certificates(tmp_path)
     files = certificates_in(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        ours, theirs = socket.create_connection(server.getsockname()), server.accept()[0]
-    broker = TlsBroker(theirs, files.broker)
+        own, peer = socket.create_connection(server.getsockname()), server.accept()[0]
+    broker = TlsBroker(peer, files.broker)
     greeting = Thread(target=broker.shake_hands)
     greeting.start()
     context = ssl.create_default_context(cafile=files.authority)
-    channel = Channel(Connection(context.wrap_socket(ours, server_hostname="localhost"), host="broker", port=9092))
+    channel = Channel(Connection(context.wrap_socket(own, server_hostname="localhost"), host="broker", port=9092))
     greeting.join(10)
     target = bytearray(40_000)
     frames = LargeFrames(channel, allocate=lambda size: memoryview(target)[:size])
     sent = broker.encrypted(frame(1, b"z" * 40_000))
 
-    theirs.sendall(sent[:-3_000])
+    peer.sendall(sent[:-3_000])
     ready = select.poll()
     ready.register(channel.fileno(), select.POLLIN)
     while frames.received < 32_768:  # two whole records of the three
@@ -182,32 +182,32 @@ def test_a_small_rest_of_a_tls_response_is_reported_as_readable(tmp_path: Path) 
         assert frames.read() is None
     while ready.poll(200):
         assert frames.read() is None
-    theirs.sendall(sent[-3_000:])
+    peer.sendall(sent[-3_000:])
 
     assert ready.poll(5_000)
     found = frames.read()
     assert found is not None
     assert bytes(found[1]) == b"z" * 40_000
     channel.close()
-    theirs.close()
+    peer.close()
 
 
-def test_a_closed_connection_and_an_invalid_frame_raise_while_silence_does_not(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
+def test_a_closed_connection_and_an_invalid_frame_raise_but_missing_data_does_not(ends: tuple[Channel, socket.socket]) -> None:
+    channel, peer = ends
     frames = SmallFrames(channel)
     assert frames.read() == []
 
-    theirs.sendall(b"HTTP/1.1 400 Bad Request")
+    peer.sendall(b"HTTP/1.1 400 Bad Request")
     with pytest.raises(ChannelClosedError, match="not a response of a Kafka broker"):
         frames.read()
-    theirs.close()
+    peer.close()
     with pytest.raises(ChannelClosedError, match="broker:9092"):
         SmallFrames(channel).read()
 
 
 def test_a_closed_connection_raises_in_flush_and_not_in_send(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
-    theirs.close()
+    channel, peer = ends
+    peer.close()
 
     channel.send([b"into nothing"])
 

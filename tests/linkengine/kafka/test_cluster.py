@@ -29,8 +29,8 @@ class Speaker:
 
     def __init__(self, node: int) -> None:
         self.node, self.epoch, self.named = node, 1, [self]
-        self.asked, self.may_answer, self.left = threading.Event(), threading.Event(), threading.Event()
-        self.may_answer.set()
+        self.requested, self.may_respond, self.left = threading.Event(), threading.Event(), threading.Event()
+        self.may_respond.set()
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -41,22 +41,22 @@ class Speaker:
     def _accept(self) -> None:
         while True:
             try:
-                theirs = self._server.accept()[0]
+                others = self._server.accept()[0]
             except OSError:
                 return  # closed by the test
-            threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(others,), daemon=True).start()
 
-    def _serve(self, theirs: socket.socket) -> None:
-        with theirs, theirs.makefile("rb") as stream, ExitStack() as stack:
+    def _serve(self, others: socket.socket) -> None:
+        with others, others.makefile("rb") as stream, ExitStack() as stack:
             stack.callback(self.left.set)
             try:
                 while size := stream.read(4):
                     frame = stream.read(int.from_bytes(size, "big"))
-                    self.asked.set()
-                    self.may_answer.wait(TIMEOUT_S)
+                    self.requested.set()
+                    self.may_respond.wait(TIMEOUT_S)
                     api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
-                    answer = self._metadata(version) if api_key == MetadataRequest.API_KEY else self._versions(version)
-                    theirs.sendall((len(answer) + 4).to_bytes(4, "big") + frame[4:8] + answer)
+                    response = self._metadata(version) if api_key == MetadataRequest.API_KEY else self._versions(version)
+                    others.sendall((len(response) + 4).to_bytes(4, "big") + frame[4:8] + response)
             except OSError:
                 return
 
@@ -73,8 +73,8 @@ class Speaker:
             MetadataResponse.MetadataResponseBroker(node_id=broker.node, host="127.0.0.1", port=broker.port, rack=None)
             for broker in self.named
         ]
-        answer = MetadataResponse(version=version, brokers=brokers, cluster_id="c", controller_id=1, topics=[topic])
-        return b"\0" + bytes(answer.encode())
+        response = MetadataResponse(version=version, brokers=brokers, cluster_id="c", controller_id=1, topics=[topic])
+        return b"\0" + bytes(response.encode())
 
 
 @pytest.fixture
@@ -131,16 +131,16 @@ def test_a_connection_in_use_is_closed_after_its_response_when_the_cluster_is_cl
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     broker = speaker(1)
-    broker.may_answer.clear()
-    asking = cluster(broker.port)
+    broker.may_respond.clear()
+    requesting = cluster(broker.port)
 
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(asking.topics, ["t"])
-        assert broker.asked.wait(TIMEOUT_S)
-        asking.close()
-        broker.may_answer.set()
+        response = pool.submit(requesting.topics, ["t"])
+        assert broker.requested.wait(TIMEOUT_S)
+        requesting.close()
+        broker.may_respond.set()
 
-    assert answer.result()["t"].partitions[0] == Leader(broker=1, epoch=1)
+    assert response.result()["t"].partitions[0] == Leader(broker=1, epoch=1)
     assert broker.left.wait(TIMEOUT_S)
 
 
@@ -174,7 +174,7 @@ def test_newest_view_ignores_an_old_name_and_a_broker_dropped_by_the_majority(
     assert newest_view(cluster(first.port, second.port, frozen), "t").partitions[0].epoch == 1
 
 
-def test_a_server_that_responds_again_is_not_reported_as_mute(
+def test_a_server_that_responds_again_is_not_reported_as_unresponsive(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     alone, back = speaker(1), speaker(2)

@@ -32,10 +32,10 @@ def test_each_mechanism_logs_in(source_cluster: KafkaCluster, mechanism: str) ->
 
     connection = connect(*place(address), address=address)
     request = MetadataRequest(version=connection.version_for(3, highest=12), topics=[], allow_auto_topic_creation=False)
-    answer: Any = connection.request(request, response=MetadataResponse)
+    response: Any = connection.request(request, response=MetadataResponse)
     connection.close()
 
-    assert answer.cluster_id == source_cluster.cluster_id
+    assert response.cluster_id == source_cluster.cluster_id
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -94,7 +94,7 @@ def test_a_broker_that_is_too_old_raises(source: ClusterAddress) -> None:
     connection.close()
 
 
-class Ask:
+class SizeRequest:
     """A request that the stand-in for a broker understands."""
 
     API_VERSION = 0
@@ -123,8 +123,8 @@ class Size:
         return cls(frame)
 
 
-def length_of(answer: Size) -> int:
-    return answer.length
+def length_of(response: Size) -> int:
+    return response.length
 
 
 @pytest.fixture
@@ -140,15 +140,15 @@ def test_a_large_response_may_take_longer_than_the_timeout_once_it_has_begun(
     monkeypatch.setattr(connections, "SLOWEST_BYTES_PER_S", 10_000)  # 50 s for this response
     connection, broker = ends
 
-    def answer() -> None:
+    def response() -> None:
         broker.sendall((5 * 100_000).to_bytes(4, "big"))
         for number in range(5):
             time.sleep(0.5)
             broker.sendall((1 if number == 0 else 0).to_bytes(4, "big") + bytes(99_996))
 
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(answer)
-        assert connection.request(Ask(), response=Size, read=length_of, timeout_s=1.5) == 500_000
+        sent = pool.submit(response)
+        assert connection.request(SizeRequest(), response=Size, read=length_of, timeout_s=1.5) == 500_000
         sent.result(60)
 
 
@@ -160,7 +160,7 @@ def test_a_response_that_stops_or_never_begins_times_out(
     for begun in (b"", (100_000).to_bytes(4, "big") + b"some"):
         broker.sendall(begun)
         with pytest.raises(LinkEngineError, match="did not respond in time"):
-            connection.request(Ask(), response=Size, timeout_s=0.2)
+            connection.request(SizeRequest(), response=Size, timeout_s=0.2)
 
 
 def test_the_maximum_response_size_can_be_raised_for_batches(ends: tuple[Connection, socket.socket]) -> None:
@@ -168,11 +168,11 @@ def test_the_maximum_response_size_can_be_raised_for_batches(ends: tuple[Connect
     large = (MAX_SMALL_RESPONSE + 1).to_bytes(4, "big")
     broker.sendall(large)
     with pytest.raises(LinkEngineError, match="not a response of a Kafka broker"):
-        connection.request(Ask(), response=Size, timeout_s=0.2)
+        connection.request(SizeRequest(), response=Size, timeout_s=0.2)
 
     broker.sendall(large)
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(broker.sendall, (2).to_bytes(4, "big") + bytes(MAX_SMALL_RESPONSE - 3))
-        found = connection.request(Ask(), response=Size, read=length_of, most_bytes=MAX_FRAME)
+        found = connection.request(SizeRequest(), response=Size, read=length_of, most_bytes=MAX_FRAME)
         assert found == MAX_SMALL_RESPONSE + 1
         sent.result(60)

@@ -113,25 +113,25 @@ class Recorder:
             frames.append(exchange(own, frame, **options))
             return frames[-1]
 
-        def requested(own: Connection, asked: Any, **options: Any) -> Any:
-            answer = request(own, asked, **options)
+        def requested(own: Connection, sent: Any, **options: Any) -> Any:
+            response = request(own, sent, **options)
             correlation = own._correlation
             self.found.setdefault(
                 options["response"].__name__,
-                Recorded(options["response"].__name__, frames[-1], _decoder(asked, options, correlation)),
+                Recorded(options["response"].__name__, frames[-1], _decoder(sent, options, correlation)),
             )
-            return answer
+            return response
 
         patch.setattr(Connection, "_exchange", exchanged)
         patch.setattr(Connection, "request", requested)
 
 
-def _decoder(asked: Any, options: dict[str, Any], correlation: int) -> Callable[[bytes], object]:
+def _decoder(sent: Any, options: dict[str, Any], correlation: int) -> Callable[[bytes], object]:
     def decode(frame: bytes) -> object:
         stub = Connection.__new__(Connection)
         stub.host, stub.port, stub._correlation, stub.round_trip_s = "broker", 9092, correlation - 1, None
         stub._exchange = lambda *_, **__: frame  # type: ignore[method-assign]
-        return stub.request(asked, **options)
+        return stub.request(sent, **options)
 
     return decode
 
@@ -433,23 +433,23 @@ def test_a_changed_sasl_exchange_raises_only_LinkEngineError(mechanism: str, dat
     ids=["no host", "port 0", "port 70000"],
 )
 def test_metadata_without_a_valid_broker_address_is_refused(broker: Any) -> None:
-    answer = MetadataResponse(version=12, throttle_time_ms=0, brokers=[broker], cluster_id="c", controller_id=1, topics=[])
+    response = MetadataResponse(version=12, throttle_time_ms=0, brokers=[broker], cluster_id="c", controller_id=1, topics=[])
 
     with pytest.raises(ValueError, match="a broker with"):
-        _read_metadata(answer, names=())
+        _read_metadata(response, names=())
 
 
 def test_an_oversized_handshake_response_is_refused_before_it_is_read() -> None:
     server = socket.create_server(("127.0.0.1", 0))
 
-    def answer() -> None:
-        with server.accept()[0] as theirs:
-            theirs.recv(1000)
-            theirs.sendall(INT32.pack(connection.MAX_HANDSHAKE_RESPONSE + 1) + bytes(100))
+    def response() -> None:
+        with server.accept()[0] as others:
+            others.recv(1000)
+            others.sendall(INT32.pack(connection.MAX_HANDSHAKE_RESPONSE + 1) + bytes(100))
             with suppress(ConnectionError):
-                theirs.recv(1)
+                others.recv(1)
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=response)
     thread.start()
     host, port = server.getsockname()
     with pytest.raises(LinkEngineError, match="1048577 bytes is not a response of a Kafka broker"):

@@ -66,8 +66,8 @@ def test_log_ends_are_decoded() -> None:
         topic.EpochEndOffset(error_code=0, partition=0, leader_epoch=5, end_offset=1 << 41),
         topic.EpochEndOffset(error_code=74, partition=1, leader_epoch=-1, end_offset=-1),
     ]
-    answer = OffsetForLeaderEpochResponse(
+    response = OffsetForLeaderEpochResponse(
         version=LOG_END_VERSION, throttle_time_ms=0, topics=[topic(topic="a", partitions=partitions)]
     )
 
-    assert decode_log_ends(memoryview(b"\x00" + bytes(answer.encode()))) == {("a", 0): (0, 1 << 41), ("a", 1): (74, -1)}
+    assert decode_log_ends(memoryview(b"\x00" + bytes(response.encode()))) == {("a", 0): (0, 1 << 41), ("a", 1): (74, -1)}

@@ -55,9 +55,9 @@ def test_a_response_for_a_single_partition_is_decoded(version: int, error: int, 
     topic = ProduceResponse.TopicProduceResponse(name="orders", topic_id=TOPIC_ID, partition_responses=[partition])
     encoded = bytes(ProduceResponse(version=version, responses=[topic], throttle_time_ms=70).encode())
 
-    answer = decode_produce(memoryview(b"\x00" + encoded), version=version)
+    response = decode_produce(memoryview(b"\x00" + encoded), version=version)
 
-    assert answer == (70, [ProducedPartition(key(version), 3, error, 1 << 40, -1, message or "")])
+    assert response == (70, [ProducedPartition(key(version), 3, error, 1 << 40, -1, message or "")])
 
 
 @pytest.mark.parametrize("version", [PRODUCE_BY_NAME, PRODUCE_BY_ID])
@@ -73,9 +73,9 @@ def test_a_response_has_offset_error_and_reason_per_partition(version: int) -> N
     topic = ProduceResponse.TopicProduceResponse(name="orders", topic_id=TOPIC_ID, partition_responses=partitions)
     encoded = bytes(ProduceResponse(version=version, responses=[topic], throttle_time_ms=0).encode())
 
-    _throttle_ms, answers = decode_produce(memoryview(b"\x00" + encoded), version=version)
+    _throttle_ms, responses = decode_produce(memoryview(b"\x00" + encoded), version=version)
 
-    assert answers == [
+    assert responses == [
         ProducedPartition(key(version), 0, 0, 1 << 40, -1, ""),
         ProducedPartition(key(version), 1, 32, -1, -1, "a record is too old"),
         ProducedPartition(key(version), 2, 10, -1, -1, "too large"),

@@ -15,7 +15,7 @@ VERSION = 13
 Part = FetchResponse.FetchableTopicResponse.PartitionData
 
 
-def answer(*parts: Any, throttle_ms: int = 0) -> Any:
+def response(*parts: Any, throttle_ms: int = 0) -> Any:
     """Return a response after a round trip through kafka-python's codec; without parts it has no topic, as brokers send it."""
     topics = [FetchResponse.FetchableTopicResponse(topic="", partitions=[partition]) for partition in parts]
     whole = FetchResponse(version=VERSION, throttle_time_ms=throttle_ms, error_code=0, session_id=0, responses=topics)
@@ -34,9 +34,9 @@ class Broker:
 
     peer = "broker:9092"
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *responses: Any) -> None:
         self.now, self.requests = 0.0, 0
-        self._answers = list(answers)
+        self._responses = list(responses)
         monkeypatch.setattr("linkengine.kafka.single_reads.time.monotonic", lambda: self.now)
         monkeypatch.setattr("linkengine.kafka.single_reads.time.sleep", self._sleep)
 
@@ -45,14 +45,14 @@ class Broker:
 
     def request(self, *_: Any, read: Callable[[Any], Any], **__: Any) -> Any:
         self.requests += 1
-        return read(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
+        return read(self._responses.pop(0) if len(self._responses) > 1 else self._responses[0])
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
 
 def test_a_read_waits_for_the_throttle_time_of_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker: Any = Broker(monkeypatch, answer(throttle_ms=3_000), answer(throttle_ms=500), answer(part(b"batches")))
+    broker: Any = Broker(monkeypatch, response(throttle_ms=3_000), response(throttle_ms=500), response(part(b"batches")))
 
     error, records = read_batches(broker, topic=TOPIC, leader_epoch=3, offset=5)
 
@@ -62,7 +62,7 @@ def test_a_read_waits_for_the_throttle_time_of_the_quota(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("throttle_ms", [60_000, 1_000, 0])
 def test_a_lasting_quota_raises_within_the_limit(monkeypatch: pytest.MonkeyPatch, throttle_ms: int) -> None:
-    broker: Any = Broker(monkeypatch, answer(throttle_ms=throttle_ms))
+    broker: Any = Broker(monkeypatch, response(throttle_ms=throttle_ms))
 
     with pytest.raises(LinkEngineError, match="quota") as raised:
         read_committed(broker, topic=TOPIC, leader_epoch=3, offset=5)
@@ -72,7 +72,7 @@ def test_a_lasting_quota_raises_within_the_limit(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_empty_response_with_a_preferred_replica_raises_RedirectedError(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker: Any = Broker(monkeypatch, answer(part(b"", replica=2)))
+    broker: Any = Broker(monkeypatch, response(part(b"", replica=2)))
 
     with pytest.raises(RedirectedError, match="orders-0 sends readers to broker 2"):
         read_committed(broker, topic=TOPIC, leader_epoch=3, offset=5)

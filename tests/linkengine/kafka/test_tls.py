@@ -85,9 +85,9 @@ def fetch_all(tls: TlsCluster, topic: str, *, size: int) -> bytes:
         assert poll.poll(10_000), "the broker is silent"
     channel.close()
     cluster.close()
-    error, _, _, (answer,) = decode_fetch(frame[1], version=FETCH_BY_ID)
-    assert (error, answer.error) == (0, 0)
-    return bytes(answer.records)
+    error, _, _, (response,) = decode_fetch(frame[1], version=FETCH_BY_ID)
+    assert (error, response.error) == (0, 0)
+    return bytes(response.records)
 
 
 def test_the_data_path_reads_over_tls_and_refuses_wrong_certificates(tls: TlsCluster, topic_name: str, tmp_path: Path) -> None:

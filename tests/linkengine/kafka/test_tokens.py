@@ -114,12 +114,12 @@ def test_a_slow_endpoint_delays_only_its_own_clients(
         resume.wait(30)
         status(500)(handler)
 
-    def ask(url: str) -> None:
+    def request(url: str) -> None:
         with suppress(LinkEngineError):
             bearer_token(replace(address, oauth_token_url=url))
 
     with endpoint(slow) as (url, _):
-        waiting = Thread(target=ask, args=(url,))
+        waiting = Thread(target=request, args=(url,))
         waiting.start()
         assert requested.wait(60)
         assert bearer_token(address)
@@ -233,11 +233,11 @@ def test_the_error_of_an_invalid_url_names_the_setting(address: ClusterAddress, 
         bearer_token(replace(address, oauth_token_url=url))
 
 
-class Answering:
+class Responding:
     """A server that sends the bytes that a test sets to every client, and closes the connection."""
 
     def __init__(self) -> None:
-        self.answer = b""
+        self.response = b""
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}/token"
         self._thread = Thread(target=self._serve, daemon=True)
@@ -249,20 +249,20 @@ class Answering:
     def _serve(self) -> None:
         while True:
             try:
-                theirs = self._server.accept()[0]
+                others = self._server.accept()[0]
             except OSError:
                 return  # closed
-            with theirs, suppress(OSError):  # a client resets its connection when it has seen enough
-                theirs.recv(1 << 16)
-                theirs.sendall(self.answer)
-                theirs.shutdown(socket.SHUT_WR)
-                while theirs.recv(1 << 16):  # unread data would reset the connection
+            with others, suppress(OSError):  # a client resets its connection when it has seen enough
+                others.recv(1 << 16)
+                others.sendall(self.response)
+                others.shutdown(socket.SHUT_WR)
+                while others.recv(1 << 16):  # unread data would reset the connection
                     pass
 
 
 @pytest.fixture(scope="module")
-def answering() -> Iterator[Answering]:
-    server = Answering()
+def responding() -> Iterator[Responding]:
+    server = Responding()
     yield server
     server.close()
 
@@ -271,7 +271,7 @@ HONEST = b'HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{"access_token": "abc", 
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"", b"\0" * 100, b"SSH-2.0-OpenSSH", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", b"HTTP/1.1 abc OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n{}", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
@@ -280,35 +280,37 @@ HONEST = b'HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{"access_token": "abc", 
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
     ],
 )  # fmt: skip
-def test_an_invalid_response_raises_only_LinkEngineError(answering: Answering, address: ClusterAddress, answer: bytes) -> None:
-    answering.answer = answer
+def test_an_invalid_response_raises_only_LinkEngineError(
+    responding: Responding, address: ClusterAddress, response: bytes
+) -> None:
+    responding.response = response
 
     with pytest.raises(LinkEngineError) as refused:
-        bearer_token(replace(address, oauth_token_url=answering.url))
+        bearer_token(replace(address, oauth_token_url=responding.url))
 
     assert refused.value.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.TIMEOUT_ERROR)
-    assert answering.url in refused.value.message
+    assert responding.url in refused.value.message
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_changed_response_is_a_token_or_raises_LinkEngineError(
-    answering: Answering, address: ClusterAddress, data: st.DataObject
+    responding: Responding, address: ClusterAddress, data: st.DataObject
 ) -> None:
     changed = bytearray(HONEST)
     for _ in range(data.draw(st.integers(1, 4))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
-    answering.answer = bytes(changed[: data.draw(st.integers(len(changed) // 2, len(changed)))])
+    responding.response = bytes(changed[: data.draw(st.integers(len(changed) // 2, len(changed)))])
 
     with suppress(LinkEngineError):
-        assert bearer_token(replace(address, oauth_token_url=answering.url, oauth_scope=str(next(numbers)))).isprintable()
+        assert bearer_token(replace(address, oauth_token_url=responding.url, oauth_scope=str(next(numbers)))).isprintable()
 
 
 @pytest.mark.parametrize("life", ["1e400", "-1", "true", "null", '"3600"', "1" * 400])
-def test_a_token_with_an_invalid_lifetime_is_used(answering: Answering, address: ClusterAddress, life: str) -> None:
-    answering.answer = b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "abc", "expires_in": ' + life.encode() + b"}"
+def test_a_token_with_an_invalid_lifetime_is_used(responding: Responding, address: ClusterAddress, life: str) -> None:
+    responding.response = b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "abc", "expires_in": ' + life.encode() + b"}"
 
-    assert bearer_token(replace(address, oauth_token_url=answering.url, oauth_scope=str(next(numbers)))) == "abc"
+    assert bearer_token(replace(address, oauth_token_url=responding.url, oauth_scope=str(next(numbers)))) == "abc"
 
 
 def test_no_proxy_of_the_environment_is_used(

@@ -24,7 +24,7 @@ def test_each_partition_has_the_leader_of_the_newest_epoch() -> None:
     assert found == view(ID, p0=2, p1=5, p2=0)
 
 
-def test_a_topic_that_no_broker_knows_is_unknown() -> None:
+def test_a_topic_that_is_in_no_brokers_metadata_is_unknown() -> None:
     assert newest([UNKNOWN, UNKNOWN]) == UNKNOWN
 
 

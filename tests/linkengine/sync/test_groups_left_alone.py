@@ -146,27 +146,27 @@ def test_offsets_of_a_recreated_topic_are_not_synced(link: Link, group: str, twi
     assert offsets_of(link.here, group, twin_topic) == before
 
 
-def test_commits_before_a_coordinator_fell_silent_are_reported(
+def test_commits_before_a_coordinator_stopped_responding_are_reported(
     link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, commit_request, requested = [f"{group}-{number}" for number in range(3)], admin_groups._commit_request, []
     for name in names:
         commit(link.there, name, twin_topic, {1: 95})
 
-    def fall_silent(cluster: Cluster, broker: int, name: str, offsets: Offsets) -> object:
+    def stop_responding(cluster: Cluster, broker: int, name: str, offsets: Offsets) -> object:
         requested.append(name)
         if len(requested) > 1:
             raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
         return commit_request(cluster, broker, name, offsets)
 
-    monkeypatch.setattr(admin_groups, "_commit_request", fall_silent)
+    monkeypatch.setattr(admin_groups, "_commit_request", stop_responding)
     first = {outcome.name: outcome.partitions[0].outcome for outcome in link.run().groups if outcome.name in names}
 
     assert list(first.values()) == [OffsetOutcome.ADVANCED, OffsetOutcome.FAILED, OffsetOutcome.FAILED]
     assert requested == names[:2]  # each further request would wait for the timeout
 
 
-def test_a_commit_whose_response_was_lost_is_not_taken_for_a_users(
+def test_a_commit_whose_response_was_lost_does_not_count_as_a_users_commit(
     link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(link.there, group, twin_topic, {1: 95})

@@ -32,7 +32,7 @@ SYNC = GroupSync(filters=(NameFilter(name="*"),), topics=(MirroredTopic(source_t
 AGO: Memory = {PLACE: Remembered(source=50, destination=50)}
 
 
-class Answers:
+class Responses:
     """A cluster with a group and a topic. ``damaged``: by value, what a reading of that number returns instead."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Answers:
         return self.damaged.get((name, self.read[name]), value)
 
 
-def synced(there: Answers, here: Answers, *, memory: Memory = AGO) -> GroupOutcome:
+def synced(there: Responses, here: Responses, *, memory: Memory = AGO) -> GroupOutcome:
     report = sync_groups(
         cast(ClusterAdmin, there),
         cast(ClusterAdmin, here),
@@ -94,8 +94,8 @@ def test_damaged_reading_moves_no_group_beyond_the_sources_offset_or_backwards(
     side: str, value: str, damage: int, reading: int
 ) -> None:
     damaged = {(value, reading): damage}
-    there = Answers(offset=60, damaged=damaged if side == "source" else None)
-    here = Answers(offset=50, damaged=damaged if side == "destination" else None)
+    there = Responses(offset=60, damaged=damaged if side == "source" else None)
+    here = Responses(offset=50, damaged=damaged if side == "destination" else None)
 
     synced(there, here)
 
@@ -105,16 +105,16 @@ def test_damaged_reading_moves_no_group_beyond_the_sources_offset_or_backwards(
 @pytest.mark.parametrize("reading", [1, 2])
 @pytest.mark.parametrize("damage", [3, 49, 59])
 def test_group_that_is_ahead_here_is_not_moved_back_by_a_damaged_reading(damage: int, reading: int) -> None:
-    here = Answers(offset=900, damaged={("offset", reading): damage})
+    here = Responses(offset=900, damaged={("offset", reading): damage})
 
-    synced(Answers(offset=60), here)
+    synced(Responses(offset=60), here)
 
     assert here.commits == []
 
 
 def test_group_whose_source_returns_an_older_offset_once_is_not_moved_back() -> None:
     """A coordinator that was cut off from the other brokers returns what was committed before."""
-    there, here = Answers(offset=50, damaged={("offset", 1): 20}), Answers(offset=50)
+    there, here = Responses(offset=50, damaged={("offset", 1): 20}), Responses(offset=50)
 
     outcome = synced(there, here)
 
@@ -124,7 +124,7 @@ def test_group_whose_source_returns_an_older_offset_once_is_not_moved_back() -> 
 
 @pytest.mark.parametrize(("silent", "commits"), [(False, [20]), (True, [])])
 def test_group_is_moved_back_only_while_all_brokers_of_the_source_respond(*, silent: bool, commits: list[int]) -> None:
-    there, here = Answers(offset=20), Answers(offset=50)
+    there, here = Responses(offset=20), Responses(offset=50)
     there.silent = silent
 
     outcome = synced(there, here)
@@ -134,7 +134,7 @@ def test_group_is_moved_back_only_while_all_brokers_of_the_source_respond(*, sil
 
 
 def test_readings_that_contradict_each_other_are_reported_and_change_no_memory() -> None:
-    there, here = Answers(offset=60, damaged={("offset", 2): 20}), Answers(offset=50)
+    there, here = Responses(offset=60, damaged={("offset", 2): 20}), Responses(offset=50)
 
     outcome = synced(there, here)
 
@@ -150,7 +150,7 @@ KNOWN = KnownOffset(group=GROUP, partition=0, source=60, remembered=Remembered(s
 @pytest.mark.parametrize(("value", "damage"), [("start", 90), ("start", 1 << 40), ("offset", 1 << 20), ("offset", 3)])
 def test_stop_moves_groups_to_the_right_place_in_spite_of_a_damaged_reading(value: str, damage: int, reading: int) -> None:
     """Nothing corrects a stopped mirror's groups later: records would be skipped."""
-    here = Answers(offset=50, damaged={(value, reading): damage})
+    here = Responses(offset=50, damaged={(value, reading): damage})
 
     clamp_groups(cast(Any, here), "t", ends={0: 100}, known=[KNOWN])
 
@@ -159,7 +159,7 @@ def test_stop_moves_groups_to_the_right_place_in_spite_of_a_damaged_reading(valu
 
 @pytest.mark.parametrize(("reading", "damage"), [(1, 50), (2, 50), (1, 3)])
 def test_stop_leaves_a_group_that_is_ahead_where_it_is(reading: int, damage: int) -> None:
-    here = Answers(offset=90, damaged={("offset", reading): damage})
+    here = Responses(offset=90, damaged={("offset", reading): damage})
 
     clamp_groups(cast(Any, here), "t", ends={0: 100}, known=[KNOWN])
 
@@ -167,7 +167,7 @@ def test_stop_leaves_a_group_that_is_ahead_where_it_is(reading: int, damage: int
 
 
 def test_stop_reports_a_group_whose_readings_never_agree() -> None:
-    here = Answers(offset=50, damaged={("offset", reading): 200 + reading for reading in range(1, 9)} | {("offset", 2): 3})
+    here = Responses(offset=50, damaged={("offset", reading): 200 + reading for reading in range(1, 9)} | {("offset", 2): 3})
 
     [row] = clamp_groups(cast(Any, here), "t", ends={0: 100}, known=[KNOWN])
 

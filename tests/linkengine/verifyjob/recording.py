@@ -37,7 +37,7 @@ class Rec:
     transaction: str = field(default="", metadata={"values": ("", "commit", "abort")})
 
 
-HOLE = Rec(value=b"never seen", transaction="abort")
+GAP = Rec(value=b"never seen", transaction="abort")
 
 
 def create(cluster: KafkaCluster, topic: str, *, partitions: int = 1, configs: dict[str, str] | None = None) -> None:

@@ -17,7 +17,7 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import CheckedRange
 from linkengine.verifyjob.job import run_verify
-from tests.linkengine.verifyjob.recording import HOLE, Rec, create, write
+from tests.linkengine.verifyjob.recording import GAP, Rec, create, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -30,43 +30,43 @@ def at(key: str | None, value: str | None = "v") -> Rec:
 # Per place: the record of the source, the record of the mirror; the comment has the expected result.
 RULES = [
     (at("both"), at("both")),  # 0: equal
-    (at("a", "old"), HOLE),  # 1: replaced at 2, which both have
+    (at("a", "old"), GAP),  # 1: replaced at 2, which both have
     (at("a"), at("a")),
-    (HOLE, at("b", "old")),  # 3: replaced at 4
+    (GAP, at("b", "old")),  # 3: replaced at 4
     (at("b"), at("b")),
-    (at("c"), HOLE),  # 5: missing; nothing replaces it
-    (HOLE, at("d")),  # 6: extra
+    (at("c"), GAP),  # 5: missing; nothing replaces it
+    (GAP, at("d")),  # 6: extra
     (at("e", "old"), at("e", "old")),
-    (at("e"), HOLE),  # 8: missing: the mirror still has the old value
-    (at("f"), HOLE),  # 9: gone with its tombstone, which the mirror removed too
-    (at("f", None), HOLE),
-    (HOLE, at("g", None)),  # 11: a tombstone is equivalent to no record
-    (HOLE, at("h")),  # 12: the source replaced it by a tombstone
-    (at("h", None), HOLE),  # 13: missing: readers of the mirror still see h
-    (at(None), HOLE),  # 14: either side's log cleaner removes records without a key
-    (HOLE, at(None)),
+    (at("e"), GAP),  # 8: missing: the mirror still has the old value
+    (at("f"), GAP),  # 9: gone with its tombstone, which the mirror removed too
+    (at("f", None), GAP),
+    (GAP, at("g", None)),  # 11: a tombstone is equivalent to no record
+    (GAP, at("h")),  # 12: the source replaced it by a tombstone
+    (at("h", None), GAP),  # 13: missing: readers of the mirror still see h
+    (at(None), GAP),  # 14: either side's log cleaner removes records without a key
+    (GAP, at(None)),
     (at("i", "one"), at("i", "two")),  # 16: both have it, so it must be equal
-    (at("j", "old"), HOLE),  # 17: replaced on the mirror by a record beyond the end
-    (at("k"), HOLE),  # 18: missing: the source's own later record does not help readers of the mirror
-    (HOLE, HOLE),
-    (HOLE, at("j")),  # 20: beyond the end
-    (at("k"), HOLE),
+    (at("j", "old"), GAP),  # 17: replaced on the mirror by a record beyond the end
+    (at("k"), GAP),  # 18: missing: the source's own later record does not help readers of the mirror
+    (GAP, GAP),
+    (GAP, at("j")),  # 20: beyond the end
+    (at("k"), GAP),
 ]
 AROUND = [
     (at("h"), at("h")),
-    (at("before"), HOLE),  # not within the range
-    (at("h", None), HOLE),  # 2: missing: readers of the mirror still see h, from before the range
-    (at("n", None), HOLE),  # 3: removed on the mirror together with n
-    (at("p", "old"), HOLE),  # 4: replaced on the mirror, behind the range
+    (at("before"), GAP),  # not within the range
+    (at("h", None), GAP),  # 2: missing: readers of the mirror still see h, from before the range
+    (at("n", None), GAP),  # 3: removed on the mirror together with n
+    (at("p", "old"), GAP),  # 4: replaced on the mirror, behind the range
     (at("both"), at("both")),
     (at("p"), at("p")),
 ]
 TOMBSTONES = [
     (at("both"), at("both")),
-    (HOLE, at("l")),
-    (at("m"), HOLE),  # 2: missing
-    (HOLE, at("l", None)),  # 3: behind the end
-    (at("m", None), HOLE),
+    (GAP, at("l")),
+    (at("m"), GAP),  # 2: missing
+    (GAP, at("l", None)),  # 3: behind the end
+    (at("m", None), GAP),
 ]
 # The partitions of both topics, and the places that are compared there. One run compares all of them.
 CASES = ((RULES, 0, 20), (AROUND, 2, 6), (AROUND, 3, 6), (TOMBSTONES, 0, 3), (TOMBSTONES, 3, 4))

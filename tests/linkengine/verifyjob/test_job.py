@@ -23,7 +23,7 @@ from linkengine.domain.ranges import CheckedRange, RecordDifference, combine
 from linkengine.sparkclient import SparkUnavailableError
 from linkengine.verifyjob import job, reading
 from linkengine.verifyjob.job import run_verify
-from tests.linkengine.verifyjob.recording import BASE_MS, HOLE, Rec, create, denied_read, write
+from tests.linkengine.verifyjob.recording import BASE_MS, GAP, Rec, create, denied_read, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 LONG = b"a" * 5_000
@@ -51,23 +51,23 @@ CASES = {
     "every kind": Case(
         source=[
             Rec(), Rec(key=b"one"), Rec(value=b"right"), Rec(headers=(("h", b"1"),)), Rec(after_ms=5),
-            Rec(value=b"lost", transaction="commit"), HOLE,
+            Rec(value=b"lost", transaction="commit"), GAP,
             Rec(value=None), Rec(headers=(("h", None),)), Rec(value=LONG + b"end"), Rec(),
         ],
         mirror=[
             Rec(), Rec(key=b"two"), Rec(value=b"wrong"), Rec(headers=(("h", b"2"),)), Rec(after_ms=6),
-            HOLE, Rec(value=b"foreign\x00", transaction="commit"),
+            GAP, Rec(value=b"foreign\x00", transaction="commit"),
             Rec(value=b""), Rec(headers=(("h", b""),)), Rec(value=LONG + b"END"), Rec(),
         ],
         end=13,
         records=11,
     ),
     "aborted": Case(
-        source=[HOLE, Rec(), HOLE, Rec(value=b"kept", transaction="commit"), HOLE, HOLE],
+        source=[GAP, Rec(), GAP, Rec(value=b"kept", transaction="commit"), GAP, GAP],
         mirror=[
-            replace(HOLE, value=b"other garbage"), Rec(), replace(HOLE, value=b"other garbage"),
-            Rec(value=b"kept", transaction="commit"), replace(HOLE, value=b"other garbage"),
-            replace(HOLE, value=b"other garbage"),
+            replace(GAP, value=b"other garbage"), Rec(), replace(GAP, value=b"other garbage"),
+            Rec(value=b"kept", transaction="commit"), replace(GAP, value=b"other garbage"),
+            replace(GAP, value=b"other garbage"),
         ],
         end=11,
         records=2,
@@ -339,7 +339,7 @@ def test_a_plan_without_ends_is_refused(admin: ClusterAddress) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST_ERROR
 
 
-def test_without_spark_the_error_says_so(pair: VerifyPlan) -> None:
+def test_error_without_spark_names_spark(pair: VerifyPlan) -> None:
     with pytest.raises(SparkUnavailableError, match="No Spark Connect server responds"):
         run_verify(replace(pair, ends=((0, 1),)), spark_url="sc://127.0.0.1:1")
 

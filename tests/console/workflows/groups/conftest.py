@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.actors import SYSTEM
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import LinkConfig, MirrorTopic
 from console.tasks.mirrors import advance_stop, setup_mirror
 from devcluster.kafka import KafkaCluster

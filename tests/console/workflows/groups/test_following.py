@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from console.actors import SYSTEM
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
 from console.tasks.mirrors import advance_stop
 from console.workflows import stopping, syncs
@@ -225,11 +225,11 @@ def test_partition_that_cannot_be_committed_is_an_error_of_the_run(
     commit(there, group, mirror.name, {0: 20, 1: 95})
     commit(here, group, mirror.name, {0: 50})  # ahead: has a message too, and comes first
 
-    def refuse_one(admin: ClusterAdmin, offsets: Any, **options: Any) -> Any:
+    def refuse_group(admin: ClusterAdmin, offsets: Any, **options: Any) -> Any:
         results = commit_all(admin, offsets, **options)
         return {name: result | {(mirror.name, 1): BrokerError(29, "No")} for name, result in results.items()}
 
-    monkeypatch.setattr(ClusterAdmin, "commit", refuse_one)
+    monkeypatch.setattr(ClusterAdmin, "commit", refuse_group)
     (error,) = run(mirror).errors
 
     assert f"'{group}': 1 of 2 offsets are left out, the others follow" in error.message

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from console.actors import SYSTEM
-from console.mirrors.operations import operate
+from console.mirrors.operation_actions import operate
 from console.models import GroupOffset, LinkTask, MirrorTopic, SyncedGroup
 from console.tasks.mirrors import advance_stop
 from console.workflows import stopping

@@ -115,7 +115,7 @@ def test_fence_is_recognised_and_fences_stale_copy_workers(clusters: Pair, topic
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["its owner", "a later owner"])
-def test_fence_at_a_gap_is_not_taken_for_a_gap_fill(clusters: Pair, topic_name: str, later: bool) -> None:
+def test_fence_at_a_gap_does_not_count_as_a_filler(clusters: Pair, topic_name: str, later: bool) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)
     producer = transactional_producer(clusters[0], topic_name)
@@ -204,10 +204,10 @@ def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str)
     session = Cluster(address(clusters[1]))
     try:
         leader = session.newest_topics([topic])[topic].partitions[0].broker
-        answer = session.call(
+        response = session.call(
             leader, lambda _: WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[again]), response=WriteTxnMarkersResponse
         )
-        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+        assert response.markers[0].topics[0].partitions[0].error_code == 0
     finally:
         session.close()
 

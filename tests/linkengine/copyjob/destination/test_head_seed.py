@@ -71,7 +71,7 @@ def test_fillers_are_deleted_while_seeding(clusters: Pair, topic_name: str, monk
     def note() -> None:
         starts.append(starts_of(destination, topic_name)[0])
 
-    seed_head(address(destination), assignment, start=5 * START + 7, check_ours=note)
+    seed_head(address(destination), assignment, start=5 * START + 7, check_owner=note)
 
     assert {0, 2 * START, 4 * START} <= set(starts)
     assert (starts_of(destination, topic_name), ends_of(destination, topic_name)) == ({0: 5 * START + 7}, {0: 5 * START + 7})

@@ -111,10 +111,10 @@ def mirror_of(source_start: int) -> MirrorPartition:
 def test_records_are_deleted_up_to_the_lowest_start_that_the_source_has_shown(
     deleted: list[int], fetched: int, read: int | None, expected: list[int]
 ) -> None:
-    asked: list[Mapping[TopicPartition, int]] = []
+    requested: list[Mapping[TopicPartition, int]] = []
 
     def read_starts(leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        asked.append(leaders)
+        requested.append(leaders)
         return {} if read is None else {PLACE: read}
 
     upkeep, mirror = maintained(read_starts=read_starts), mirror_of(fetched)
@@ -122,15 +122,15 @@ def test_records_are_deleted_up_to_the_lowest_start_that_the_source_has_shown(
         upkeep.tick(now_s, {0: [mirror]})
 
     assert deleted == expected
-    assert asked == ([{PLACE: 5}] if fetched else [])
+    assert requested == ([{PLACE: 5}] if fetched else [])
     assert mirror.counters.mirror_start == (expected or [0])[0]
 
 
 def test_nothing_is_deleted_while_the_source_does_not_respond(deleted: list[int]) -> None:
-    asked: list[float] = []
+    requested: list[float] = []
 
     def fail(_leaders: object) -> dict[TopicPartition, int]:
-        asked.append(0)
+        requested.append(0)
         raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "silent")
 
     upkeep, mirror = maintained(read_starts=fail), mirror_of(4)
@@ -138,10 +138,10 @@ def test_nothing_is_deleted_while_the_source_does_not_respond(deleted: list[int]
         upkeep.tick(number * EVERY_S, {0: [mirror]})
 
     assert deleted == []
-    assert len(asked) == 3  # again and again
+    assert len(requested) == 3  # again and again
 
 
-def test_silent_source_is_not_asked_by_several_threads() -> None:
+def test_unresponsive_source_gets_a_single_request_at_a_time() -> None:
     class Later(AtOnce):
         jobs = 0
 

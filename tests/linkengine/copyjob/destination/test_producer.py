@@ -65,7 +65,7 @@ class Broker:
                 size -= len(piece)
                 time.sleep(piece_s)
 
-    def answer(self, *requests: int, moved: int = 0) -> None:
+    def response(self, *requests: int, moved: int = 0) -> None:
         """Respond to these requests with the expected base offset, or with an offset that is ``moved`` from it."""
         assert self._produce is not None
         for number in requests:
@@ -126,15 +126,15 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
 
     turned_until(lambda: len(mirror.in_flight) == 1)  # the first append is sent alone
     broker.take_requests(1)
-    broker.answer(1)
+    broker.response(1)
     turned_until(lambda: len(mirror.in_flight) == 5)
     broker.take_requests(5)
 
-    broker.answer(2, 3)
+    broker.response(2, 3)
     assert all(turn() and mirror.counters.mirror_end == EACH for _ in range(10))  # the loop is not woken
     wait_for(lambda: outlet.check(services.clock.monotonic()) or mirror.counters.mirror_end == 3 * EACH)
 
-    broker.answer(4)
+    broker.response(4)
     turned_until(lambda: len(mirror.in_flight) == 5)
     assert mirror.counters.mirror_end == 4 * EACH
     outlet.close()
@@ -176,7 +176,7 @@ def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker
     loop.until(lambda: len(mirror.in_flight) == 1)  # the first append is sent alone
     loop.allowed = False
     broker.take_requests(1)
-    broker.answer(1)
+    broker.response(1)
     loop.until(lambda: mirror.counters.mirror_end == EACH)
     assert all(loop.turn() and not mirror.in_flight for _ in range(5))
 
@@ -214,7 +214,7 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
         taken = pool.submit(broker.take_requests, 1)
         loop.until(taken.done)
     loop.until(lambda: mirror.may_fill(services.clock.monotonic()))
-    broker.answer(1)
+    broker.response(1)
 
     loop.until(lambda: bool(interruptions))  # the broker reads nothing now, so the rest waits in the send queue
 
@@ -236,7 +236,7 @@ def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeou
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1, piece_s=0.02)
         loop.until(taken.done)
-    broker.answer(1)
+    broker.response(1)
 
     loop.until(lambda: mirror.counters.mirror_end == 1)
     assert mirror.mirror_trouble is None
@@ -262,12 +262,12 @@ def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, serv
     loop.write(mirror)
     loop.until(lambda: len(mirror.in_flight) == 1)
     broker.take_requests(1)
-    broker.answer(1)
+    broker.response(1)
     loop.until(lambda: mirror.counters.mirror_end == EACH)
     loop.until(lambda: len(mirror.in_flight) == 1)
     broker.take_requests(1)
 
-    broker.answer(2, moved=-1)
+    broker.response(2, moved=-1)
     loop.until(lambda: bool(interruptions))
 
     mirror.interrupt(retry_at=0.0)

@@ -63,9 +63,9 @@ def test_foreign_write_is_found_while_the_log_end_keeps_moving(
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
 
-        def ends_while_they_write(*asked: Any, **rest: Any) -> Any:
+        def ends_while_they_write(*requested: Any, **rest: Any) -> Any:
             write(clusters[1], topic_name, "foreign")
-            return log_ends(*asked, **rest)
+            return log_ends(*requested, **rest)
 
         monkeypatch.setattr(log_end_module, "log_ends", ends_while_they_write)
         write(clusters[1], topic_name, "foreign")

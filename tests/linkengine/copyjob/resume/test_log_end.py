@@ -25,7 +25,7 @@ PLACE = ("t", 0)
 VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
 SURVEY = Survey(topics={"t": VIEW}, complete=True, unlisted_brokers=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
 CLUSTER: Any = SimpleNamespace(survey=lambda _: SURVEY, open=lambda _: SimpleNamespace(close=lambda: None))
-STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
+RANGE = LogTail(start=0, end=10, records={}, markers=frozenset())
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     show_offsets(monkeypatch, lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == offsets_module.EARLIEST else 10)})
     monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(log_end_module, "read_log_tail", lambda *_, **__: STRETCH)
+    monkeypatch.setattr(log_end_module, "read_log_tail", lambda *_, **__: RANGE)
 
 
 def show_offsets(monkeypatch: pytest.MonkeyPatch, list_offsets: Callable[..., dict[tuple[str, int], tuple[int, int]]]) -> None:
@@ -107,7 +107,7 @@ def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_
     found = read(clean=True, expected_end=left_at)
 
     assert isinstance(found, LogEnd)
-    assert (found.tail is STRETCH) is proven
+    assert (found.tail is RANGE) is proven
 
 
 GOOD = (10, ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0))
@@ -128,14 +128,14 @@ def test_damaged_response_does_not_count_even_after_a_clean_handover(
     monkeypatch: pytest.MonkeyPatch, damaged: tuple[int, ProducerState], at: int
 ) -> None:
     readings = count()
-    answers: list[tuple[int, ProducerState]] = []
+    responses: list[tuple[int, ProducerState]] = []
 
     def describe(*_: object, **__: object) -> dict[tuple[str, int], tuple[int, ProducerState]]:
-        answers.append(damaged if next(readings) == at else GOOD)
-        return {PLACE: (0, answers[-1][1])}
+        responses.append(damaged if next(readings) == at else GOOD)
+        return {PLACE: (0, responses[-1][1])}
 
     monkeypatch.setattr(log_end_module, "describe_producers", describe)
-    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, answers[-1][0])})
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, responses[-1][0])})
 
     found = read(clean=True, expected_end=GOOD[0])
 
@@ -194,26 +194,30 @@ def test_damaged_log_start_does_not_spare_a_mirror_its_tail_check(monkeypatch: p
     found = read(clean=False, check_tail=True)
 
     assert isinstance(found, LogEnd)
-    assert found.tail is STRETCH
+    assert found.tail is RANGE
 
 
 @pytest.mark.parametrize(
-    ("sent_end", "doubt_at", "proven"),
+    ("sent_end", "unconfirmed_at", "proven"),
     [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
     ids=["all acknowledged", "all but the last", "an acknowledged one is missing", "none arrived", "as it was left"],
 )
-def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(sent_end: int, doubt_at: int | None, proven: bool) -> None:
+def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(
+    sent_end: int, unconfirmed_at: int | None, proven: bool
+) -> None:
     """After an unclean leader election at the destination, what follows has to fit what is left."""
-    unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
+    unacknowledged = (
+        None if unconfirmed_at is None else Unacknowledged(offset=unconfirmed_at, sequence=None, producer_id=1 << 62)
+    )
 
     found = read(clean=False, expected_end=sent_end, unacknowledged=unacknowledged)
 
     assert isinstance(found, LogEnd)
-    assert (found.tail is STRETCH) is proven
+    assert (found.tail is RANGE) is proven
 
 
 @pytest.mark.parametrize(
-    ("left_end", "doubt_at", "coordinator_epoch", "foreign"),
+    ("left_end", "unconfirmed_at", "coordinator_epoch", "foreign"),
     [
         (9, None, 0, True),
         (9, None, 1, False),
@@ -225,13 +229,15 @@ def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(sent_end: int,
     ids=["foreign write", "stopped", "all that was sent", "less than was sent", "unacknowledged", "unknown"],
 )
 def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
-    monkeypatch: pytest.MonkeyPatch, left_end: int | None, doubt_at: int | None, coordinator_epoch: int, foreign: bool
+    monkeypatch: pytest.MonkeyPatch, left_end: int | None, unconfirmed_at: int | None, coordinator_epoch: int, foreign: bool
 ) -> None:
     """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     show_offsets(monkeypatch, lambda *_, **__: {PLACE: (0, 10)})
-    unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
+    unacknowledged = (
+        None if unconfirmed_at is None else Unacknowledged(offset=unconfirmed_at, sequence=None, producer_id=1 << 62)
+    )
 
     found = read(
         clean=unacknowledged is None,
@@ -248,9 +254,9 @@ def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
     )
 
 
-@pytest.mark.parametrize(("replicated", "doubt_at", "counts"), [(9, 8, False), (10, 8, True), (9, 10, True)])
+@pytest.mark.parametrize(("replicated", "unconfirmed_at", "counts"), [(9, 8, False), (10, 8, True), (9, 10, True)])
 def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
-    monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, counts: bool
+    monkeypatch: pytest.MonkeyPatch, replicated: int, unconfirmed_at: int, counts: bool
 ) -> None:
     """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
     show_offsets(
@@ -258,7 +264,9 @@ def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
     )
 
     found = read(
-        clean=False, expected_end=10, unacknowledged=Unacknowledged(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62)
+        clean=False,
+        expected_end=10,
+        unacknowledged=Unacknowledged(offset=unconfirmed_at, sequence=unconfirmed_at, producer_id=1 << 62),
     )
 
     assert isinstance(found, LogEnd if counts else UnreplicatedError)

@@ -22,7 +22,7 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
-STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
+RANGE = LogTail(start=0, end=10, records={}, markers=frozenset())
 COMPLETE = TailCheckResult(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
 NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
@@ -69,7 +69,7 @@ def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, 
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
     checker, mirror = TailChecker(services, NOWHERE, TailCheckEvents(proven=proven.append, **events)), copying()
-    mirror.unchecked_tail = STRETCH
+    mirror.unchecked_tail = RANGE
     checker.want(mirror)
     checker.tick(0.0)
     mirror.leave_origin()
@@ -77,7 +77,7 @@ def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, 
 
     later.submitted.pop()({mirror.key: COMPLETE})
 
-    assert (mirror.unchecked_tail, mirror.read_position.seen, proven) == (STRETCH, None, [])
+    assert (mirror.unchecked_tail, mirror.read_position.seen, proven) == (RANGE, None, [])
     checker.tick(0.0)
     later.submitted.pop()({mirror.key: COMPLETE})
     assert (mirror.unchecked_tail, mirror.read_position.seen, proven) == (None, (2, 10), [mirror])
@@ -169,10 +169,10 @@ def test_end_of_a_source_is_observed_if_no_fetch_reports_it(
     clock: Any = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
     watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
 
-    asked = []
+    requested = []
     while len(later.submitted) == 0:
         watch.tick(later.now, {(0, 0): [mirror]})
-        asked.append(later.now)
+        requested.append(later.now)
         later.now += 0.1
 
-    assert after_s < asked[-1] < after_s + EVERY_S + 0.2
+    assert after_s < requested[-1] < after_s + EVERY_S + 0.2

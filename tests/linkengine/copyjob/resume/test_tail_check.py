@@ -83,7 +83,7 @@ def difference(tail: LogTail, *, bounds: tuple[int, int], compacted: Callable[[]
     return first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=bounds, tail=tail, compacted=compacted)
 
 
-def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> LogTail:
+def range_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> LogTail:
     return read_log_tail(
         CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OWN_ID, local_start=lambda: local_start
     )
@@ -91,14 +91,14 @@ def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start
 
 def test_tail_is_the_whole_last_batch_but_nothing_before_the_log_start(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "c", "d", "e")]
-    tail = stretch_of(logs["mirror"], end=5)
+    tail = range_of(logs["mirror"], end=5)
     assert (tail.start, tail.end, sorted(tail.records), tail.foreign) == (2, 5, [2, 3, 4], None)
-    assert stretch_of(logs["mirror"], end=5, start=3).start == 3
+    assert range_of(logs["mirror"], end=5, start=3).start == 3
 
 
 def test_tail_extends_over_markers_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", producer_id=OTHER_ID), *(marker(at) for at in range(1, 40))]
-    tail = stretch_of(logs["mirror"], end=40)
+    tail = range_of(logs["mirror"], end=40)
     assert (sorted(tail.records), tail.markers, tail.foreign) == ([0], frozenset(range(1, 40)), 0)
     assert tail.only_markers_from(1)
     assert not tail.only_markers_from(0)
@@ -119,7 +119,7 @@ def test_first_difference_is_reported_with_offset_and_kind(
     logs: dict[str, list[bytes]], source: list[bytes], expected: tuple[int, DifferenceKind] | None
 ) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b"), marker(2)], source
-    found = difference(stretch_of(logs["mirror"], end=3), bounds=(0, 10))
+    found = difference(range_of(logs["mirror"], end=3), bounds=(0, 10))
     assert (None if found is None else (found.offset, found.kind)) == expected
 
 
@@ -127,7 +127,7 @@ def test_foreign_record_at_the_offset_of_a_source_marker_is_a_difference(logs: d
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "foreign", producer_id=OTHER_ID)]
     logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
 
-    tail = stretch_of(logs["mirror"], end=3)
+    tail = range_of(logs["mirror"], end=3)
     found = difference(tail, bounds=(0, 3))
 
     assert tail.foreign == 2
@@ -145,7 +145,7 @@ def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
     logs["mirror"] = [batch(0, "a", "b"), with_crc(copied)]
     logs["source"] = [batch(0, "a", "b"), with_append_time(2, "late", codec=codec, at_ms=at_ms)]
 
-    found = difference(stretch_of(logs["mirror"], end=3), bounds=(0, 3))
+    found = difference(range_of(logs["mirror"], end=3), bounds=(0, 3))
 
     assert (None if found is None else found.offset) == expected
 
@@ -153,12 +153,12 @@ def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
 def test_marker_explained_by_compaction_does_not_hide_later_differences(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [marker(0), batch(1, "a"), batch(2, "c", "d")]
     logs["source"] = [batch(0, "old", key=b"k"), batch(1, "a"), batch(2, "c", "D")]
-    tail = replace(stretch_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
-    asked: list[str] = []
+    tail = replace(range_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
+    requested: list[str] = []
 
-    found = difference(tail, bounds=(0, 4), compacted=lambda: not asked.append("once"))  # type: ignore[func-returns-value]
+    found = difference(tail, bounds=(0, 4), compacted=lambda: not requested.append("once"))  # type: ignore[func-returns-value]
     assert found == Difference(offset=3, kind=DifferenceKind.RECORD)
-    assert asked == ["once"]
+    assert requested == ["once"]
 
     assert difference(tail, bounds=(0, 4)) == Difference(offset=0, kind=DifferenceKind.MARKER)
     logs["source"][0] = batch(0, "old")  # compaction never removes a record without a key
@@ -178,11 +178,11 @@ def test_tail_check_fails_while_remote_storage_of_the_mirror_returns_nothing(
     )
 
     with pytest.raises(LinkEngineError, match="Remote storage of mirror t-0"):
-        stretch_of(logs["mirror"], end=4, local_start=3)
+        range_of(logs["mirror"], end=4, local_start=3)
 
 
 def test_tail_of_a_mirror_whose_end_was_compacted_is_empty(logs: dict[str, list[bytes]]) -> None:
-    tail = stretch_of(logs["mirror"], end=4)
+    tail = range_of(logs["mirror"], end=4)
 
     assert (tail.start, tail.records, tail.markers) == (0, {}, frozenset())
 
@@ -190,7 +190,7 @@ def test_tail_of_a_mirror_whose_end_was_compacted_is_empty(logs: dict[str, list[
 def test_tail_check_fails_while_remote_storage_of_the_source_returns_nothing(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b")]
 
-    tail = stretch_of(logs["mirror"], end=2)
+    tail = range_of(logs["mirror"], end=2)
 
     with pytest.raises(LinkEngineError, match="slow"):
         first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, 2), tail=tail, compacted=never, local_start=2)
@@ -198,7 +198,7 @@ def test_tail_check_fails_while_remote_storage_of_the_source_returns_nothing(log
 
 def test_offsets_below_the_sources_log_start_are_not_compared(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
-    tail = stretch_of(logs["mirror"], end=2)
+    tail = range_of(logs["mirror"], end=2)
     assert difference(tail, bounds=(2, 2)) is None
 
 
@@ -209,7 +209,7 @@ def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dic
     logs["mirror"] = [batch(0, "a", "b", "c", producer_id=OTHER_ID), bytes(aborted)]
     logs["source"] = [batch(0, "a", "b", "c"), marker(3), marker(4)]
 
-    tail = stretch_of(logs["mirror"], end=5)
+    tail = range_of(logs["mirror"], end=5)
 
     assert sorted(tail.records) == [0, 1, 2]
     assert difference(tail, bounds=(0, 5)) is None
@@ -222,7 +222,7 @@ def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
     aborted[22] |= 0x10  # transactional
     logs["mirror"] = [batch(0, "a", "b", "c"), bytes(aborted), marker(5, producer_id=ABORTING_ID)]
     logs["source"] = [batch(0, "a", "b", "c"), batch(3, "d", key=b"k"), marker(4), marker(5)]
-    tail = stretch_of(logs["mirror"], end=6)
+    tail = range_of(logs["mirror"], end=6)
 
     for compacted in (never, always):  # compaction never turns a record into aborted data
         assert difference(tail, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
@@ -234,7 +234,7 @@ def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_of
     """The transaction coordinator may have assigned another producer id since the offset was filled."""
     logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
     logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
-    tail = stretch_of(logs["mirror"], end=3)
+    tail = range_of(logs["mirror"], end=3)
 
     assert difference(tail, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
     assert difference(tail, bounds=(0, 3), compacted=always) is None
@@ -250,7 +250,7 @@ def test_records_of_message_formats_before_kafka_0_11_are_compared(
     logs["mirror"] = [batch(0, "a"), message(1, magic, Rec()), wrapper(magic, GZIP, wrapped)]
     logs["source"] = [*logs["mirror"][:2], wrapper(magic, GZIP, wrapped | {4: Rec(value=last)})]
 
-    tail = stretch_of(logs["mirror"], end=5)
+    tail = range_of(logs["mirror"], end=5)
     found = difference(tail, bounds=(0, 5))
 
     assert (tail.start, sorted(tail.records)) == (2, [2, 3, 4])

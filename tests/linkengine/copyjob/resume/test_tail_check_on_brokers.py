@@ -56,12 +56,12 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
             topics=[marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])],
             coordinator_epoch=coordinator_epoch_for(1),
         )
-        answer = session.call(
+        response = session.call(
             log_end.leader.broker,
             lambda _: WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[late]),
             response=WriteTxnMarkersResponse,
         )
-        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+        assert response.markers[0].topics[0].partitions[0].error_code == 0
     finally:
         session.close()
 
@@ -261,9 +261,7 @@ def test_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_name
     [(True, ErrorCode.MIRROR_TOPIC_MISSING), (False, ErrorCode.FOREIGN_WRITE)],
     ids=["its id is known", "it is only shorter"],
 )
-def test_recreated_mirror_topic_is_not_taken_for_the_mirror(
-    clusters: Pair, topic_name: str, known: bool, code: ErrorCode
-) -> None:
+def test_recreated_topic_does_not_count_as_the_mirror(clusters: Pair, topic_name: str, known: bool, code: ErrorCode) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a", "b", "c")
     (assignment,), lease = plan_of(clusters, topic_name).assignments, MemoryLease()

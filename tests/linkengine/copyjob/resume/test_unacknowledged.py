@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.writer import Writer
+from linkengine.copyjob.destination.producer_state import Writer
 from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
 from linkengine.copyjob.values import FillInFlight
 from linkengine.kafka.producers import ProducerState
@@ -22,7 +22,7 @@ def writer(next_sequence: int, *, epoch: int = 0) -> Writer:
     return created
 
 
-def test_unacknowledged_requests_are_in_doubt_from_their_first_offset_and_sequence() -> None:
+def test_unacknowledged_range_begins_at_the_first_offset_and_sequence() -> None:
     fill, sent = FillInFlight(100, 5, 0, "COMPACTED"), [append(100, 3), append(103, 4)]
 
     assert unacknowledged_of(sent, None, writer=writer(2), counts=True) == Unacknowledged(

@@ -99,22 +99,22 @@ def test_late_response_to_markers_ends_the_wait_for_them() -> None:
     fill = filling(mirror, late_until=UNTIL)
     mirror.interrupt(retry_at=0.0)
 
-    mirror.answered(fill)
+    mirror.responded(fill)
 
     assert mirror.lost_marker is not None
     assert mirror.lost_marker.until == 0.0
 
 
-def test_answered_markers_are_not_waited_for() -> None:
+def test_acknowledged_markers_are_not_waited_for() -> None:
     mirror = owned(generation=9, clean=True)
-    mirror.answered(filling(mirror, late_until=UNTIL))
+    mirror.responded(filling(mirror, late_until=UNTIL))
 
     mirror.interrupt(retry_at=0.0)  # the broker refused some of them
 
     assert mirror.lost_marker is None
 
 
-def test_unacknowledged_appends_are_in_doubt_also_with_transactional_fills() -> None:
+def test_appends_are_unacknowledged_also_with_transactional_fills() -> None:
     mirror = owned(generation=9, clean=True, transactions=BOUND)
     sent(mirror)
 

@@ -19,23 +19,23 @@ from tests.linkengine.copyjob.partitions import partition
 DENIED = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.AUTHORIZATION_ERROR, "READ is denied.")
 
 
-def asked_for(services: Services, mirror: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def requested_partitions(services: Services, mirror: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     events = WatchEvents(seen=lambda *_: None, refused=lambda *_: None)
-    watch, asked = SourceWatch(services, cast(Cluster, None), events), list[Any]()
-    monkeypatch.setattr(watch, "_ask", lambda _broker, held_up: asked.extend(held_up))
+    watch, requested = SourceWatch(services, cast(Cluster, None), events), list[Any]()
+    monkeypatch.setattr(watch, "_ask", lambda _broker, held_up: requested.extend(held_up))
     now = services.clock.monotonic()
     watch.tick(now, {(0, 0): [mirror]})
     watch.tick(now + EVERY_S, {(0, 0): [mirror]})
-    return asked
+    return requested
 
 
 def test_observed_end_does_not_clear_a_denied_fetch(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = partition()
     mirror.stage, mirror.origin = Stage.COPYING, SourceOrigin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
-    assert asked_for(services, mirror, monkeypatch) == [("t", 0)]  # its last observation is too old
+    assert requested_partitions(services, mirror, monkeypatch) == [("t", 0)]  # its last observation is too old
 
     mirror.source_trouble = DENIED
-    assert asked_for(services, mirror, monkeypatch) == []
+    assert requested_partitions(services, mirror, monkeypatch) == []
 
     mirror.stage = Stage.RESUMING  # it is not fetched, so only the observation shows its end
-    assert asked_for(services, mirror, monkeypatch) == [("t", 0)]
+    assert requested_partitions(services, mirror, monkeypatch) == [("t", 0)]

@@ -24,8 +24,8 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
         for name in ("behind", "ahead", "also-behind")
     ]
 
-    def ends(_: Any, __: int, asked: Mapping[Any, Any]) -> dict[Any, Any]:
-        return dict.fromkeys(asked, (0, 4, 50))  # the leader kept the predecessors' records up to here
+    def ends(_: Any, __: int, requested: Mapping[Any, Any]) -> dict[Any, Any]:
+        return dict.fromkeys(requested, (0, 4, 50))  # the leader kept the predecessors' records up to here
 
     monkeypatch.setattr(epoch_history, "epoch_ends", ends)
     seen = {f"{name}/0": ReadUpTo(epoch=4, end=end) for name, end in (("behind", 40), ("ahead", 60), ("also-behind", 50))}
@@ -59,7 +59,7 @@ def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.Monkey
 
 def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, is_final: bool) -> LinkEngineError:
     """Return the error of a partition read in epoch 5 whose leader is of epoch 3 and returns ``epoch_end`` for epoch 5."""
-    monkeypatch.setattr(epoch_history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
+    monkeypatch.setattr(epoch_history, "epoch_ends", lambda _, __, requested: dict.fromkeys(requested, epoch_end))
     assignment = partition().assignment
     cluster: Any = SimpleNamespace()
     found: dict[str, SourceOrigin | LinkEngineError] = {assignment.key: SourceOrigin(Leader(broker=1, epoch=3), b"t")}

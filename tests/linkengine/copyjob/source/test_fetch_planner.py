@@ -63,7 +63,7 @@ def copying(position: int) -> MirrorPartition:
     return mirror
 
 
-def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
+def response(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
     data = FetchResponse.FetchableTopicResponse.PartitionData(
         partition_index=0, error_code=0, high_watermark=end, last_stable_offset=end, log_start_offset=0,
         aborted_transactions=[], preferred_read_replica=replica, records=b"".join(batch.encode() for batch in batches),
@@ -75,10 +75,10 @@ def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_response_with_a_preferred_replica_says_nothing_about_the_log(recorded: RecordedIntake, alone: bool) -> None:
+def test_response_with_a_preferred_replica_changes_no_log_end(recorded: RecordedIntake, alone: bool) -> None:
     mirror = copying(100)
 
-    recorded.take(mirror, answer(end=5_000, replica=2), alone=alone)
+    recorded.take(mirror, response(end=5_000, replica=2), alone=alone)
 
     assert (recorded.ends, recorded.planned) == ([], 0)
     (refusal,) = recorded.refusals
@@ -89,13 +89,13 @@ def test_response_with_a_preferred_replica_says_nothing_about_the_log(recorded: 
 
 
 def test_empty_response_to_a_single_partition_is_an_empty_end(recorded: RecordedIntake) -> None:
-    recorded.take(copying(100), answer(end=5_000), alone=True)
+    recorded.take(copying(100), response(end=5_000), alone=True)
 
     assert (recorded.ends, recorded.refusals) == ([5_000], [])
 
 
 def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(recorded: RecordedIntake) -> None:
-    mirror, whole = copying(4), answer(dense(4, [HUGE]), end=20)
+    mirror, whole = copying(4), response(dense(4, [HUGE]), end=20)
     mirror.source_backoff.next_pause()
 
     recorded.take(mirror, whole._replace(records=whole.records[:-1]))
@@ -107,7 +107,7 @@ def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(recor
 
 def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(recorded: RecordedIntake) -> None:
     """The broker determines that offset before it reads."""
-    recorded.take(copying(4), answer(dense(4, [HUGE]), end=4))
+    recorded.take(copying(4), response(dense(4, [HUGE]), end=4))
 
     assert (recorded.planned, recorded.refusals, recorded.ends) == (0, [], [])
 
@@ -115,9 +115,9 @@ def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(rec
 def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(recorded: RecordedIntake) -> None:
     mirror = copying(4)
 
-    recorded.take(mirror, answer(dense(9, [HUGE]), end=20))
+    recorded.take(mirror, response(dense(9, [HUGE]), end=20))
     assert (recorded.planned, recorded.refusals, len(mirror.chunks)) == (0, [], 0)
-    recorded.take(mirror, answer(dense(9, [HUGE]), end=20))
+    recorded.take(mirror, response(dense(9, [HUGE]), end=20))
 
     (chunk,) = mirror.chunks
     assert [(type(step), step.start, step.end) for step in chunk.steps] == [(Fill, 4, 9), (Append, 9, 10)]
@@ -126,8 +126,8 @@ def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(recorded: Recor
 def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: RecordedIntake) -> None:
     mirror = copying(4)
 
-    recorded.take(mirror, answer(dense(12, [HUGE]), end=20))  # a bit was flipped on the way
-    recorded.take(mirror, answer(dense(4, [HUGE]), end=20))
+    recorded.take(mirror, response(dense(12, [HUGE]), end=20))  # a bit was flipped on the way
+    recorded.take(mirror, response(dense(4, [HUGE]), end=20))
 
     assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(Append, 4, 5)]
 
@@ -144,7 +144,7 @@ def test_list_of_aborted_transactions_that_a_marker_contradicts_is_read_again(
     recorded: RecordedIntake, commits: bool, damaged: Any, listed: Any, planned: Any
 ) -> None:
     """Otherwise committed records would be lost, or aborted records copied."""
-    mirror, whole = copying(0), answer(dense(0, [HUGE], bits=TRANSACTIONAL, producer_id=5), marker(1, commits, 5), end=2)
+    mirror, whole = copying(0), response(dense(0, [HUGE], bits=TRANSACTIONAL, producer_id=5), marker(1, commits, 5), end=2)
 
     recorded.take(mirror, whole._replace(aborted=damaged))
     assert (recorded.planned, recorded.refusals, len(mirror.chunks), mirror.position) == (0, [], 0, 0)
@@ -157,7 +157,7 @@ def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(recorded: Rec
     mirror = copying(4)
 
     for _ in range(3):
-        recorded.take(mirror, answer(dense(1 << 40, [HUGE]), end=20))
+        recorded.take(mirror, response(dense(1 << 40, [HUGE]), end=20))
 
     assert (recorded.planned, mirror.position) == (0, 4)
     assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS] * 2
@@ -167,9 +167,9 @@ def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(recorded: 
     mirror = copying(0)
     log = [dense(0, [HUGE]), dense(1 ^ 8, [HUGE]), dense(2, [HUGE]), dense(3, [HUGE])]
 
-    recorded.take(mirror, answer(*log, end=4))
+    recorded.take(mirror, response(*log, end=4))
     assert [(step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(0, 1)]
-    recorded.take(mirror, answer(*log[1:], end=4))
+    recorded.take(mirror, response(*log[1:], end=4))
 
     assert mirror.position == 1
     assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS]
@@ -178,7 +178,7 @@ def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(recorded: 
 @pytest.mark.parametrize(("byte", "flipped"), [(16, 0x01), (16, 0x02), (16, 0x80), (22, 0x05)], ids=str)
 def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(recorded: RecordedIntake, byte: int, flipped: int) -> None:
     mirror = copying(0)
-    part = answer(dense(0, [HUGE]), dense(1, [HUGE]), end=2)
+    part = response(dense(0, [HUGE]), dense(1, [HUGE]), end=2)
     part.records[len(part.records) // 2 + byte] ^= flipped
 
     recorded.take(mirror, part)
@@ -190,9 +190,9 @@ def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(recorded: R
 
 def test_leader_behind_the_position_does_not_update_the_lag(recorded: RecordedIntake) -> None:
     mirror = copying(1_000)
-    mirror.source_answered(start=0, end=1_000, high_watermark=1_200, now_ms=1)
+    mirror.source_responded(start=0, end=1_000, high_watermark=1_200, now_ms=1)
 
-    recorded.take(mirror, answer(end=900))
+    recorded.take(mirror, response(end=900))
 
     assert [error.kafka_code for error in recorded.refusals if isinstance(error, BrokerError)] == [1]
     assert (mirror.counters.source_high_watermark, mirror.counters.source_seen_ms) == (1_200, 1)

@@ -20,11 +20,11 @@ def session_of(*offsets: int, session: int = 77) -> ReadSession:
     for number, offset in enumerate(offsets):
         reads.want((TOPIC, number), reading(number, offset))
     reads.request()
-    reads.answered(session)
+    reads.responded(session)
     return reads
 
 
-def asked(session: ReadSession) -> tuple[SessionStep, list[tuple[int, int]], list[int]]:
+def requested(session: ReadSession) -> tuple[SessionStep, list[tuple[int, int]], list[int]]:
     request = session.request()
     positions = [(position.partition, position.offset) for position in request.positions.get(TOPIC, [])]
     return request.step, positions, request.forgotten.get(TOPIC, [])
@@ -35,7 +35,7 @@ def test_first_request_names_all_partitions_and_creates_a_session() -> None:
     session.want((TOPIC, 0), reading(0, 5))
     session.want((TOPIC, 1), reading(1, 6))
 
-    assert asked(session) == (SessionStep(0, 0), [(0, 5), (1, 6)], [])
+    assert requested(session) == (SessionStep(0, 0), [(0, 5), (1, 6)], [])
 
 
 def test_later_requests_name_only_changes() -> None:
@@ -43,11 +43,11 @@ def test_later_requests_name_only_changes() -> None:
 
     session.want((TOPIC, 1), reading(1, 10))
     session.drop((TOPIC, 2))
-    first = asked(session)
-    session.answered(77)
+    first = requested(session)
+    session.responded(77)
 
     assert first == (SessionStep(77, 1), [(1, 10)], [2])
-    assert asked(session) == (SessionStep(77, 2), [], [])
+    assert requested(session) == (SessionStep(77, 2), [], [])
 
 
 def test_partition_added_again_before_the_next_request_is_not_forgotten() -> None:
@@ -56,14 +56,14 @@ def test_partition_added_again_before_the_next_request_is_not_forgotten() -> Non
     session.drop((TOPIC, 0))
     session.want((TOPIC, 0), reading(0, 9))
 
-    assert asked(session) == (SessionStep(77, 1), [(0, 9)], [])
+    assert requested(session) == (SessionStep(77, 1), [(0, 9)], [])
 
 
 def test_without_a_session_every_request_names_all_partitions_longest_waiting_first() -> None:
     session = session_of(5, 6, session=0)
     session.want((TOPIC, 0), reading(0, 8))
 
-    assert asked(session) == (SessionStep(0, 0), [(1, 6), (0, 8)], [])
+    assert requested(session) == (SessionStep(0, 0), [(1, 6), (0, 8)], [])
 
 
 def test_session_dropped_by_the_broker_is_recreated_with_all_positions() -> None:
@@ -73,26 +73,26 @@ def test_session_dropped_by_the_broker_is_recreated_with_all_positions() -> None
 
     session.restart()
 
-    assert asked(session) == (SessionStep(77, 0), [(1, 6), (0, 9)], [])
-    session.answered(78)
-    assert asked(session) == (SessionStep(78, 1), [], [])
+    assert requested(session) == (SessionStep(77, 0), [(1, 6), (0, 9)], [])
+    session.responded(78)
+    assert requested(session) == (SessionStep(78, 1), [], [])
 
 
 def test_throttled_response_leads_to_a_full_request() -> None:
     session = session_of(5)
 
-    session.answered(0)
+    session.responded(0)
 
-    assert asked(session) == (SessionStep(0, 0), [(0, 5)], [])
+    assert requested(session) == (SessionStep(0, 0), [(0, 5)], [])
 
 
 def test_epochs_wrap_to_one() -> None:
     session = session_of(5)
     session._epoch = LAST_EPOCH
 
-    session.answered(77)
+    session.responded(77)
 
-    assert asked(session)[0] == SessionStep(77, 1)
+    assert requested(session)[0] == SessionStep(77, 1)
 
 
 def test_lost_connection_removes_all_partitions() -> None:
@@ -100,7 +100,7 @@ def test_lost_connection_removes_all_partitions() -> None:
 
     session.forget_all()
 
-    assert asked(session) == (SessionStep(0, 0), [], [])
+    assert requested(session) == (SessionStep(0, 0), [], [])
 
 
 @pytest.mark.parametrize("change", ["position", "attempt", "stage"])
@@ -141,7 +141,7 @@ def test_partition_read_by_name_is_forgotten_by_name_unless_it_is_now_read_by_id
         session.want((b"t", number), reading(number, 5), by_id=False)
     session.want((TOPIC, 2), reading(2, 5))
     session.request()
-    session.answered(77)
+    session.responded(77)
 
     session.drop((b"t", 0))
     session.want((TOPIC, 0), reading(0, 6))  # the topic has an id now
@@ -169,10 +169,10 @@ def test_response_does_not_count_for_a_partition_that_its_request_did_not_name()
     counted.append(session.was_complete(late))
     session.request()
     counted.append(session.was_complete(late))
-    session.answered(0, complete=False)  # throttled
+    session.responded(0, complete=False)  # throttled
     session.request()
     counted.append(session.was_complete(late))
-    session.answered(77)
+    session.responded(77)
 
     assert [*counted, session.was_complete(late)] == [True, False, False, False, True]
 

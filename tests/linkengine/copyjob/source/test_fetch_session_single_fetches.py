@@ -18,7 +18,7 @@ from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.copyjob.partitions import partition
-from tests.linkengine.copyjob.scripted import END, Places, ScriptedBroker, Told
+from tests.linkengine.copyjob.scripted import END, Places, Scripted, ScriptedBroker
 
 MANY, LIVE = 200, 0
 TOPIC = bytes(range(16))
@@ -33,11 +33,11 @@ def reading(number: int, *, position: int) -> MirrorPartition:
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
     """A broker whose partitions all end at offset 10; it returns only a record of the live partition, at its second Fetch."""
-    asked = [0]
+    requested = [0]
 
-    def news(places: Places) -> Told:
-        asked[0] += any(number == LIVE for _, number in places)
-        return {LIVE: (END + 1, dense(END, [Rec(value=b"new")]).encode())} if asked[0] == 2 else {}
+    def news(places: Places) -> Scripted:
+        requested[0] += any(number == LIVE for _, number in places)
+        return {LIVE: (END + 1, dense(END, [Rec(value=b"new")]).encode())} if requested[0] == 2 else {}
 
     scripted = ScriptedBroker(fetch=FETCH_BY_ID, news=news)
     yield scripted

@@ -59,7 +59,7 @@ def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server
         source.pump(services.clock.monotonic())
         source.check(services.clock.monotonic())
 
-    wait_for(lambda: iterate() or source._asked)  # type: ignore[func-returns-value]
+    wait_for(lambda: iterate() or source._in_flight)  # type: ignore[func-returns-value]
     accepted = server.accept()[0]
     assert accepted.recv(1_000)
     accepted.sendall(struct.pack(">ii", 10_000, 1) + bytes(100))
@@ -86,7 +86,7 @@ def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(serv
     )
     source.adopt(mirror_partition)
     source._update_session(services.clock.monotonic())
-    asked = FetchInFlight(1, FETCH_BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
+    requested = FetchInFlight(1, FETCH_BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
     if moved:
         source.forget(mirror_partition)
         mirror_partition.leave_origin()
@@ -94,7 +94,7 @@ def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(serv
 
     records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
     response = FetchResponse(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
-    source._take_partitions(asked, response, Buffer(), responded_ms=1, roomy=True)
+    source._take_partitions(requested, response, Buffer(), responded_ms=1, roomy=True)
 
     assert (planned, mirror_partition.position, list(source._changed)) == (
         ([], 10, []) if moved else ([mirror_partition], 11, [mirror_partition])

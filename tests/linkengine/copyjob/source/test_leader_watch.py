@@ -27,51 +27,51 @@ from tests.linkengine.copyjob.copying import (
     topic_id,
     wait_for,
 )
-from tests.linkengine.rooms import FAR, NEAR, Rooms, commit, far_group, leader_as_seen_by, server, write
+from tests.linkengine.split_brain import FAR, NEAR, SplitCluster, commit, far_group, leader_as_seen_by, server, write
 
 pytestmark = pytest.mark.kafka
 _Result = TypeVar("_Result")
 
 
 @pytest.fixture(scope="module")
-def all_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
-    with Rooms(tmp_path_factory.mktemp("rooms")) as rooms:
-        yield rooms
+def all_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SplitCluster]:
+    with SplitCluster(tmp_path_factory.mktemp("rooms")) as split_cluster:
+        yield split_cluster
 
 
 @pytest.fixture
-def rooms(all_rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str) -> Iterator[Rooms]:
+def split_cluster(all_brokers: SplitCluster, destination_cluster: KafkaCluster, topic_name: str) -> Iterator[SplitCluster]:
     """Yield the split cluster with a topic of ten records, led by the far broker, and an empty mirror of it."""
-    all_rooms.create_far_topic(topic_name)
+    all_brokers.create_far_topic(topic_name)
     create_topic(destination_cluster, topic_name)
-    write(all_rooms.cluster, topic_name, 10, broker=FAR)
-    yield all_rooms
-    all_rooms.open()
+    write(all_brokers.cluster, topic_name, 10, broker=FAR)
+    yield all_brokers
+    all_brokers.open()
 
 
 def test_copy_worker_leaves_a_cut_off_leader_for_its_successor(
-    rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str
+    split_cluster: SplitCluster, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
-    source = rooms.cluster
+    source = split_cluster.cluster
     with Copier(plan_of((source, destination_cluster), topic_name)) as copier:
         copier.wait_for_ends({0: 10})
-        rooms.shut()
+        split_cluster.shut()
         write(source, topic_name, 5, broker=NEAR)
 
         copier.wait_for_ends({0: 15})
         copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING)
         assert leader_as_seen_by(source, FAR, topic_name) == FAR  # it does not know of the change
 
-    rooms.open()
+    split_cluster.open()
     assert assert_equal_topics(source, topic_name, destination_cluster, topic_name) == 15
 
 
 def test_promotion_reads_the_end_from_the_successor_of_a_cut_off_leader(
-    rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str
+    split_cluster: SplitCluster, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
-    source, known = rooms.cluster, topic_id(rooms.cluster, topic_name)
+    source, known = split_cluster.cluster, topic_id(split_cluster.cluster, topic_name)
     copy_all((source, destination_cluster), topic_name)
-    rooms.shut()
+    split_cluster.shut()
     write(source, topic_name, 5, broker=NEAR)
     there = replace(address(source), bootstrap_servers=server(source, FAR))
 
@@ -89,10 +89,10 @@ def test_promotion_reads_the_end_from_the_successor_of_a_cut_off_leader(
         assert _retry_timeouts(lambda: jobs.topic_ends(there, topic_name, topic_id=known)) == {0: 15}
 
 
-def test_restore_reads_log_ranges_from_the_successor_of_a_cut_off_leader(rooms: Rooms, topic_name: str) -> None:
-    there = replace(address(rooms.cluster, "admin"), bootstrap_servers=server(rooms.cluster, FAR))
-    rooms.shut()
-    write(rooms.cluster, topic_name, 5, broker=NEAR)
+def test_restore_reads_log_ranges_from_the_successor_of_a_cut_off_leader(split_cluster: SplitCluster, topic_name: str) -> None:
+    there = replace(address(split_cluster.cluster, "admin"), bootstrap_servers=server(split_cluster.cluster, FAR))
+    split_cluster.shut()
+    write(split_cluster.cluster, topic_name, 5, broker=NEAR)
 
     for closed in [False, True] * 3:
         _pool.drop(there)
@@ -100,25 +100,27 @@ def test_restore_reads_log_ranges_from_the_successor_of_a_cut_off_leader(rooms: 
         assert (held.start, held.stable_end, held.end) == (0, 15, 15)
 
 
-def test_topic_is_not_deleted_as_empty_if_the_successor_has_records(rooms: Rooms, topic_name: str) -> None:
+def test_topic_is_not_deleted_as_empty_if_the_successor_has_records(split_cluster: SplitCluster, topic_name: str) -> None:
     """An empty topic that a client created by looking it up would be deleted for a mirror."""
     topic = f"{topic_name}-new"
-    there = replace(address(rooms.cluster, "admin"), bootstrap_servers=server(rooms.cluster, FAR))
-    rooms.create_far_topic(topic)
-    rooms.shut()
-    write(rooms.cluster, topic, 1, broker=NEAR)
+    there = replace(address(split_cluster.cluster, "admin"), bootstrap_servers=server(split_cluster.cluster, FAR))
+    split_cluster.create_far_topic(topic)
+    split_cluster.shut()
+    write(split_cluster.cluster, topic, 1, broker=NEAR)
 
     for _ in range(5):
         _pool.drop(there)
         assert not _retry_timeouts(lambda: jobs.delete_diverged(destination=there, topic=topic, topic_id="another one"))
 
 
-def test_committed_offsets_are_read_from_the_successor_of_a_cut_off_coordinator(rooms: Rooms, topic_name: str) -> None:
-    source, place = rooms.cluster, (topic_name, 0)
+def test_committed_offsets_are_read_from_the_successor_of_a_cut_off_coordinator(
+    split_cluster: SplitCluster, topic_name: str
+) -> None:
+    source, place = split_cluster.cluster, (topic_name, 0)
     there = replace(address(source, "admin"), bootstrap_servers=server(source, FAR))
     group = far_group(source, [f"{topic_name}-{number}" for number in range(20)])
     commit(source, group, topic_name, 4, broker=FAR)
-    rooms.shut()
+    split_cluster.shut()
     commit(source, group, topic_name, 9, broker=NEAR)
 
     for _ in range(5):
@@ -127,10 +129,10 @@ def test_committed_offsets_are_read_from_the_successor_of_a_cut_off_coordinator(
 
 
 def test_promotion_waits_while_a_broker_that_may_be_the_leader_does_not_respond(
-    rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str
+    split_cluster: SplitCluster, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
-    there = replace(address(rooms.cluster), bootstrap_servers=server(rooms.cluster, FAR))
-    rooms.cluster.pause(NEAR)
+    there = replace(address(split_cluster.cluster), bootstrap_servers=server(split_cluster.cluster, FAR))
+    split_cluster.cluster.pause(NEAR)
     try:
         found = jobs.promotion_blockers(
             source=there, destination=address(destination_cluster), source_topic=topic_name, mirror_topic=topic_name
@@ -140,18 +142,20 @@ def test_promotion_waits_while_a_broker_that_may_be_the_leader_does_not_respond(
         with pytest.raises(LinkEngineError, match=r"Not every broker of the cluster responds.*another leader"):
             jobs.log_ranges(there, topic_name)
     finally:
-        rooms.cluster.resume(NEAR)
+        split_cluster.cluster.resume(NEAR)
 
     [(code, message)] = found
     assert code is ErrorCode.TIMEOUT_ERROR
     assert message.startswith("Not every broker of the cluster responds")
 
 
-def test_promotion_check_ends_in_time_if_some_or_all_brokers_are_frozen(rooms: Rooms, clusters: Pair, topic_name: str) -> None:
+def test_promotion_check_ends_in_time_if_some_or_all_brokers_are_frozen(
+    split_cluster: SplitCluster, clusters: Pair, topic_name: str
+) -> None:
     source, destination = clusters
     create_topic(source, topic_name)
     healthy, known = address(source), {"cluster_id": source.cluster_id}
-    with_frozen = replace(healthy, bootstrap_servers=f"{rooms.cluster.bootstrap},{healthy.bootstrap_servers}", **known)
+    with_frozen = replace(healthy, bootstrap_servers=f"{split_cluster.cluster.bootstrap},{healthy.bootstrap_servers}", **known)
 
     def read_blocker(there: ClusterAddress) -> tuple[ErrorCode, str]:
         began = time.monotonic()
@@ -162,15 +166,15 @@ def test_promotion_check_ends_in_time_if_some_or_all_brokers_are_frozen(rooms: R
         return found
 
     for broker in (FAR, NEAR):
-        rooms.cluster.pause(broker)
+        split_cluster.cluster.pause(broker)
     try:
         waits, all_frozen = (
             read_blocker(with_frozen),
-            read_blocker(replace(address(rooms.cluster), cluster_id=rooms.cluster.cluster_id)),
+            read_blocker(replace(address(split_cluster.cluster), cluster_id=split_cluster.cluster.cluster_id)),
         )
     finally:
         for broker in (FAR, NEAR):
-            rooms.cluster.resume(broker)
+            split_cluster.cluster.resume(broker)
 
     assert waits[0] is all_frozen[0] is ErrorCode.TIMEOUT_ERROR
     assert "accepts connections but does not respond" in waits[1]

@@ -50,11 +50,11 @@ class Broker:
         return self._encode(*args, **rest)
 
     def decode(self, body: memoryview, *, version: int) -> Any:
-        answer = self._decode(body, version=version)
-        if pause_ms := self._pause_ms(answer):
+        response = self._decode(body, version=version)
+        if pause_ms := self._pause_ms(response):
             now = time.monotonic()
             self.pauses.append((now, now + pause_ms / 1000))
-        return answer
+        return response
 
     @property
     def disturbed(self) -> list[float]:
@@ -65,8 +65,8 @@ class Broker:
 def test_quotas_of_both_clusters_are_respected_without_an_error(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = Broker(fetcher.encode_fetch, fetcher.decode_fetch, lambda answer: answer.throttle_ms)
-    writing = Broker(requests.encode_produce, requests.decode_produce, lambda answer: answer[0])
+    reading = Broker(fetcher.encode_fetch, fetcher.decode_fetch, lambda response: response.throttle_ms)
+    writing = Broker(requests.encode_produce, requests.decode_produce, lambda response: response[0])
     monkeypatch.setattr(fetcher, "encode_fetch", reading.encode)
     monkeypatch.setattr(fetcher, "decode_fetch", reading.decode)
     names = vars(requests) | {"encode_produce": writing.encode, "decode_produce": writing.decode}
@@ -83,7 +83,7 @@ def test_quotas_of_both_clusters_are_respected_without_an_error(
 
     copier.join()
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 3
-    assert max(until - began for began, until in writing.pauses) > producer.SILENCE_S
+    assert max(until - began for began, until in writing.pauses) > producer.UNRESPONSIVE_AFTER_S
     assert reading.disturbed == writing.disturbed == []
     assert {(phase, code) for _, phase, code in copier.progress.history} <= {
         (PartitionPhase.WAITING, ""),
@@ -158,11 +158,11 @@ def limit(cluster: KafkaCluster, name: str, bytes_per_s: float | None) -> None:
     session = Cluster(address(cluster, "admin"))
     try:
         session.topics([])
-        answer = session.call(
+        response = session.call(
             session.brokers()[0],
             lambda _: AlterClientQuotasRequest(version=0, entries=[change], validate_only=False),
             response=AlterClientQuotasResponse,
         )
-        assert [found.error_code for found in answer.entries] == [0]
+        assert [found.error_code for found in response.entries] == [0]
     finally:
         session.close()

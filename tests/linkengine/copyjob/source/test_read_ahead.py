@@ -246,10 +246,10 @@ def test_mirror_is_stopped_immediately_while_pieces_are_in_flight(far: Far, topi
 
     with Copier(plan, lease=MemoryLease(ttl_s=600.0)) as copier:  # it does not expire
         wait_for(lambda: far.pieces > 10)
-        told_at = time.monotonic()
+        assigned_at = time.monotonic()
         copier.release_buffers()
         wait_for(lambda: copier.lease.acquire(plan.assignments[0].key, "stop") is not None)
-        took_s = time.monotonic() - told_at
+        took_s = time.monotonic() - assigned_at
         (mirrored,) = fence(plan).values()
         time.sleep(1.0)
 

@@ -102,22 +102,22 @@ def shown(steps: list[Step]) -> dict[int, bytes | str]:
 class PieceConnection(FakeConnection[Subject]):
     """An extra connection that collects the requested pieces."""
 
-    def ask(
+    def request(
         self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
     ) -> None:
         assert limits.max_wait_ms == 0
         ((topic, (_,)),) = positions.items()
         assert topic == TOPIC
-        super().ask(positions, by_id=by_id, limits=limits, subject=subject, now=now)
+        super().request(positions, by_id=by_id, limits=limits, subject=subject, now=now)
 
     def next_event(self, number: int, log: Log, now: float) -> None:
         """Lose the connection, refuse a request, or (nearly always) respond to it."""
         if number == 0:
-            subjects, self.asked = [subject for _, subject in self.asked], []
+            subjects, self.requested = [subject for _, subject in self.requested], []
             self.owner.lost(self, subjects)  # type: ignore[arg-type]
             return
-        part = log.fetch(self.asked[0][0])
-        self.answer(part._replace(error=NOT_LEADER, records=part.records[:0]) if number == 1 else part, now)
+        part = log.fetch(self.requested[0][0])
+        self.response(part._replace(error=NOT_LEADER, records=part.records[:0]) if number == 1 else part, now)
 
 
 class Reader:
@@ -147,7 +147,7 @@ class Reader:
     def _refused(self, _: MirrorPartition, error: Exception) -> None:
         self.refused += 1
 
-    def answer_all(self) -> None:
+    def respond_to_all(self) -> None:
         """Respond to all requests in flight."""
         for connection in FakeConnection.made:
             while connection.outstanding:
@@ -158,11 +158,11 @@ class Reader:
         assert self.mirror.position is not None
         if not self.mirror.may_fetch(self.now):
             return
-        asked_from = self.mirror.position
-        part, buffer = self.log.fetch(FetchPosition(0, 3, asked_from, 400)), Buffer()
+        requested_from = self.mirror.position
+        part, buffer = self.log.fetch(FetchPosition(0, 3, requested_from, 400)), Buffer()
         buffer.users = 1
         self.planner.take(self.mirror, part, buffer, responded_ms=5, alone=False)
-        self.ahead.note(self.mirror, asked_from=asked_from, records=part.records)
+        self.ahead.note(self.mirror, requested_from=requested_from, records=part.records)
         buffer.release()
 
     def write(self) -> None:
@@ -240,7 +240,7 @@ def plain_log() -> Log:
     return log
 
 
-def test_many_pieces_are_requested_before_the_first_is_answered() -> None:
+def test_many_pieces_are_requested_before_the_first_response() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
@@ -307,7 +307,7 @@ def test_pieces_are_dropped_when_the_attempt_ends() -> None:
     reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(3):
         reader.ahead.pump(reader.now)
-    reader.answer_all()
+    reader.respond_to_all()
     held = reader.memory.used
 
     for chunk in reader.mirror.stop():
@@ -325,7 +325,7 @@ def test_stalled_mirror_releases_its_memory() -> None:
     reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(20):
         reader.ahead.pump(reader.now)
-        reader.answer_all()
+        reader.respond_to_all()
     held = reader.memory.used
 
     reader.now += read_ahead.STALLED_S + 1
@@ -361,7 +361,7 @@ def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> 
     assert shown(reader.steps) == good.expected()
 
 
-def test_committed_records_behind_an_abort_marker_before_the_position_are_not_taken_for_aborted() -> None:
+def test_committed_records_behind_an_abort_marker_before_the_position_do_not_count_as_aborted() -> None:
     """The response lists the aborted transaction, since it starts within it; only the marker shows where it ends."""
     log = Log()
     log.write("transactional", 1, 3, 10)
@@ -373,7 +373,7 @@ def test_committed_records_behind_an_abort_marker_before_the_position_are_not_ta
     buffer.users, reader.mirror.position = 1, 4
 
     part = log.fetch(FetchPosition(0, 3, 1, 10_000))
-    joined = reader.planner.join(reader.mirror, part, buffer, asked_from=1, responded_ms=5)
+    joined = reader.planner.join(reader.mirror, part, buffer, requested_from=1, responded_ms=5)
 
     assert part.aborted == ((1, 0),)
     assert joined

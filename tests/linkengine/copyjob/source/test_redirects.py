@@ -30,7 +30,7 @@ def two_racks(tmp_path: Path) -> Iterator[KafkaCluster]:
     cluster.stop()
 
 
-def test_leader_that_redirects_to_a_follower_breaks_the_link_and_is_not_taken_for_empty(
+def test_leader_that_redirects_to_a_follower_breaks_the_link_and_does_not_count_as_empty(
     two_racks: KafkaCluster, destination_cluster: KafkaCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stock selector uses the client's rack, which a link does not send; others use its address or principal."""

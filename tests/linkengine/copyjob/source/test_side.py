@@ -194,7 +194,7 @@ def test_connection_is_closed_when_a_broker_stops_within_a_response(
     assert "may be frozen" in lost[0]
 
 
-def test_response_without_a_free_buffer_is_read_when_there_is_one(
+def test_response_without_a_free_buffer_is_read_once_a_buffer_is_free(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)
@@ -215,21 +215,21 @@ def test_response_without_a_free_buffer_is_read_when_there_is_one(
 def test_leader_with_a_failed_disk_is_located_again(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
-    asked, failed, decode, locate = list[int](), [True], fetcher.decode_fetch, side.locate_sources
+    requested, failed, decode, locate = list[int](), [True], fetcher.decode_fetch, side.locate_sources
 
     def decode_failed(body: memoryview, *, version: int) -> FetchResponse:
-        answer = decode(body, version=version)
+        response = decode(body, version=version)
         error = KafkaCode.KAFKA_STORAGE_ERROR if failed[0] else KafkaCode.NONE
-        return answer._replace(partitions=[part._replace(error=error) for part in answer.partitions])
+        return response._replace(partitions=[part._replace(error=error) for part in response.partitions])
 
     def located(*args: Any, **seen: Any) -> Any:
-        asked.append(1)
+        requested.append(1)
         return locate(*args, **seen)
 
     monkeypatch.setattr(fetcher, "decode_fetch", decode_failed)
     monkeypatch.setattr(side, "locate_sources", located)
     with Copier(plan_of(clusters, topic_name)) as copier:
-        wait_for(lambda: len(asked) > 2)
+        wait_for(lambda: len(requested) > 2)
         copier.wait_until(shows(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR))
         failed[0] = False
         copier.wait_for_ends({0: 10})
@@ -327,20 +327,20 @@ def test_unreachable_source_is_retried_until_it_responds(
     assert assert_equal_topics(own, topic_name, destination_cluster, topic_name) == 10
 
 
-def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
+def test_records_in_slow_remote_storage_do_not_count_as_compacted(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a remote read lasts, a Fetch below the local log start returns no records and no error (KIP-405)."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
-    empty_answers, slow, decode, offsets = [0], [True], fetcher.decode_fetch, leaders.list_offsets
+    empty_responses, slow, decode, offsets = [0], [True], fetcher.decode_fetch, leaders.list_offsets
 
     def decode_emptied(body: memoryview, *, version: int) -> FetchResponse:
-        answer = decode(body, version=version)
+        response = decode(body, version=version)
         if not slow[0]:
-            return answer
-        empty_answers[0] += 1
-        return answer._replace(partitions=[part._replace(records=part.records[:0]) for part in answer.partitions])
+            return response
+        empty_responses[0] += 1
+        return response._replace(partitions=[part._replace(records=part.records[:0]) for part in response.partitions])
 
     def with_local_start(cluster: Cluster, broker: int, places: list[TopicPartition], *, timestamp: int) -> Found:
         found = offsets(cluster, broker, places, timestamp=timestamp)
@@ -349,7 +349,7 @@ def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
     monkeypatch.setattr(fetcher, "decode_fetch", decode_emptied)
     monkeypatch.setattr(leaders, "list_offsets", with_local_start)
     with Copier(plan_of(clusters, topic_name)) as copier:
-        wait_for(lambda: empty_answers[0] > 5)
+        wait_for(lambda: empty_responses[0] > 5)
         copier.wait_until(lambda progress: (progress.source_end, progress.mirror_end) == (10, 0))
         slow[0] = False
         copier.wait_for_ends({0: 10})

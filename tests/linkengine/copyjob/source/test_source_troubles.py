@@ -105,9 +105,9 @@ def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     refusing, decode = [True], fetcher.decode_fetch
 
     def decode_refused(body: memoryview, *, version: int) -> FetchResponse:
-        answer = decode(body, version=version)
+        response = decode(body, version=version)
         changed: dict[str, Any] = {"error": error, "records": memoryview(b"")} if refusing[0] else {}
-        return answer._replace(partitions=[part._replace(**changed) for part in answer.partitions])
+        return response._replace(partitions=[part._replace(**changed) for part in response.partitions])
 
     monkeypatch.setattr(fetcher, "decode_fetch", decode_refused)
     monkeypatch.setattr(side, "STANDSTILL_S", 3.0)

@@ -28,10 +28,10 @@ ROUND_TRIP_S = 0.08
 class PollConnection(FakeConnection[Subject]):
     """An extra connection that collects polls; there is always a buffer for a response."""
 
-    def answer(self, part: FetchedPartition, now: float) -> bool:
-        answered = super().answer(part, now)
-        assert answered
-        return answered
+    def response(self, part: FetchedPartition, now: float) -> bool:
+        responded = super().response(part, now)
+        assert responded
+        return responded
 
 
 class Polled:
@@ -54,7 +54,7 @@ class Polled:
         self.mirror.stage, self.mirror.position = Stage.COPYING, 10
         self.mirror.origin = SourceOrigin(Leader(broker=0, epoch=3), TOPIC)
         self.polls.opened(round_trip_s)
-        self.polls.session_answered(self.now, size=300, news=True)
+        self.polls.session_responded(self.now, size=300, news=True)
         self.polls.session_sent(self.now)
 
     def entries(self, count: int = 1) -> dict[Place, Reading]:
@@ -95,11 +95,11 @@ def test_polls_are_sent_a_fraction_of_a_round_trip_apart() -> None:
     assert all(gap == pytest.approx(ROUND_TRIP_S / POLLS, abs=0.002) for gap in gaps)
 
 
-def test_polls_answered_together_are_staggered_again() -> None:
+def test_polls_with_simultaneous_responses_are_staggered_again() -> None:
     polled = Polled()
     polled.pump_for(0.5)
     for connection in FakeConnection.made:
-        connection.answer(polled.part(10, 1), polled.now)
+        connection.response(polled.part(10, 1), polled.now)
 
     sent = polled.pump_for(ROUND_TRIP_S)
 
@@ -112,10 +112,10 @@ def test_overlapping_responses_are_planned_once() -> None:
     polled.pump_for(ROUND_TRIP_S)
     first, second, third = FakeConnection.made
 
-    first.answer(polled.part(10, 3), polled.now)
+    first.response(polled.part(10, 3), polled.now)
     after_first = polled.mirror.position
-    second.answer(polled.part(10, 3), polled.now)
-    third.answer(polled.part(10, 5), polled.now)
+    second.response(polled.part(10, 3), polled.now)
+    third.response(polled.part(10, 5), polled.now)
 
     assert (after_first, polled.mirror.position) == (13, 15)
     assert [[step.start for step in chunk.steps] for chunk in polled.mirror.chunks] == [[10], [13]]
@@ -127,7 +127,7 @@ def test_response_of_an_earlier_attempt_is_not_used() -> None:
     polled.pump_for(ROUND_TRIP_S)
 
     polled.mirror.attempt += 1
-    FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
+    FakeConnection.made[0].response(polled.part(10, 3), polled.now)
 
     assert (polled.mirror.position, polled.moved) == (10, [])
 
@@ -137,7 +137,7 @@ def test_response_of_a_former_leader_is_not_used() -> None:
     polled.pump_for(ROUND_TRIP_S)
 
     polled.mirror.origin = SourceOrigin(Leader(broker=1, epoch=4), TOPIC)
-    FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
+    FakeConnection.made[0].response(polled.part(10, 3), polled.now)
 
     assert (polled.mirror.position, polled.moved) == (10, [])
 
@@ -155,9 +155,9 @@ def test_many_partitions_are_left_to_the_session() -> None:
     assert due is None or due > polled.now - 0.001 - 0.02
 
 
-def test_backlog_and_silence_end_the_polls() -> None:
+def test_backlog_and_idleness_end_the_polls() -> None:
     polled = Polled()
-    polled.polls.session_answered(polled.now, size=1 << 20, news=True)
+    polled.polls.session_responded(polled.now, size=1 << 20, news=True)
     assert polled.pump_for(1.0) == []
 
     quiet = Polled()

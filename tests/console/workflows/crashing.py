@@ -11,16 +11,16 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
-def gone() -> LinkEngineError:
+def crashed_worker() -> LinkEngineError:
     """Return the error that stands for a crashed worker, after which the mirror waits for another worker."""
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
 
 
-def die_once(
+def crash_once(
     monkeypatch: pytest.MonkeyPatch,
     place: tuple[Any, str],
     *,
-    error: Callable[[], BaseException] = gone,
+    error: Callable[[], BaseException] = crashed_worker,
     doing: Callable[[dict[str, Any]], object] = lambda _options: None,
 ) -> None:
     """Raise ``error`` in place of the first call of ``place``, after calling ``doing`` with the call's keywords."""

@@ -13,7 +13,7 @@ from console.links.presenters import LinkRow, link_row, tiles, worst_first
 from console.links.queries import list_links
 from console.mirrors.page_queries import link_figures
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic
-from console.web.health import HEALTH_LOOKS, REASONS, health_view
+from console.web.health_presenters import HEALTH_BADGES, REASONS, health_view
 from linkengine.domain.health import Health, Reason, Verdict
 from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
 
@@ -35,7 +35,7 @@ def report(mirror: MirrorTopic, *, seconds: float = 0) -> None:
 
 
 def test_every_health_and_every_reason_has_a_text() -> None:
-    assert set(HEALTH_LOOKS) == set(Health)
+    assert set(HEALTH_BADGES) == set(Health)
     assert set(REASONS) == set(Reason)
     for reason in Reason:
         for partitions, age_ms in ((0, None), (1, 61_000), (7, 61_000)):
@@ -47,7 +47,7 @@ def test_every_health_and_every_reason_has_a_text() -> None:
             assert not view.sentence[0].islower()
 
 
-def test_what_needs_attention_says_what_to_do() -> None:
+def test_health_that_needs_attention_has_a_next_step() -> None:
     quiet = {Reason.DELETING, Reason.SETTING_UP, Reason.STOPPING, Reason.REVERSING, Reason.STARTING, Reason.FIRST_COPY}
     quiet |= {Reason.STOPPED, Reason.COPYING, Reason.NO_LINKS, Reason.SOURCE_SIDE}
     for reason in set(Reason) - quiet:
@@ -72,7 +72,7 @@ def test_link_row_shows_the_health_that_its_state_does_not_show(
 
     ClusterLink.objects.filter(pk=link.pk).update(**trouble)
 
-    assert row_of(owner).health.look.code == health
+    assert row_of(owner).health.badge.code == health
 
 
 def test_link_row_has_the_cause_and_the_number_of_mirrors(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
@@ -82,7 +82,7 @@ def test_link_row_has_the_cause_and_the_number_of_mirrors(link: ClusterLink, mir
     row = row_of(owner)
 
     assert row.health.sentence == "1 of 1 mirror topic: No copy worker can run. Copy engine unavailable: No Spark."
-    assert (row.attention, [(look.label, number) for look, number in row.notable]) == (1, [("Not copying", 1)])
+    assert (row.attention, [(badge.label, number) for badge, number in row.notable]) == (1, [("Not copying", 1)])
 
 
 def test_tile_counts_mirrors_by_health(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:

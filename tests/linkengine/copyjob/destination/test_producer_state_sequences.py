@@ -48,7 +48,7 @@ def test_sequences_wrap_within_a_batch_and_across_resumes(
     copied = bytearray(first)
     last = SEQUENCES - 4
     patch_for_append(copied, producer_id=plan.assignments[0].producer_id, producer_epoch=0, base_sequence=last)
-    assert [answer.error for answer in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
+    assert [response.error for response in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
 
     for count in (10, 3):
         write(clusters, topic_name, count)

@@ -23,8 +23,8 @@ from console.access import Permission, can, check_permission, links_with_sight, 
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, InvalidInputError
 from console.mirrors import actions as mirror_actions
-from console.mirrors import operations
-from console.mirrors.operations import OperationResult
+from console.mirrors import operation_actions
+from console.mirrors.operation_actions import OperationResult
 from console.mirrors.rules import permission_for
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, RoleBinding
 from console.models.links import show_change
@@ -79,7 +79,9 @@ def operate_now(
     *, link: ClusterLink, operation: MirrorEvent, validate_only: bool, by: Actor, now: datetime, **chosen: Any
 ) -> list[OperationResult]:
     """Operate on several mirrors within the request (``operations.operate_many``) and store the operation with its results."""
-    results = operations.operate_many(link=link, operation=operation, validate_only=validate_only, by=by, now=now, **chosen)
+    results = operation_actions.operate_many(
+        link=link, operation=operation, validate_only=validate_only, by=by, now=now, **chosen
+    )
     possible = [result for result in results if len(result.mirror_topic_name) <= LONGEST_NAME]
     if validate_only or len(possible) < 2:
         return results
@@ -146,7 +148,7 @@ def carry_out(operation: BulkOperation, *, check_clusters: CheckClusters, now: d
     by = actor_of(operation)
     if operation.operation == BulkOperation.CREATE:
         _create_mirrors(operation, check_clusters, by=by, now=now)
-    elif operation.operation not in operations.SIMPLE or not _operate_together(operation, by=by, now=now):
+    elif operation.operation not in operation_actions.SIMPLE or not _operate_together(operation, by=by, now=now):
         for row in operation.topics.filter(status=Status.WAITING)[:BATCH]:
             _do_once(operation, row, partial(_result, operation, by=by, now=now), now=now)
     show_change(operation.link_id)
@@ -178,7 +180,7 @@ def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> 
             rows = {row.name: row for row in waiting[:TOGETHER]}
             found = visible_mirrors(by).filter(link=operation.link, name__in=list(rows)).with_links(links_with_sight(by))
             confirmed = [mirror for mirror in found if not _why_other(rows[mirror.name], mirror)]
-            moved = operations.operate_together(confirmed, MirrorEvent(operation.operation), by=by, now=now)
+            moved = operation_actions.operate_together(confirmed, MirrorEvent(operation.operation), by=by, now=now)
             operation.topics.filter(name__in=list(moved)).update(status=Status.ACCEPTED, done_at=now)
     except (OperationalError, InterfaceError):
         raise
@@ -211,16 +213,16 @@ def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now
     link = operation.link
     mirror = visible_mirrors(by).filter(link=link, name=row.name).with_links(links_with_sight(by)).first()
     if mirror is None:
-        return operations.refusal_of(row.name, operations.unknown_mirror(row.name, link))
+        return operation_actions.refusal_of(row.name, operation_actions.unknown_mirror(row.name, link))
     other = _why_other(row, mirror) or _why_restored_otherwise(operation, row, mirror)
     if other:
-        return operations.refusal_of(row.name, ConflictError(other), mirror=mirror)
+        return operation_actions.refusal_of(row.name, ConflictError(other), mirror=mirror)
     if operation.operation != BulkOperation.VERIFY:
-        return operations.operate_row(mirror, MirrorEvent(operation.operation), seen=row.seen, by=by, now=now)
+        return operation_actions.operate_row(mirror, MirrorEvent(operation.operation), seen=row.seen, by=by, now=now)
     try:
         verification_actions.start_verify(mirror=mirror, by=by, now=now)
     except ConsoleError as error:
-        return operations.refusal_of(row.name, error, mirror=mirror)
+        return operation_actions.refusal_of(row.name, error, mirror=mirror)
     return OperationResult(mirror_topic_name=row.name, mirror=mirror)
 
 
@@ -239,7 +241,7 @@ def _why_restored_otherwise(operation: BulkOperation, row: BulkOperationTopic, m
 
     The state of a deletion is compared under a lock, by ``operations.delete_as_seen``.
     """
-    if operation.operation != MirrorEvent.RESTORE or row.seen in ("", operations.seen_state(mirror)):
+    if operation.operation != MirrorEvent.RESTORE or row.seen in ("", operation_actions.seen_state(mirror)):
         return ""
     return (
         f"Nothing was changed: mirror topic '{row.name}' has changed since the operation was requested and is {mirror.state} "
@@ -274,7 +276,7 @@ def _created(
             now=now,
         )
     except ConsoleError as error:
-        return operations.refusal_of(row.name, error)
+        return operation_actions.refusal_of(row.name, error)
     return OperationResult(mirror_topic_name=row.name)
 
 
@@ -289,7 +291,7 @@ def _raising(refusal: LinkEngineError | None) -> Callable[[], None]:
 def _row(operation: BulkOperation, name: str, mirror: MirrorTopic | None) -> BulkOperationTopic:
     if mirror is None:
         return BulkOperationTopic(operation=operation, name=name)
-    return BulkOperationTopic(operation=operation, name=name, mirror_key=mirror.pk, seen=operations.seen_state(mirror))
+    return BulkOperationTopic(operation=operation, name=name, mirror_key=mirror.pk, seen=operation_actions.seen_state(mirror))
 
 
 def _noted(row: BulkOperationTopic, result: OperationResult, *, now: datetime) -> BulkOperationTopic:

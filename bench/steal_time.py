@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import psutil
 
-CALM = 0.02  # highest steal time of an undisturbed take, as a share of the machine
+MAX_STOLEN = 0.02  # highest steal time of an undisturbed take, as a share of the machine
 STALLS = 2  # retries of a take that stalls, before it fails
 
 
@@ -31,7 +31,7 @@ class Takes(NamedTuple):
 
     wanted: int
     most: int
-    calm: float = CALM  # a take with a higher steal time is disturbed
+    max_stolen: float = MAX_STOLEN  # a take with a higher steal time is disturbed
 
     def __str__(self) -> str:
         return f"{self.wanted} of at most {self.most}"
@@ -50,10 +50,10 @@ class Stolen:
         return (getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)) / passed if passed else 0.0
 
 
-def calm_takes(take: Callable[[], _T], takes: Takes) -> list[_T]:
+def undisturbed_takes(take: Callable[[], _T], takes: Takes) -> list[_T]:
     """Measure until enough takes are undisturbed; return the wanted number of takes with the least steal time."""
     found: list[_T] = []
-    while len(found) < takes.most and sum(measured.stolen <= takes.calm for measured in found) < takes.wanted:
+    while len(found) < takes.most and sum(measured.stolen <= takes.max_stolen for measured in found) < takes.wanted:
         found.append(take())
     return sorted(found, key=lambda measured: measured.stolen)[: takes.wanted]
 

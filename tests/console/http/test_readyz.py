@@ -16,7 +16,7 @@ from django.utils import timezone
 from console.http.metrics import verify_samples
 from console.links.task_queries import list_tasks
 from console.models import ClampedOffset, ClusterLink, CopyWorker, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.tasks.clusters import probe_spark
 from devcluster.ports import free_port
@@ -43,13 +43,13 @@ def test_healthz_needs_nothing_but_the_process(client: Client, no_redis: None) -
 
 @pytest.mark.django_db
 def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: None) -> None:
-    answer = client.get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json()["parts"] == {
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json()["parts"] == {
         "database": "ok",
         "redis": "ok",
         "worker": "no worker heartbeat in the last hour",
-        "rounds": answer.json()["parts"]["rounds"],
+        "rounds": response.json()["parts"]["rounds"],
         "links": "unknown",
         "copy workers": "unknown",
         "mirrors": "unknown",
@@ -58,15 +58,15 @@ def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: Non
         "spark": "unknown: no worker has reported on Spark in the last 90 s",
         "copy": "ok",
     }
-    assert answer.json()["spark_slots"] is None
+    assert response.json()["spark_slots"] is None
 
     redis_health.note_worker()
     assert client.get("/readyz").status_code == 503  # it is alive, but no pass has succeeded
     for step in redis_health.STEPS:
         redis_health.note_step_success(step)
 
-    answer = client.get("/readyz")
-    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["status"]) == (200, "ready")
 
 
 @pytest.mark.django_db
@@ -77,10 +77,10 @@ def test_copy_workers_that_do_not_run_are_reported_with_the_reason(client: Clien
     CopyWorker.objects.create(number=0)
     CopyWorker.objects.create(number=3, trouble="No Spark.")
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert answer.status_code == 200
-    assert answer.json()["parts"]["copy workers"] == "1 copy worker of the pool not running: copy worker 3: No Spark."
+    assert response.status_code == 200
+    assert response.json()["parts"]["copy workers"] == "1 copy worker of the pool not running: copy worker 3: No Spark."
     metrics = client.get("/metrics").content.decode()
     assert 'clusterlink_copy_workers{running="yes"} 1' in metrics
     assert 'clusterlink_copy_workers{running="no"} 1' in metrics
@@ -96,11 +96,11 @@ def test_worker_heartbeat_in_the_future_counts_as_unknown(client: Client, own_re
 
 @pytest.mark.django_db
 def test_without_redis_nothing_is_ready(client: Client, no_redis: None) -> None:
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert answer.status_code == 503
-    assert answer.json()["parts"]["redis"] == "does not answer"
-    assert answer.json()["parts"]["worker"].startswith("unknown")
+    assert response.status_code == 503
+    assert response.json()["parts"]["redis"] == "does not answer"
+    assert response.json()["parts"]["worker"].startswith("unknown")
 
 
 def test_losses_of_a_drill_are_no_alarm_of_the_link(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
@@ -141,12 +141,12 @@ def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mir
     )
     GapRange.objects.create(mirror=mirror, partition=0, start=1, end=5, reason="LOST", filled=4, noted_at=NOW)
 
-    answer = client.get("/metrics")
-    lines = answer.content.decode().splitlines()
+    response = client.get("/metrics")
+    lines = response.content.decode().splitlines()
 
     labels = '{cluster="destination-id",link="west-to-east"}'
     of_topic = labels.replace("}", ',topic="orders"}')
-    assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert response["Content-Type"].startswith("text/plain; version=0.0.4")
     for line in (
         'clusterlink_links{state="ACTIVE"} 1.0',
         'clusterlink_mirror_topics{state="ACTIVE"} 1.0',
@@ -308,19 +308,19 @@ def test_other_paths_refuse_an_unknown_host(client: Client, path: str) -> None:
 @pytest.mark.django_db
 def test_readyz_reports_spark_slots_and_problems(client: Client, own_redis: None) -> None:
     redis_health.note_spark(slots=18)
-    answer = client.get("/readyz").json()
-    assert (answer["parts"]["spark"], answer["spark_slots"]) == ("ok", 18)
+    response = client.get("/readyz").json()
+    assert (response["parts"]["spark"], response["spark_slots"]) == ("ok", 18)
 
     redis_health.note_spark(problem="does not answer")
-    answer = client.get("/readyz").json()
-    assert answer["parts"]["spark"].startswith("does not answer: nothing is copied")
-    assert answer["spark_slots"] is None
+    response = client.get("/readyz").json()
+    assert response["parts"]["spark"].startswith("does not answer: nothing is copied")
+    assert response["spark_slots"] is None
 
     old_ms = int(timezone.now().timestamp() * 1000) - redis_health.STALE_MS - 1000
     redis_client().set("console:spark", json.dumps({"at_ms": old_ms, "slots": 18, "problem": ""}))
-    answer = client.get("/readyz").json()
-    assert answer["parts"]["spark"].startswith("unknown")
-    assert answer["spark_slots"] is None
+    response = client.get("/readyz").json()
+    assert response["parts"]["spark"].startswith("unknown")
+    assert response["spark_slots"] is None
 
 
 @pytest.mark.spark
@@ -334,8 +334,8 @@ def test_spark_probe_finds_the_slots_or_the_outage(
 
     settings.SPARK_URL = f"sc://127.0.0.1:{free_port()}"
     probe_spark()
-    answer = client.get("/readyz").json()
-    assert (answer["parts"]["spark"][:15], answer["spark_slots"]) == ("does not answer", None)
+    response = client.get("/readyz").json()
+    assert (response["parts"]["spark"][:15], response["spark_slots"]) == ("does not answer", None)
 
 
 def test_readyz_names_links_that_copy_nothing(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
@@ -409,12 +409,12 @@ def test_build_info_is_exposed(client: Client) -> None:
 
 @pytest.mark.django_db
 def test_every_response_has_a_request_id_and_strict_headers(client: Client) -> None:
-    answer = client.get("/metrics", headers={"X-Request-ID": "my-request-1"})
+    response = client.get("/metrics", headers={"X-Request-ID": "my-request-1"})
 
-    assert answer["X-Request-ID"] == "my-request-1"
-    assert "default-src 'self'" in answer["Content-Security-Policy"]
-    assert answer["X-Frame-Options"] == "DENY"
-    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert response["X-Request-ID"] == "my-request-1"
+    assert "default-src 'self'" in response["Content-Security-Policy"]
+    assert response["X-Frame-Options"] == "DENY"
+    assert response["X-Content-Type-Options"] == "nosniff"
     assert client.get("/healthz", headers={"X-Request-ID": "bad id\n"})["X-Request-ID"].isalnum()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from linkengine.copyjob.destination.writer import LAST_EPOCH, FencedError, Writer, epochs_above
+from linkengine.copyjob.destination.producer_state import LAST_EPOCH, FencedError, Writer, epochs_above
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.workers import coordinator_epoch_for
 from linkengine.kafka.producers import ProducerState

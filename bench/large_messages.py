@@ -14,7 +14,7 @@ from functools import partial
 from confluent_kafka import Producer
 
 from bench.figures import Figure
-from bench.holes import Running
+from bench.gap_filling import Running
 from bench.load import create_topic, delete_topic
 from bench.measure import end_offsets, watch_copy
 from bench.report import MOST_MEMORY_MB
@@ -23,7 +23,7 @@ from devcluster.kafka import KafkaCluster
 NAME = "giants"
 MESSAGE_BYTES, MESSAGES = 100_000_000, 6
 _LARGEST = 104_000_000
-_LOOK_EVERY_S = 0.02  # a message is copied in some tenths of a second
+_SAMPLE_EVERY_S = 0.02  # a message is copied in some tenths of a second
 _TIMEOUT_S = 60.0
 _STAMPED = {"message.timestamp.type": "LogAppendTime"}
 _WAYS: tuple[tuple[str, dict[str, str], str, float], ...] = (
@@ -35,7 +35,7 @@ _WAYS: tuple[tuple[str, dict[str, str], str, float], ...] = (
 Start = Callable[[str], AbstractContextManager[Running]]
 
 
-def measure_giants(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
+def measure_large_messages(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
     """Copy a few large messages in each variant; ``start`` starts the copy of a topic with a single partition."""
     found = []
     for number, (way, configs, codec, goal) in enumerate(_WAYS):
@@ -45,7 +45,7 @@ def measure_giants(source: KafkaCluster, destination: KafkaCluster, *, start: St
         with start(topic) as running:
             pid = running.pid
             copy = watch_copy(
-                destination, topic, partitions=1, end=MESSAGES, pid=partial(int, pid), memory_every_s=_LOOK_EVERY_S
+                destination, topic, partitions=1, end=MESSAGES, pid=partial(int, pid), memory_every_s=_SAMPLE_EVERY_S
             )
         if end_offsets(destination, topic, partitions=1) != [MESSAGES]:
             raise RuntimeError(f"The mirror of {topic} does not end where its source ends")

@@ -22,7 +22,7 @@ from tests.linkengine.copyjob.copying import address, producer_for, wait_for
 FAR, NEAR = 0, 1  # broker 1 is on the controller's side; many clients contact the first broker first
 
 
-class Rooms:
+class SplitCluster:
     """Two brokers on two sides of a proxy, which can separate them; a context manager."""
 
     def __init__(self, directory: Path) -> None:
@@ -30,19 +30,19 @@ class Rooms:
         far, near = self.cluster._plans
         self.cluster._plans = [_far_broker(far, way), _controller(near, way)]
         self._topic = ""
-        self._door = Proxy([(way, near.controller_port)])
+        self._proxy = Proxy([(way, near.controller_port)])
 
     def __enter__(self) -> Self:
         try:
             self.cluster.start()
         except BaseException:
-            self._door.close()
+            self._proxy.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.cluster.stop()
-        self._door.close()
+        self._proxy.close()
 
     def create_far_topic(self, topic: str) -> None:
         """Create a topic with one partition on both brokers, and wait until the far broker leads it."""
@@ -54,20 +54,20 @@ class Rooms:
 
     def shut(self) -> None:
         """Cut the far broker off from the controller, and wait until the near broker leads."""
-        self._door.cut()
+        self._proxy.cut()
         wait_for(lambda: leader_as_seen_by(self.cluster, NEAR, self._topic) == NEAR)
 
     def open(self) -> None:
         """Connect the far broker to the controller again, and wait until it leads its partition again."""
-        self._door.heal()
+        self._proxy.heal()
         wait_for(lambda: all(leader_as_seen_by(self.cluster, broker, self._topic) == FAR for broker in (FAR, NEAR)))
 
 
 def _controller(plan: BrokerPlan, way: int) -> BrokerPlan:
     """Return the only controller, which is a broker as well; it advertises the port ``way`` to other brokers."""
-    told: dict[str, object] = {"advertised.listeners": f"{_listeners(plan)},CONTROLLER://{LOOPBACK}:{way}"}
+    advertised: dict[str, object] = {"advertised.listeners": f"{_listeners(plan)},CONTROLLER://{LOOPBACK}:{way}"}
     soon = {"leader.imbalance.check.interval.seconds": 1}  # a returned leader leads again; by default after five minutes
-    return replace(plan, voters=f"{NEAR}@{LOOPBACK}:{plan.controller_port}", extra=told | soon)
+    return replace(plan, voters=f"{NEAR}@{LOOPBACK}:{plan.controller_port}", extra=advertised | soon)
 
 
 def _far_broker(plan: BrokerPlan, way: int) -> BrokerPlan:

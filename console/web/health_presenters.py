@@ -17,52 +17,52 @@ if TYPE_CHECKING:
     from console.models import ClusterLink
 
 
-def _look(health: Health, label: str, icon: str, family: Family, *, meaning: str) -> Badge:
+def _badge(health: Health, label: str, icon: str, family: Family, *, meaning: str) -> Badge:
     return Badge(code=health, label=label, icon=icon, family=family, meaning=meaning)
 
 
-_LOOKS = (
-    _look(
+_BADGES = (
+    _badge(
         Health.NOT_COPYING,
         "Not copying",
         "x-octagon-fill",
         Family.BAD,
         meaning="Records that should be copied are not copied. The data loss window grows until the cause is removed.",
     ),
-    _look(
+    _badge(
         Health.UNKNOWN,
         "Unknown",
         "question-circle",
         Family.WARN,
         meaning="There is no recent information, so copying may have stopped.",
     ),
-    _look(
+    _badge(
         Health.DEGRADED,
         "Degraded",
         "exclamation-triangle-fill",
         Family.WARN,
         meaning="Records are copied, but there is an alarm, an error, a failing task, or lag beyond the objective.",
     ),
-    _look(Health.CHANGING, "Changing", "arrow-repeat", Family.BUSY, meaning="A requested transition is in progress."),
-    _look(Health.PAUSED, "Paused", "pause-circle-fill", Family.IDLE, meaning="A user paused copying."),
-    _look(
+    _badge(Health.CHANGING, "Changing", "arrow-repeat", Family.BUSY, meaning="A requested transition is in progress."),
+    _badge(Health.PAUSED, "Paused", "pause-circle-fill", Family.IDLE, meaning="A user paused copying."),
+    _badge(
         Health.HEALTHY,
         "Healthy",
         "check-circle-fill",
         Family.OK,
         meaning="Every partition was reported as copied within the last 15 seconds, and there are no errors or alarms.",
     ),
-    _look(Health.STOPPED, "Stopped", "stop-circle-fill", Family.DONE, meaning="Mirroring has stopped. The topic is writable."),
-    _look(Health.EMPTY, "Nothing to copy", "dash-circle", Family.DONE, meaning="There are no mirror topics."),
+    _badge(Health.STOPPED, "Stopped", "stop-circle-fill", Family.DONE, meaning="Mirroring has stopped. The topic is writable."),
+    _badge(Health.EMPTY, "Nothing to copy", "dash-circle", Family.DONE, meaning="There are no mirror topics."),
 )
-HEALTH_LOOKS: Mapping[Health, Badge] = MappingProxyType({Health(look.code): look for look in _LOOKS})
+HEALTH_BADGES: Mapping[Health, Badge] = MappingProxyType({Health(badge.code): badge for badge in _BADGES})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView:
     """Badge, reason and next step."""
 
-    look: Badge
+    badge: Badge
     reason: str  # code
     sentence: str
     next_step: str = ""
@@ -180,7 +180,7 @@ def health_view(verdict: Verdict, *, detail: str = "", share: str = "") -> Healt
     if verdict.codes and verdict.reason is not Reason.MIRROR_FAILED:
         next_step = help_for(verdict.codes[0]).fix or next_step
     return HealthView(
-        look=HEALTH_LOOKS[verdict.health],
+        badge=HEALTH_BADGES[verdict.health],
         reason=verdict.reason,
         sentence=" ".join(part for part in (share, sentence, detail) if part),
         next_step=next_step,
@@ -216,7 +216,7 @@ def cluster_health_view(links: Sequence[tuple[str, LinkHealth]], *, reachable: b
 
 def severity(view: HealthView) -> int:
     """Return a sort key: 0 is the worst health."""
-    return list(Health).index(Health(view.look.code))
+    return list(Health).index(Health(view.badge.code))
 
 
 def _share(health: LinkHealth) -> str:

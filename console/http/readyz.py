@@ -16,7 +16,7 @@ from console.http.metrics import prometheus_text, silences
 from console.http.process_health import failing_mirrors, health_of_links, lacking_workers, late_parts
 from console.queue.dispatch import WORKER_SILENT_MS
 from console.queue.scheduler import PERIODS
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.web.numbers import plural
 
@@ -55,8 +55,8 @@ def readyz(_request: HttpRequest) -> HttpResponse:
     parts |= {"spark": _spark(spark), "copy": "unknown" if problems["database"] else _copy()}
     slots = spark.slots if spark is not None and spark.is_known else None
     ready = ready and not none_left
-    answer = {"status": "ready" if ready else "not ready", "parts": parts, "spark_slots": slots}
-    return JsonResponse(answer, status=200 if ready else 503)
+    response = {"status": "ready" if ready else "not ready", "parts": parts, "spark_slots": slots}
+    return JsonResponse(response, status=200 if ready else 503)
 
 
 @require_GET

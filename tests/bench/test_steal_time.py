@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.calm import Stolen, Takes, calm_takes
+from bench.steal_time import Stolen, Takes, undisturbed_takes
 
 TAKES = Takes(wanted=3, most=9)
 
@@ -18,7 +18,7 @@ class Take:
 
 def _taken(takes: list[Take], *, wanted: Takes = TAKES) -> tuple[list[Take], int]:
     rest: Iterator[Take] = iter(takes)
-    found = calm_takes(lambda: next(rest), wanted)
+    found = undisturbed_takes(lambda: next(rest), wanted)
     return found, len(takes) - len(list(rest))
 
 
@@ -34,17 +34,17 @@ def test_a_disturbed_take_is_made_up_for_however_good_its_figures_are() -> None:
     assert {take.p99_ms for take in found} == {90.0, 80.0, 70.0}
 
 
-def test_a_measurement_that_needs_more_peace_says_so() -> None:
-    found, taken = _taken([Take(0.01), Take(0.001), Take(0.0)], wanted=Takes(wanted=1, most=3, calm=0.002))
+def test_a_measurement_can_have_a_lower_limit_of_steal_time() -> None:
+    found, taken = _taken([Take(0.01), Take(0.001), Take(0.0)], wanted=Takes(wanted=1, most=3, max_stolen=0.002))
     assert taken == 2
     assert found == [Take(0.001)]
 
 
-def test_where_none_is_calm_the_calmest_count() -> None:
+def test_takes_with_the_least_steal_time_count_if_all_are_disturbed() -> None:
     found, taken = _taken([Take(share / 100) for share in (90, 50, 40, 30, 60, 70, 80, 20, 10, 5)])
     assert taken == TAKES.most
     assert [take.stolen for take in found] == [0.1, 0.2, 0.3]
 
 
-def test_what_a_host_steals_is_a_share() -> None:
+def test_steal_time_is_a_share_of_all_processor_time() -> None:
     assert 0.0 <= Stolen().share() <= 1.0

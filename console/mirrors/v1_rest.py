@@ -1,4 +1,4 @@
-"""Verification runs, gaps, transitions, partitions, lineage and synced configs of a mirror, below /api/v1."""
+"""Gaps, transitions, partitions, lineage, synced configs and state of a mirror, below /api/v1."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Count, Sum
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.access import Permission, can
-from console.api import v1_answers
+from console.api import v1_schemas
 from console.api.errors import UnreadableError
-from console.api.kafka_answers import mirror_status
+from console.api.kafka_schemas import mirror_status
 from console.api.schema import ADDITIONS, OffsetField, operation
 from console.api.views import RestView, actor_of, moment
-from console.errors import NotFoundError
 from console.links import queries as link_queries
+from console.links.health_queries import health_of_mirror
+from console.links.health_rest import HealthData, health_data
 from console.mirrors import queries as mirror_queries
 from console.mirrors.lineage import Origin, lineage_of
 from console.mirrors.queries import followed_configs, list_reverts
-from console.models import ConfigRevert, MirrorTopic, VerifyRun, VerifyWatch
-from console.verification import queries as verification_queries
-from console.verification.actions import start_verify
+from console.models import ConfigRevert, MirrorTopic, StateTransitionError
+from console.web.health_presenters import mirror_health_view
+from linkengine.domain.states import MirrorState
 
-# --- verification runs, gaps, transitions, partitions and rates -------------------------------------------------------
+# --- gaps, transitions, partitions and rates --------------------------------------------------------------------------
 
 
 MAX_ROWS = 1000
@@ -50,103 +51,15 @@ class MirrorPartView(RestView):
         return {"reads_records": can(actor_of(request), Permission.READ_RECORDS, mirror=mirror)}
 
 
-class VerifyRunListView(MirrorPartView):
-    """…/mirrors/{mirror_topic_name}/verify-runs"""
-
-    @operation(
-        "listVerifyRuns",
-        summary="List verification runs",
-        parameters=[LIMIT],
-        responses={200: v1_answers.VerifyRunDataList},
-        tag=ADDITIONS,
-    )
-    def get(self, request: Request, **path: str) -> Response:
-        """Return the verification runs of a mirror."""
-        mirror = self.mirror(request, path)
-        runs = verification_queries.list_runs(mirror=mirror, limit=limit_of(request))
-        context = self.reads_records(request, mirror)
-        return Response({"data": v1_answers.VerifyRunData(runs, many=True, context=context).data})
-
-    @operation(
-        "startVerifyRun",
-        summary="Start a verification run",
-        description="Compares every record of the mirror with its source. If a run is in progress, it is returned and no "
-        "second run is started.",
-        responses={202: v1_answers.VerifyRunData},
-        tag=ADDITIONS,
-    )
-    def post(self, request: Request, **path: str) -> Response:
-        """Start a verification run."""
-        run = start_verify(mirror=self.mirror(request, path), by=actor_of(request), now=moment())
-        location = request.build_absolute_uri(f"{request.path}/{run.pk}")
-        return Response(v1_answers.VerifyRunData(run).data, status=202, headers={"Location": location})
-
-
-class VerifyRunView(MirrorPartView):
-    """…/mirrors/{mirror_topic_name}/verify-runs/{run_id}"""
-
-    @operation("getVerifyRun", summary="Get a verification run", responses={200: v1_answers.VerifyRunData}, tag=ADDITIONS)
-    def get(self, request: Request, run_id: int, **path: str) -> Response:
-        """Return a verification run of this mirror."""
-        mirror = self.mirror(request, path)
-        run: VerifyRun = verification_queries.get_run(run_id=run_id, by=actor_of(request))
-        if run.mirror_id != mirror.pk:
-            raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
-        return Response(v1_answers.VerifyRunData(run, context=self.reads_records(request, mirror)).data)
-
-
-class VerificationView(MirrorPartView):
-    """…/mirrors/{mirror_topic_name}/verification"""
-
-    @operation(
-        "getVerification",
-        summary="Get how much of a mirror is verified",
-        responses={200: v1_answers.VerificationData},
-        tag=ADDITIONS,
-    )
-    def get(self, request: Request, **path: str) -> Response:
-        """Return how much of each partition is verified."""
-        mirror = self.mirror(request, path)
-        watch = VerifyWatch.objects.filter(mirror=mirror).first() or VerifyWatch()
-        names = ("next_at", "finished_at", "duration_ms", "error_message")
-        continuous = {name: getattr(watch, name) for name in names}
-        continuous["enabled"] = verification_queries.is_continuous(link=mirror.link)
-        missing = verification_queries.missing_as_reported(mirror=mirror).items()
-        seen = {
-            "continuous": continuous,
-            "missing_beginnings": [{"partition": n, "start": offsets.start, "end": offsets.end} for n, offsets in missing],
-            "data": verification_queries.coverage(mirror=mirror),
-        }
-        return Response(v1_answers.VerificationData(seen).data)
-
-
-class VerifiedRangeListView(MirrorPartView):
-    """…/mirrors/{mirror_topic_name}/verified-ranges"""
-
-    @operation(
-        "listVerifiedRanges",
-        summary="List verified ranges",
-        parameters=[LIMIT],
-        responses={200: v1_answers.VerifiedRangeDataList},
-        tag=ADDITIONS,
-    )
-    def get(self, request: Request, **path: str) -> Response:
-        """Return the verified ranges of a mirror."""
-        mirror = self.mirror(request, path)
-        rows = verification_queries.list_ranges(mirror=mirror, limit=limit_of(request))
-        context = self.reads_records(request, mirror)
-        return Response({"data": v1_answers.VerifiedRangeData(rows, many=True, context=context).data})
-
-
 class GapListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/gaps"""
 
-    @operation("listGaps", summary="List gaps", parameters=[LIMIT], responses={200: v1_answers.GapDataList}, tag=ADDITIONS)
+    @operation("listGaps", summary="List gaps", parameters=[LIMIT], responses={200: v1_schemas.GapDataList}, tag=ADDITIONS)
     def get(self, request: Request, **path: str) -> Response:
         """Return the gap ledger of a mirror."""
         mirror = self.mirror(request, path)
         rows = mirror_queries.list_gaps(mirror=mirror, limit=limit_of(request))
-        return Response({"totals": _totals(mirror), "data": v1_answers.GapData(rows, many=True).data})
+        return Response({"totals": _totals(mirror), "data": v1_schemas.GapData(rows, many=True).data})
 
 
 class TransitionListView(MirrorPartView):
@@ -156,13 +69,13 @@ class TransitionListView(MirrorPartView):
         "listTransitions",
         summary="List a mirror's transitions",
         parameters=[LIMIT],
-        responses={200: v1_answers.TransitionDataList},
+        responses={200: v1_schemas.TransitionDataList},
         tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
         """Return the state transitions of a mirror."""
         rows = mirror_queries.list_transitions(mirror=self.mirror(request, path), limit=limit_of(request))
-        return Response({"data": v1_answers.TransitionData(rows, many=True).data})
+        return Response({"data": v1_schemas.TransitionData(rows, many=True).data})
 
 
 class PartitionListView(MirrorPartView):
@@ -171,19 +84,19 @@ class PartitionListView(MirrorPartView):
     @operation(
         "listPartitions",
         summary="List a mirror's partitions",
-        responses={200: v1_answers.MirrorPartitionDataList},
+        responses={200: v1_schemas.MirrorPartitionDataList},
         tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
         """Return the progress of each partition."""
         rows = self.mirror(request, path).partitions.all()
-        return Response({"data": v1_answers.MirrorPartitionData(rows, many=True, context={"now": moment()}).data})
+        return Response({"data": v1_schemas.MirrorPartitionData(rows, many=True, context={"now": moment()}).data})
 
 
 class LinkRatesView(RestView):
     """…/links/{link_name}/rates"""
 
-    @operation("getLinkRates", summary="Get a link's rates and lag", responses={200: v1_answers.LinkRates}, tag=ADDITIONS)
+    @operation("getLinkRates", summary="Get a link's rates and lag", responses={200: v1_schemas.LinkRates}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Return throughput and lag of a link."""
         by = actor_of(request)
@@ -330,3 +243,74 @@ class MirrorConfigsView(MirrorPartView):
         mirror = self.mirror(request, path)
         reverted = ConfigRevertData(list_reverts(mirror), many=True).data
         return Response({"data": FollowedConfigData(followed_configs(mirror), many=True).data, "reverted": reverted})
+
+
+# --- the state of a mirror topic --------------------------------------------------------------------------------------
+#
+# Current and prior state, retries, errors.
+
+
+class TransitionErrorData(serializers.ModelSerializer[StateTransitionError]):
+    """An error or a condition that the mirror waits for; the documentation explains each code."""
+
+    class Meta:
+        model = StateTransitionError
+        fields = ("code", "message", "since", "last_seen_at")
+
+
+class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
+    """The state of a mirror, with the names that its transitions use."""
+
+    mirror_topic_name = serializers.CharField(source="name")
+    prior_state = serializers.ChoiceField(
+        choices=[state.value for state in MirrorState],
+        allow_null=True,
+        help_text="Null if the mirror had no other state before.",
+    )
+    retry_count = serializers.IntegerField(help_text="Number of consecutive failed attempts; 0 after a success.")
+    retry_at = serializers.DateTimeField(
+        allow_null=True, help_text="Earliest time of the next attempt; null if it is immediate or scheduled by the copy worker."
+    )
+    error_code = serializers.CharField(help_text="Why the mirror is FAILED; empty otherwise.")
+    error_message = serializers.CharField()
+    error_since = serializers.DateTimeField(
+        allow_null=True, help_text="Since when there have been errors without interruption."
+    )
+    transition_errors = TransitionErrorData(many=True)
+    health = serializers.SerializerMethodField()
+
+    class Meta:
+        model = MirrorTopic
+        fields = (
+            "mirror_topic_name",
+            "state",
+            "state_since",
+            "prior_state",
+            "retry_count",
+            "retry_at",
+            "error_code",
+            "error_message",
+            "error_since",
+            "transition_errors",
+            "health",
+        )
+
+    @extend_schema_field(HealthData)
+    def get_health(self, instance: MirrorTopic) -> dict[str, str]:
+        """Return what is copied, whatever the state is."""
+        verdict, errors = health_of_mirror(instance, now=moment())
+        return health_data(mirror_health_view(verdict, instance.link, task_error=errors[0][1] if errors else ""))
+
+    def to_representation(self, instance: MirrorTopic) -> dict[str, Any]:
+        """Return the fields with an empty prior state as null."""
+        values: dict[str, Any] = super().to_representation(instance)
+        return {**values, "prior_state": values["prior_state"] or None}
+
+
+class MirrorStateView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/state"""
+
+    @operation("getMirrorState", summary="Get a mirror's state", responses={200: MirrorStateData}, tag=ADDITIONS)
+    def get(self, request: Request, **path: str) -> Response:
+        """Return the mirror's state."""
+        return Response(MirrorStateData(self.mirror(request, path)).data)

@@ -22,7 +22,7 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.plans import PartitionAssignment, producer_id_for
 
 NAME = "holes"
-HOLE, HEAD = 300_000, 60_000_000  # offsets
+GAP, HEAD = 300_000, 60_000_000  # offsets
 LEAST_FILLED_PER_S, LEAST_SEEDED_PER_S = 25_000, 4_000_000
 _LINK, _MIRROR = 1, 1  # of the seeded partition; no copy has these numbers
 _TIMEOUT_S = 120.0
@@ -38,7 +38,7 @@ class Running(Protocol):
 Start = Callable[[str], AbstractContextManager[Running]]
 
 
-def measure_holes(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
+def measure_gap_filling(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
     """Fill a gap and seed a head; ``start`` starts the copy of a topic with a single partition."""
     return [_filled(source, destination, start), _seeded(destination)]
 
@@ -46,22 +46,22 @@ def measure_holes(source: KafkaCluster, destination: KafkaCluster, *, start: Sta
 def _filled(source: KafkaCluster, destination: KafkaCluster, start: Start) -> Figure:
     topic = "bench-hole"
     create_topic(source, topic, partitions=1)
-    _write_hole(source, topic)
+    _write_gap(source, topic)
     (end,) = end_offsets(source, topic, partitions=1)
     with start(topic) as running:
         copy = watch_copy(destination, topic, partitions=1, end=end, pid=lambda: running.pid)
     for cluster in (source, destination):
         delete_topic(cluster, topic)
-    what = f"filling a hole of {HOLE:,} offsets in the middle of a log"
+    what = f"filling a hole of {GAP:,} offsets in the middle of a log"
     return Figure(what=what, unit="offsets/s", found=copy.share * end / copy.seconds, goal=LEAST_FILLED_PER_S)
 
 
-def _write_hole(source: KafkaCluster, topic: str) -> None:
+def _write_gap(source: KafkaCluster, topic: str) -> None:
     settings = {**source.client(), "transactional.id": f"bench-{uuid.uuid4()}", "linger.ms": 20}
     producer = Producer(settings)
     producer.init_transactions(30)
     producer.begin_transaction()
-    for number in range(HOLE):
+    for number in range(GAP):
         while True:
             try:
                 producer.produce(topic, value=b"%d" % number, partition=0)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from console.models import MirrorTopic, StopReport
-from console.verification.failover_presenters import report_row
+from console.verification.report_presenters import report_row
 from tests.console.conftest import NOW
 
 

@@ -83,9 +83,9 @@ class Deaths:
         def deadly(*args: Any, **kwargs: Any) -> Any:
             if name not in READING:
                 self._maybe_die(task, f"before-{name}")
-            answer = real(*args, **kwargs)
+            response = real(*args, **kwargs)
             self._maybe_die(task, f"after-{name}")
-            return answer
+            return response
 
         return deadly
 
@@ -119,7 +119,7 @@ def hurry() -> None:
     verification.DRILL_RESEND_MS = 200
     verification.RUN_CLAIM_MS = 200
     pool.CLAIM_MS = 200
-    reversing.LOOK_EVERY_S = 0.1
+    reversing.POLL_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
     due_tasks.MANY = 3
 

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
-from console.mirrors import bulk_operations, operations
-from console.mirrors.bulk_operations import BATCH, cancel, carry_out, operate_now, start
+from console.mirrors import bulk_actions, operation_actions
+from console.mirrors.bulk_actions import BATCH, cancel, carry_out, operate_now, start
 from console.models import AuditEvent, BulkOperation, ClusterLink, MirrorTopic, RoleBinding, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -98,7 +98,7 @@ def test_a_topic_is_operated_on_once_although_two_workers_read_it(
     row = operation.topics.get()
 
     for _ in range(2):
-        bulk_operations._do_once(operation, row, partial(bulk_operations._result, operation, by=owner, now=NOW), now=NOW)
+        bulk_actions._do_once(operation, row, partial(bulk_actions._result, operation, by=owner, now=NOW), now=NOW)
 
     assert results(operation) == {"orders": "ACCEPTED"}
     assert AuditEvent.objects.filter(action="ResumeMirrorTopic").count() == 1
@@ -115,7 +115,7 @@ def test_a_crash_leaves_topic_and_result_unchanged(
         raise OperationalError
 
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_operations, "_noted", fails)
+        patch.setattr(bulk_actions, "_noted", fails)
         with pytest.raises(OperationalError):
             step(operation)
     assert (MirrorTopic.objects.get().state, results(operation)) == (S.PAUSED, {"orders": "WAITING"})
@@ -131,14 +131,14 @@ def test_an_unexpected_error_of_a_topic_does_not_affect_the_others(
     for name in ("bills", "orders"):
         make_mirror(name, S.PAUSED)
     operation = begin(link, owner, E.RESUME, "bills", "orders")
-    apply = operations.operate_row
+    apply = operation_actions.operate_row
 
     def fails_for_bills(mirror: MirrorTopic, event: E, **values: Any) -> Any:
         if mirror.name == "bills":
             raise RuntimeError
         return apply(mirror, event, **values)
 
-    monkeypatch.setattr(operations, "operate_row", fails_for_bills)
+    monkeypatch.setattr(operation_actions, "operate_row", fails_for_bills)
 
     assert not step(operation)
 
@@ -155,7 +155,7 @@ def test_topics_are_operated_on_one_by_one_if_an_error_of_one_topic_fails_them_t
     def fails(*_args: Any, **_values: Any) -> Any:
         raise RuntimeError
 
-    monkeypatch.setattr(operations, "operate_together", fails)
+    monkeypatch.setattr(operation_actions, "operate_together", fails)
 
     assert not step(operation)
 
@@ -210,7 +210,7 @@ def test_starting_an_operation_on_1000_topics_needs_few_statements(link: Cluster
 
 
 def test_the_number_of_topics_is_limited(link: ClusterLink, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_operations, "MOST", 1)
+    monkeypatch.setattr(bulk_actions, "MOST", 1)
 
     for names in ((), ("orders", "bills")):
         with pytest.raises(InvalidInputError, match="1 to 1 topics"):
@@ -272,7 +272,7 @@ def test_a_crash_during_a_creation_leaves_neither_mirror_nor_result(
         raise OperationalError
 
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_operations, "_noted", fails)
+        patch.setattr(bulk_actions, "_noted", fails)
         with pytest.raises(OperationalError):
             step(operation)
     assert (MirrorTopic.objects.count(), results(operation)) == (0, {"orders": "WAITING"})

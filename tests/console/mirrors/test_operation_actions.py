@@ -8,7 +8,7 @@ import pytest
 
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
-from console.mirrors.operations import operate, operate_many
+from console.mirrors.operation_actions import operate, operate_many
 from console.mirrors.rules import OFFERED, why_not
 from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransitionError
 from console.models.mirrors import RECORDS_LOST

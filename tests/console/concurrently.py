@@ -10,7 +10,7 @@ from django.db import connection
 TIMEOUT_S = 60
 
 
-def at_once(*works: Callable[[], object]) -> None:
+def run_concurrently(*works: Callable[[], object]) -> None:
     """Run each in a thread; they begin together."""
     start = Barrier(len(works))
 

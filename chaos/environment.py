@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.assignments import REFUSED, FormerAssignments
-from chaos.effects import CHANGE_TIMEOUT_S, Blow, Mend, Owners, came_back, local_ports, mentions, until
+from chaos.effects import CHANGE_TIMEOUT_S, Blow, Owners, Repair, came_back, local_ports, mentions, until
 from chaos.proxy import Proxy
 from chaos.schedule import Fault, Strike
 from devcluster.kafka import KafkaCluster
@@ -68,7 +68,7 @@ def _known_topics(client: Mapping[str, str]) -> set[str]:
     return {str(topic.topic) for topic in seen if all(part.leader >= 0 for part in topic.partitions.values())}
 
 
-class Ground:
+class ChaosEnvironment:
     """Clusters, proxies, Redis; a context manager."""
 
     def __init__(self, directory: Path, *, brokers: int = 3) -> None:
@@ -89,7 +89,7 @@ class Ground:
         self._down: set[object] = set()
         self._breaking = Lock()
 
-    def __enter__(self) -> Ground:
+    def __enter__(self) -> ChaosEnvironment:
         """Start everything."""
         try:
             self._start_redis()
@@ -161,7 +161,7 @@ class Ground:
 
     # --- faults of the coordination, which engines cause with parts of their own -----------------------------------------
 
-    def moved(self, move: Mend) -> Blow | None:
+    def moved(self, move: Repair) -> Blow | None:
         """Move partitions; effective if a lease gets another owner."""
         before = self.owners.awaited()
         if not before:
@@ -169,7 +169,7 @@ class Ground:
         move()
         return Blow(proof=partial(self.owners.taken_over, before))
 
-    def contested(self, assign: Mend) -> Blow | None:
+    def contested(self, assign: Repair) -> Blow | None:
         """Run a second assigner for a while; effective if a partition was handed over and back."""
         if not self.owners.awaited():
             return None
@@ -178,7 +178,7 @@ class Ground:
             back = until(lambda: came_back(trails), CHANGE_TIMEOUT_S)
         return Blow(proof=lambda: back)
 
-    def replayed(self, move: Mend, logs: Callable[[], Iterable[Path]]) -> Blow | None:
+    def replayed(self, move: Repair, logs: Callable[[], Iterable[Path]]) -> Blow | None:
         """Move partitions, then publish the former assignments again; effective if a copy worker has refused one.
 
         ``logs``: of the copy workers.
@@ -205,7 +205,7 @@ class Ground:
             return None
 
         def lost_a_partition() -> bool:
-            return self.owners.died(held) and psutil.pid_exists(pid) and self.owners.taken_over(held)
+            return self.owners.expired(held) and psutil.pid_exists(pid) and self.owners.taken_over(held)
 
         silence = partial(proxy.silence, partial(local_ports, pid))
         return self.once((proxy, "silenced"), silence, proxy.end_silence, proof=lost_a_partition)
@@ -254,7 +254,7 @@ class Ground:
         ended, slowed = proxy.ended, proxy.slowed
         match fault:
             case Fault.CUT_SOURCE | Fault.CUT_DESTINATION:
-                return self.once((proxy, "cut"), proxy.cut, proxy.mend, proof=lambda: proxy.ended > ended)
+                return self.once((proxy, "cut"), proxy.cut, proxy.repair, proof=lambda: proxy.ended > ended)
             case Fault.SLOW_SOURCE | Fault.SLOW_DESTINATION:
                 return self.once(
                     (proxy, "slow"), partial(proxy.slow, SLOW_S), proxy.hasten, proof=lambda: proxy.slowed > slowed
@@ -284,7 +284,7 @@ class Ground:
         self.redis.kill()
         self.redis.forget()
 
-    def once(self, part: object, break_it: Mend, mend: Mend, *, proof: Callable[[], bool] = lambda: True) -> Blow | None:
+    def once(self, part: object, break_it: Repair, repair: Repair, *, proof: Callable[[], bool] = lambda: True) -> Blow | None:
         """Break a part that works; None if it is broken already. A side's brokers count as a single part."""
         with self._breaking:
             if part in self._down:
@@ -292,11 +292,11 @@ class Ground:
             self._down.add(part)
         break_it()
 
-        def mend_it() -> None:
-            mend()
+        def repair_part() -> None:
+            repair()
             self._down.discard(part)
 
-        return Blow(mend=mend_it, proof=proof)
+        return Blow(repair=repair_part, proof=proof)
 
 
 def _leading(client: Mapping[str, str], topics: Set[str]) -> set[int]:

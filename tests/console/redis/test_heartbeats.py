@@ -15,7 +15,7 @@ from django.test import Client
 from console.http.metrics import prometheus_text
 from console.models import ClusterLink, Namespace
 from console.queue import scheduler
-from console.redis import health as redis_health
+from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.tasks.links import reconcile, reconcile_link
 from devcluster.ports import free_port
@@ -56,11 +56,11 @@ def test_successful_passes_are_ready(client: Client, link: ClusterLink, sent: Se
     reconcile()
     reconcile_link(link_id=link.pk)
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+    assert (response.status_code, response.json()["status"]) == (200, "ready")
     names = ("database", "redis", "worker", "rounds", "links", "copy workers", "mirrors", "clocks", "schedule", "copy")
-    assert {name: answer.json()["parts"][name] for name in names} == dict.fromkeys(names, "ok")
+    assert {name: response.json()["parts"][name] for name in names} == dict.fromkeys(names, "ok")
     shown = figures()
     assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in redis_health.STEPS} == {0}
     assert {shown[f'clusterlink_round_failures_total{{step="{step}"}}'] for step in redis_health.STEPS} == {0}
@@ -80,9 +80,9 @@ def test_failed_step_is_reported_and_does_not_prevent_the_others(
     reconcile_link(link_id=link.pk)
 
     assert {"guard_namespace", "reconcile_link"} <= {name for name, _ in sent}  # of steps after the failed step
-    answer = client.get("/readyz")
-    parts = answer.json()["parts"]
-    assert (answer.status_code, parts["worker"]) == (503, "ok")
+    response = client.get("/readyz")
+    parts = response.json()["parts"]
+    assert (response.status_code, parts["worker"]) == (503, "ok")
     assert re.search(r"gates \(not seen to succeed, fails with \w+Error\)", parts["rounds"])
     assert "worker's log" in parts["rounds"]
     assert not [step for step in redis_health.STEPS if step != "gates" and f"{step} (" in parts["rounds"]]
@@ -97,10 +97,10 @@ def test_old_success_counts_as_late(client: Client, link: ClusterLink, sent: Sen
     reconcile_link(link_id=link.pk)
     forget_success("links", for_s=40)
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert answer.status_code == 503
-    assert re.search(r"links \(last succeeded 4\d s ago\)", answer.json()["parts"]["rounds"])
+    assert response.status_code == 503
+    assert re.search(r"links \(last succeeded 4\d s ago\)", response.json()["parts"]["rounds"])
 
 
 def test_failed_link_is_named_while_the_console_stays_ready(
@@ -112,10 +112,10 @@ def test_failed_link_is_named_while_the_console_stays_ready(
         patch.setattr(ClusterLink, "config", lambda self, name: int(name))  # any error
         reconcile_link(link_id=back.pk)
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert answer.status_code == 200
-    assert answer.json()["parts"]["links"].startswith(
+    assert response.status_code == 200
+    assert response.json()["parts"]["links"].startswith(
         "1 of 2 links are not reconciled: west-to-east (not seen to succeed, fails"
     )
     assert figures()[f"clusterlink_link_late{LABELS}"] == 0

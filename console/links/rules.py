@@ -1,0 +1,51 @@
+"""Whether a recurring task of a link can run now, and if not, why; which tasks a link has on for a topic."""
+
+from __future__ import annotations
+
+from console.models import ClusterLink, LinkTask
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
+from linkengine.domain.names import chooses, known_filters
+from linkengine.domain.states import (
+    LinkMode,
+    LinkState,
+)
+
+
+def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mirrors: bool) -> TaskState:
+    """Return the state of a recurring task. ``row`` is the result of its last run; ``mirrors``: some are not stopped."""
+    return task_state(
+        configured=is_configured(TASKS[name], value_of=link.config, mirrors=mirrors),
+        link_state=LinkState(link.state),
+        has_run=row is not None and row.finished_at is not None,
+        errors=row.error_count if row else 0,
+    )
+
+
+def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
+    """Return why a task in this state cannot run now, "" if it can."""
+    if link.deletion_requested_at is not None:
+        return f"Cluster link '{link.name}' is being deleted."
+    if link.mode == LinkMode.SOURCE:
+        return f"Cluster link '{link.name}' is the source side; its tasks run on the link of the other cluster."
+    if state is TaskState.NOT_CONFIGURED:
+        needed = TASKS[name].enable_config
+        return f"{name} is disabled. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
+    return f"Cluster link '{link.name}' {_TASK_WAYS_OUT[state]}" if state in _TASK_WAYS_OUT else ""
+
+
+_TASK_WAYS_OUT = {
+    TaskState.LINK_PAUSED: "is paused. Set cluster.link.paused to false first.",
+    TaskState.LINK_FAILED: "has failed, so its source cannot be read. Correct its configs first.",
+    TaskState.LINK_UNAVAILABLE: "cannot reach its source. The task runs automatically once it can.",
+}
+
+
+def auto_creates(link: ClusterLink, source_topic: str) -> bool:
+    """Return whether auto-create is enabled and its filters include the topic."""
+    return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
+
+
+def syncs_offsets(link: ClusterLink) -> bool:
+    """Return whether the link syncs consumer offsets."""
+    return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
