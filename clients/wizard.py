@@ -42,7 +42,7 @@ class Wizard:
         self._client.close()
 
     def enter(self, form: LinkForm) -> httpx.Response:
-        """Go through the steps up to the last one; return it with the name and the commands."""
+        """Submit the steps up to the last; return its page with the name and the commands."""
         first = self._submit(self._client.get("/links/new/"), {"preset": form.preset}, form="preset")
         second = self._submit(first, {"intent": "next", **form.source}, form="other_kind")
         own = {"own": self._stage.destination.cluster_id}

@@ -105,7 +105,8 @@ def test_long_file_is_complete(page_data: PageData, visits: Visits) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV of these events").click()
 
-    rows = list(csv.DictReader(download.value.path().open(newline="")))
+    with download.value.path().open(newline="") as file:
+        rows = list(csv.DictReader(file))
     assert [row["actor"] for row in rows] == [f"{number}" for number in range(40_000)]
 
 
