@@ -14,7 +14,7 @@ from console.models import ClusterLink, Drill, GroupOffset, LinkConfig, MirrorPa
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror
 from console.tasks.verification import continue_drills
-from console.verification import report_actions
+from console.verification import drill_actions
 from console.verification.drill_actions import start_drill
 from linkengine.domain.states import MirrorState
 from tests.console.workflows.conftest import Until
@@ -45,7 +45,7 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
     setup_mirror(mirror_id=new_mirror.pk)
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
     until(after_pass(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
-    monkeypatch.setattr(report_actions, "BATCH", 1)
+    monkeypatch.setattr(drill_actions, "BATCH", 1)
     empty = _empty_mirror(new_mirror, source_admin)
     _follow(new_mirror, "app-drill", {0: 60, 1: 130})
 

@@ -27,7 +27,7 @@ from tests.console.workflows.conftest import register
 from tests.console.workflows.reversal import Drive, fresh, records, request_operation, states, write
 from tests.console.workflows.test_shapes_of_links import link_to, mirror_on
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "answered")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "responded")]
 S, E = MirrorState, MirrorEvent
 
 

@@ -3,11 +3,9 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
-from linkengine.copyjob import link_copy
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -108,28 +106,6 @@ def test_new_records_are_copied_while_the_loop_waits(clusters: Pair, topic_name:
             copier.wait_for_ends({0: number + 1})
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 20
-
-
-def test_unchanged_partitions_of_a_large_link_are_reported_less_often(
-    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_copy, "MANY", 0)
-    monkeypatch.setattr(link_copy, "IDLE_MS", 600)
-    create_pair(clusters, topic_name)
-    producer = producer_for(clusters[0], linger_ms=0)
-    with Copier(plan_of(clusters, topic_name, progress_ms=20)) as copier:
-        producer.produce(topic_name, value="first")
-        producer.flush()
-        copier.wait_until(lambda progress: (progress.bytes_per_s or 0) > 0)
-        copier.wait_until(lambda progress: progress.bytes_per_s == progress.records_per_s == 0)
-        reported = len(copier.progress.times_ms)
-        wait_for(lambda: len(copier.progress.times_ms) > reported + 3)
-        idle_ms = [at_ms for _, at_ms in copier.progress.times_ms[reported : reported + 4]]
-        producer.produce(topic_name, value="second")
-        producer.flush()
-        copier.wait_for_ends({0: 2})
-
-    assert all(after - before >= 600 for before, after in pairwise(idle_ms))  # 20 without the reduction
 
 
 def _without_partitions(plan: CopyPlan) -> CopyPlan:
