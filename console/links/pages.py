@@ -316,7 +316,7 @@ LINKS = Listing(
         "mode": "summary.link.mode",
         "state": "summary.link.state",
         "state_since": "summary.link.state_since",
-        "health": "row.health.look.code",
+        "health": "row.health.badge.code",
         "mirror_topics": "row.mirrors",
         "need_attention": "row.attention",
         "max_lag": _max_lag,

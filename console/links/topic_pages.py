@@ -60,7 +60,7 @@ SOURCE_TOPICS = Listing(
     ),
     export={
         "source_topic": "name",
-        "status": "look.code",
+        "status": "badge.code",
         "mirror_topic": lambda row: row.mirror if row.is_mirrored else None,
         "mirror_state": lambda row: row.mirror_badge.code if row.mirror_badge else None,
         "reason": lambda row: "" if row.is_mirrored else row.reason or row.badge.meaning,
