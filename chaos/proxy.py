@@ -40,7 +40,7 @@ class Proxy:
         self._servers = [self._run(self._listen(*route)) for route in routes]
 
     def cut(self) -> None:
-        """End all connections and refuse new connections until ``mend``."""
+        """End all connections and refuse new connections until ``repair``."""
         self._call(self._cut_now)
 
     def slow(self, delay_s: float) -> None:
