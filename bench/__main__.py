@@ -108,7 +108,7 @@ def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[St
 
 
 def _minutes(stage: Stage, minutes: float) -> Iterator[Figure]:
-    """Measure the first latency workload for minutes, whatever the host steals."""
+    """Measure the first latency workload for minutes, regardless of steal time."""
     workload = replace(LATENCY[0], seconds=60 * minutes)
     topic = "bench-minutes"
     load.create_topic(stage.source, topic, partitions=workload.partitions)

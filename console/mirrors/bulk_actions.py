@@ -85,7 +85,7 @@ def operate_now(
     possible = [result for result in results if len(result.mirror_topic_name) <= LONGEST_NAME]
     if validate_only or len(possible) < 2:
         return results
-    with suppress(IntegrityError), transaction.atomic():  # the link was deleted; the results are returned all the same
+    with suppress(IntegrityError), transaction.atomic():  # the link was deleted; the results are returned nevertheless
         stored = _create(link, operation, finished_at=now, by=by, now=now)
         rows = [_noted(BulkOperationTopic(operation=stored), result, now=now) for result in possible]
         BulkOperationTopic.objects.bulk_create(rows, batch_size=TOGETHER)

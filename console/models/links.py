@@ -109,7 +109,7 @@ class ClusterLink(models.Model):
 
     @property
     def known_source(self) -> Cluster | None:
-        """Return the registered source cluster if the reader may see it, as ``access.visibility.links_with_sight`` notes."""
+        """Return the registered source cluster if ``links_with_sight`` has loaded the link for a reader who may see it."""
         return self.source if getattr(self, "sees_source", False) else None
 
     @property

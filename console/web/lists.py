@@ -1,6 +1,6 @@
 """Lists: search, filters, sort order, pages and CSV files.
 
-A list is declared once, as a ``Listing``: its columns and by what each sorts, its filters, the fields that a search looks in,
+A list is declared once, as a ``Listing``: its columns and by what each sorts, its filters, the fields that are searched,
 and the columns of its file. ``Listing.read`` returns what the URL of a request selects (``Listed``). It filters and sorts the
 rows, and the templates ``parts/list_form.html``, ``list_headings.html`` and ``list_no_match.html`` show it.
 
@@ -314,7 +314,7 @@ class Listed:
 
     @property
     def search_label(self) -> str:
-        """What the search looks in."""
+        """The placeholder of the search field, which names what is searched."""
         return self.listing.search_label
 
     @property

@@ -2,7 +2,7 @@
 
 A stop waits until the preempted task has ended (``preempting``), by its lock. A lock does not guarantee that: Redis may lose
 it, and a process may be suspended for longer than the lock lasts. So the task checks its row before each step
-(``check_wanted``), and reverts a step that came too late all the same (``settle``).
+(``check_wanted``), and reverts a step that it carried out too late (``settle``).
 """
 
 from __future__ import annotations

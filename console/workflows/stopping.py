@@ -334,7 +334,7 @@ def note_stopped(
     """Set mirrors to STOPPED and write their failover reports, in few statements.
 
     Mirrors that are stopped already, or whose stop another worker continues (its mark differs), are left as they are.
-    ``now`` is when producers were let in. ``stopped`` has the engine's results, None for topics that do not exist.
+    ``now`` is when producers were admitted. ``stopped`` has the engine's results, None for topics that do not exist.
     ``source_ends`` are by primary key, those of promotions.
     """
     queried_at = timezone.now()

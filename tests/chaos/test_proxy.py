@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 class Target:
-    """A server that keeps what it hears."""
+    """A server that keeps what it receives."""
 
     def __init__(self) -> None:
         self._server = socket.create_server((LOOPBACK, 0))
@@ -155,7 +155,7 @@ def test_held_bytes_arrive_after_their_sender_has_closed_and_new_connections_are
 ) -> None:
     client = connected(port)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
-    if echo_held:  # the answer to "before " waits in the other direction, and its receiver closes
+    if echo_held:  # the response to "before " waits in the other direction, and its receiver closes
         proxy.slow(1.5)
         client.sendall(b"before ")
         target.wait_for(b"before ")

@@ -1,4 +1,4 @@
-"""Creating a cluster link in steps: what each step asks for, stores and shows, and the link at the end."""
+"""Creating a cluster link in steps: the fields of each step, what it stores and shows, and the link at the end."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_preview_counts_changed_filters_and_stores_nothing(page_data: PageData, 
         assert "w.planes" in text
     assert "<html" in whole.content.decode()
     assert "<html" not in part.content.decode()
-    assert queue.called == []  # the last list is counted in; no cluster is asked
+    assert queue.called == []  # the stored list is counted; no cluster is contacted
     draft_row = LinkDraft.objects.get(pk=_id_of(draft))
     assert (draft_row.updated_at, values_of(draft_row).prefix) == (stored, "")
 
