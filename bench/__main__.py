@@ -148,7 +148,7 @@ def _verifying(stage: Stage) -> Iterator[Figure | str]:
     alone, beside = rates
     yield from table(compared)
     yield figure(compared)
-    yield Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone)
+    yield Figure(what=f"copy of {workload.name}, without a verification run", unit="MB/s", found=alone)
     what = "the same while the witness compares without a pause (the product rests four times as long)"
     yield Figure(what=what, unit="MB/s", found=beside)
 
