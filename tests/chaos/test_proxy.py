@@ -149,7 +149,7 @@ def test_the_end_of_one_fault_does_not_end_another(proxy: Proxy, target: Target,
 
 
 @pytest.mark.parametrize("linger", [(0, 0), (1, 0)], ids=["in good order", "by a reset"])
-@pytest.mark.parametrize("echo_held", [False, True], ids=["no answer held", "an answer held"])
+@pytest.mark.parametrize("echo_held", [False, True], ids=["no response held", "a response held"])
 def test_held_bytes_arrive_after_their_sender_has_closed_and_new_connections_are_not_held(
     proxy: Proxy, target: Target, port: int, linger: tuple[int, int], echo_held: bool
 ) -> None:

@@ -260,13 +260,13 @@ def test_checklist_disappears_when_the_connection_changes(admin: Client, queue: 
 
 @pytest.mark.parametrize(("step", "values"), [("source", OTHER), ("destination", OWN)])
 def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue, step: str, values: dict[str, str]) -> None:
-    queue.response = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
+    queue.response = UnavailableError("No worker responds.", code="WORKER_UNAVAILABLE")
     draft = begin(admin)
 
     response = admin.post(f"{draft}{step}/", values | {"intent": "test"})
 
     assert response.status_code == 422
-    assert "No worker answers." in response.content.decode()
+    assert "No worker responds." in response.content.decode()
 
 
 def test_source_is_listed_and_the_filters_are_counted(page_data: PageData, admin: Client, queue: Queue) -> None:
