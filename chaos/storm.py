@@ -35,12 +35,12 @@ KEPT_TIMEOUT_S = 180.0
 
 @dataclass(kw_only=True)
 class Verdict:
-    """What came of a storm."""
+    """Counts and findings of a storm."""
 
     seed: int
-    effective: Counter[Fault] = field(default_factory=Counter)  # of these, those that were seen to break something
+    effective: Counter[Fault] = field(default_factory=Counter)  # of ``struck``, those with an observed effect
     struck: Counter[Fault] = field(default_factory=Counter)
-    kept: int = 0  # records of the compacted topic that the mirror has to hold whatever its source has cleaned since
+    kept: int = 0  # records of the compacted topic that the mirror must have even if its source has compacted them away since
     judged: dict[str, int] = field(default_factory=dict)  # records by mirror, as committed readers see them
     acked: int = 0
     aborted: int = 0
