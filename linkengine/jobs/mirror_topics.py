@@ -1,4 +1,4 @@
-"""Set up a mirror topic (validate, create it read-only, seed its head), and delete one."""
+"""Sets up mirror topics (validates, creates them read-only, seeds their heads) and deletes them."""
 
 from __future__ import annotations
 
