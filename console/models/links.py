@@ -307,7 +307,7 @@ class Drill(models.Model):
     requested_at = models.DateTimeField()
     failover_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
-    topics = models.JSONField(default=list)  # names of all mirrors to be rehearsed, in batches
+    topics = models.JSONField(default=list)  # names of all mirrors of the drill, which copies them in batches
     rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable; slowest batch
     canceled_by = models.CharField(max_length=150, blank=True, default="")  # set while it still cleans up; "": not canceled
     problem = models.TextField(blank=True, default="")

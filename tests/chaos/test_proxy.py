@@ -1,4 +1,4 @@
-"""The proxy's weather, on plain sockets."""
+"""The proxy's faults, on plain sockets."""
 
 import contextlib
 import socket
