@@ -108,7 +108,7 @@ def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[St
 
 
 def _minutes(stage: Stage, minutes: float) -> Iterator[Figure]:
-    """Measure the first latency workload for minutes, whatever the host steals."""
+    """Measure the first latency workload for minutes, regardless of steal time."""
     workload = replace(LATENCY[0], seconds=60 * minutes)
     topic = "bench-minutes"
     load.create_topic(stage.source, topic, partitions=workload.partitions)
@@ -148,7 +148,7 @@ def _verifying(stage: Stage) -> Iterator[Figure | str]:
     alone, beside = rates
     yield from table(compared)
     yield figure(compared)
-    yield Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone)
+    yield Figure(what=f"copy of {workload.name}, without a verification run", unit="MB/s", found=alone)
     what = "the same while the witness compares without a pause (the product rests four times as long)"
     yield Figure(what=what, unit="MB/s", found=beside)
 

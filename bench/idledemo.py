@@ -38,7 +38,7 @@ def measure_idle_demo() -> Iterator[Figure]:
     """Start the demo, wait until it is idle, and measure each part of it."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "demo.log"
-        env = {"PYTHONUNBUFFERED": "1"}  # it says in its log when it is up
+        env = {"PYTHONUNBUFFERED": "1"}  # so that its log shows at once when it is up
         demo = Process([sys.executable, "-m", "devcluster.demo"], name="demo", log=log, cwd=ROOT, env=env)
         try:
             demo.wait_until(lambda: _UP in log.read_text(errors="replace"), timeout_s=_START_TIMEOUT_S)

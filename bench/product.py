@@ -53,7 +53,7 @@ def measure_product(
         accepted_s = time.monotonic() - began
         refused = [result for result in response["data"] if result.get("error_code") is not None]
         if refused or len(response["data"]) != TOPICS:
-            raise RuntimeError(f"{len(response['data'])} topics were answered, refused: {refused[:3]}")
+            raise RuntimeError(f"{len(response['data'])} topics in the response, refused: {refused[:3]}")
         _wait_until_writable(destination)
         writable_s = time.monotonic() - began
         _wait(lambda: _stopped(rest, path) == TOPICS, _STOP_TIMEOUT_S, "shown as stopped")
@@ -157,5 +157,5 @@ def _refused(cluster: KafkaCluster, names: Sequence[str]) -> list[str]:
     for name in names:
         producer.produce(name, b"a record", on_delivery=note)
     if producer.flush(_STOP_TIMEOUT_S) or errors:
-        raise RuntimeError(f"Not every topic answers: {errors[:3]}")
+        raise RuntimeError(f"Some topics are not writable: {errors[:3]}")
     return refused

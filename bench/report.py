@@ -21,7 +21,7 @@ ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only",
 BARE = "bare writer of the same batches"
 PAIR = "bare writer, and a bare reader of the source"
 FAR = "bare readers through the same proxies"
-SHARES = {BARE: "share of the bare writer's rate", PAIR: "share of what bare reader and writer reach together"}
+SHARES = {BARE: "share of the bare writer's rate", PAIR: "share of the rate of bare reader and writer together"}
 LEAST_OF_BARE = 0.9
 MIRRORMAKER_S_PER_GB = 7.7  # its best, on the machine for which the goals in CPU seconds were set
 LEAST_OF_WRITTEN = 10.0
@@ -90,37 +90,39 @@ def _of_all(takes: Sequence[Row], name: str, choose: Callable[[list[float]], flo
 
 
 def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> str:
-    """Return the benchmark page; ``appendix``: lines about everything but copying."""
+    """Return the benchmark page; ``appendix``: the lines of measurements other than copies."""
     return "\n".join([
         "# Benchmarks", "", _MARK, "",
         f"Measured {now:%Y-%m-%d} on {_machine()}. Two Kafka clusters (one broker each, SASL/SCRAM, ACLs on),",
-        "Spark and the measured engine share this machine. One run, the engines in turn on the same topics.",
+        "Spark and the measured engine share this machine. One run; the engines copy the same topics one after the other.",
         f"Kafka and MirrorMaker 2: {KAFKA_VERSION}. Spark: {version('pyspark')}. Settings of both: `bench/`.", "",
-        "MB/s and CPU count record payload (before compression, decimal units), between 5 % and 100 % of the copy.",
-        "CPU is that of the engine's whole process tree: for ours the Spark Connect server, its JVM and its Python workers;",
-        "*copy loop only* counts the Python workers alone. Brokers are not counted. Peak is the resident memory of the largest",
-        "worker: a Python worker of ours, the JVM of MirrorMaker 2. The *bare writer* sends batches that it prepared before:",
-        "the rate at which the destination accepts them, with the machine to itself. With a bare *reader* of the source beside",
-        "it, whose bytes are thrown away, it is what these two clusters can do on this machine for anything that copies.",
-        "Where there is a bare writer, our copy and it take turns, and medians are told (also of the shares,",
-        "each that of one turn): a single take of some seconds is a matter of luck on a machine that has neighbours.",
-        "*Stolen* is the share of all processor time that the host of this virtual machine gave to others meanwhile. What was",
-        f"measured while more than {MAX_STOLEN:.0%} were stolen is measured again ({LATENCIES.max_stolen:.2%} of a latency: a",
-        "p99 is the host's where it takes a hundredth); the calmest takes count, whatever they showed:",
-        f"{ROUNDS} turns, {LATENCIES} takes of a latency, {COPIES} where a copy has no bare writer beside it.",
-        "Of latencies p50, p99 and cores are medians, *worst* is the worst of all. All partitions are written to, and of a",
-        "thousand every tenth is read: one consumer of all of them is a load of its own for the destination. Counted is",
-        f"what was produced within a take, also what comes up to {LATE_S:.0f} s after it.",
-        "Before anything is measured the brokers are warmed up, until a bare writer and reader's rate rises no more: their",
-        "JVMs spend thrice as much on their first gigabytes.",
-        "A source *80 ms away* is reached through proxies (`devcluster/distance.py`) that hold back what they pass for 40 ms",
-        "in each direction and keep a limited number of bytes in flight per connection: 131,072 stand for stock socket",
-        "buffers, with which MirrorMaker 2 copies a quarter of the records. The proxies share the machine: *bare readers*,",
-        "with as many connections as a copy worker opens, whose bytes are thrown away, show what they and the source allow.",
-        "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.",
-        "Where many topics are written to, another process writes. A take begins when all of them have received nothing but",
-        f"fresh records for {CAUGHT_UP_S:.0f} s. A gap is the longest time without a record of one topic, from the beginning",
-        "of the take to its end. Two copy workers on four task slots of Spark copy the fifty links.", "",
+        "**Rates and CPU.** MB/s and CPU seconds per GB are of record payload (before compression, decimal units), between",
+        "5 % and 100 % of the copy. CPU is that of all processes of an engine; for Clusterlink the Spark Connect server, its",
+        "JVM and its Python workers. *Copy loop only* is the Python workers alone. Brokers are not included. Peak is the",
+        "resident memory of the largest worker: a Python worker of Clusterlink, the JVM of MirrorMaker 2.", "",
+        "**Bare writer and reader.** The *bare writer* sends prepared batches: the rate at which the destination accepts them",
+        "while nothing else uses the machine. A bare *reader* fetches from the source at the same time and discards the",
+        "bytes: the highest rate that a copy could reach with these two clusters on this machine. Clusterlink and the bare",
+        "writer take turns. Rates and shares are medians over the turns, since a single take of some seconds depends on the",
+        "other virtual machines of the host.", "",
+        "**Steal time.** *Stolen* is the share of processor time that the host gave to other virtual machines during a",
+        f"measurement. Takes with more than {MAX_STOLEN:.0%} are repeated ({LATENCIES.max_stolen:.2%} for latencies, where 1 %",
+        "would decide the p99). If too many takes are disturbed, those with the lowest steal time count, regardless of their",
+        f"results. Takes: {ROUNDS} turns with a bare writer, {LATENCIES} of a latency, {COPIES} of all other copies.", "",
+        "**Latencies.** p50, p99 and cores are medians of the takes, *worst* is the maximum of all. Records are produced to",
+        "all partitions. Of a thousand partitions every tenth is consumed, since one consumer of all would load the",
+        f"destination. Records that were produced within a take count if they arrive at most {LATE_S:.0f} s after its end.",
+        "With many topics, another process produces, and a take begins when only fresh records have arrived from all topics",
+        f"for {CAUGHT_UP_S:.0f} s. A gap is the longest time without a record of one topic within a take. Two copy workers on",
+        "four task slots of Spark copy the fifty links.", "",
+        "**Warm-up.** Before the first measurement a bare writer and reader run until their rate no longer rises: the",
+        "brokers' JVMs need three times as much CPU for their first gigabytes.", "",
+        "**Distance.** A source *80 ms away* is reached through proxies (`devcluster/distance.py`) that delay all bytes by",
+        "40 ms in each direction and limit the bytes in flight per connection: 131,072 correspond to stock socket buffers.",
+        "With those, MirrorMaker 2 copies a quarter of the records. The proxies share the machine: *bare readers*, which open",
+        "as many connections as a copy worker and discard the bytes, show what proxies and source allow.", "",
+        "**Checks.** After each copy the log ends of all partitions are compared, and for transactions the committed records",
+        "are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip
 
@@ -137,7 +139,7 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
         if workload.least_mb_per_s is not None:
             yield Goal(workload.name, "MB/s", workload.least_mb_per_s, engine.mb_per_s or 0.0, most=False)
         if workload.written_per_s is not None:
-            what = "times the rate that commits every 100 ms write at"
+            what = "times the rate of producers that commit every 100 ms"
             yield Goal(workload.name, what, LEAST_OF_WRITTEN, engine.records_per_s / workload.written_per_s, most=False)
         yield from _cpu_goals(workload, loop, mirrormaker)
         for name, what in SHARES.items():
@@ -150,7 +152,7 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
         worst = max(peaks, key=lambda row: row.peak_mb or 0.0)
         yield Goal(
             worst.workload,
-            "MB of one copy task, the most of these rows",
+            "peak MB of a copy worker, maximum of these rows",
             MOST_MEMORY_MB,
             worst.peak_mb or 0.0,
             most=True,
@@ -231,7 +233,7 @@ def _percent(share: float | None) -> str:
     return _number(None if share is None else 100 * share, 1)
 
 
-@cache  # Java is started for it, which is not to be done during a measurement again and again
+@cache  # it starts Java, which must not disturb measurements
 def _machine() -> str:
     cores = os.cpu_count()
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

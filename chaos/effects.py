@@ -35,7 +35,7 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
-    """A fault that was caused; ``proof`` is called before ``mend``, and may wait for the effect."""
+    """A fault that was caused; ``proof`` is called before ``repair``, and may wait for the effect."""
 
     repair: Repair = _always
     proof: Callable[[], bool] = _always

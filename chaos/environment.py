@@ -1,7 +1,7 @@
 """The environment of a storm: two clusters and Redis behind proxies, the topics, and the faults of these parts.
 
-Every fault returns how to repair it and a check of its effect. A part that is down already is left alone, so that a schedule
-never breaks more than it says; only brokers that lead a partition of the storm are broken.
+Every fault returns how to repair it and a check of its effect. A part that is down already is not broken again, so that a
+schedule never breaks more than it lists; only brokers that lead a partition of the storm are broken.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Side:
 
 
 def _known_topics(client: Mapping[str, str]) -> set[str]:
-    """Return the topics that a broker knows: a new client gets its first metadata from its bootstrap server."""
+    """Return the topics in the metadata of a broker: a new client gets its first metadata from its bootstrap server."""
     seen = AdminClient({**client}).list_topics(timeout=REQUEST_TIMEOUT_S).topics.values()
     return {str(topic.topic) for topic in seen if all(part.leader >= 0 for part in topic.partitions.values())}
 

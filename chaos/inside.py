@@ -62,7 +62,7 @@ def assign_twice(seconds: float) -> int:
     """Run two reconcilers of the same link; return how often the reconciler with the older view was the last to publish.
 
     The first computes the plans of all copy workers. Before it publishes them, partitions move, and the second computes and
-    publishes theirs. Then the first publishes, with a higher number. The product's own reconciler publishes meanwhile.
+    publishes theirs. Then the first publishes, with a higher number. The product's own reconciler publishes at the same time.
     """
     link_id, publish, overwritten = _link().pk, jobs.write_assignments, 0
 

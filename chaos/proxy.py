@@ -1,4 +1,4 @@
-"""A TCP proxy with weather: connections are cut, slowed, silenced, or held and delivered late, even if their client has gone.
+"""A TCP proxy with faults: connections are cut, slowed, silenced, or held and delivered late, even if their client has ended.
 
 Stands between the product and brokers or Redis; the writers and the judge connect directly. Late delivery is what a network
 does that comes back after an outage: bytes that were on their way arrive although the sender has given them up. One thread,
@@ -40,7 +40,7 @@ class Proxy:
         self._servers = [self._run(self._listen(*route)) for route in routes]
 
     def cut(self) -> None:
-        """End all connections and refuse new connections until ``mend``."""
+        """End all connections and refuse new connections until ``repair``."""
         self._call(self._cut_now)
 
     def slow(self, delay_s: float) -> None:
@@ -57,7 +57,7 @@ class Proxy:
         return self._mangler.flipped if self._mangler is not None else 0
 
     def repair(self) -> None:
-        """Take connections again; what is slow or held stays so."""
+        """Accept connections again; slow and held connections remain slow and held."""
         self._cut = False
 
     def hasten(self) -> None:
@@ -93,7 +93,7 @@ class Proxy:
         self._call(self._end_silence_now)
 
     def heal(self) -> None:
-        """Make the weather fine again."""
+        """End all faults."""
         self._mangler = None
         self.repair()
         self.hasten()
@@ -157,7 +157,7 @@ class Proxy:
         writer.close()
 
     async def _passage(self, link: _Link) -> None:
-        """Wait as the weather wants it; what waits for a slow network may be held while it does."""
+        """Wait as long as the present faults require; bytes that wait for a slow network may be held in between."""
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
             self.slowed += 1

@@ -10,12 +10,12 @@ from enum import StrEnum
 FIRST_S = 2.0  # of quiet
 GAP_S = (2.0, 6.0)  # between one fault and the next
 QUIET_END_S = 3.0  # before the storm is over
-# a stop needs a destination, and moves need Redis: none of them meets a fault of these
+# a stop needs the destination, and moves need Redis, so neither runs during a fault of these
 SHORT_SEED, SHORT_S, SHORT_GAP_S = 156_428, 66.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):
-    """One kind of trouble."""
+    """A kind of fault."""
 
     KILL_COPIER = "kill -9 of a Python worker that copies"
     STOP_COPIER = "SIGSTOP of all copiers for longer than the lease"

@@ -35,12 +35,12 @@ KEPT_TIMEOUT_S = 180.0
 
 @dataclass(kw_only=True)
 class Verdict:
-    """What came of a storm."""
+    """Counts and findings of a storm."""
 
     seed: int
-    effective: Counter[Fault] = field(default_factory=Counter)  # of these, those that were seen to break something
+    effective: Counter[Fault] = field(default_factory=Counter)  # of ``struck``, those with an observed effect
     struck: Counter[Fault] = field(default_factory=Counter)
-    kept: int = 0  # records of the compacted topic that the mirror has to hold whatever its source has cleaned since
+    kept: int = 0  # records of the compacted topic that the mirror must have even if its source has compacted them away since
     judged: dict[str, int] = field(default_factory=dict)  # records by mirror, as committed readers see them
     acked: int = 0
     aborted: int = 0
@@ -72,7 +72,7 @@ class Verdict:
         """Return what was not checked. If there is anything, the absence of findings proves nothing."""
         empty = [f"no record of topic {topic!r} was judged" for topic in TOPICS if not self.judged.get(topic)]
         still = ["no fault broke anything"] if self.faults and not self.hits else []
-        blind = [] if self.samples else ["nobody looked on during the storm"]
+        blind = [] if self.samples else ["no sample was taken during the storm"]
         ended = [f"the watch ended before its time: {self.watch_error}"] if self.watch_error else []
         cleaned = [] if self.kept else [f"no record of topic {COMPACTED!r} was copied before it could be cleaned"]
         return [*empty, *still, *blind, *ended, *cleaned]
@@ -173,7 +173,7 @@ class Storm:
         stops = {Fault.FAILOVER: self._fail_over, Fault.REBALANCE_PROMOTION: self._promote_during_move}
         blow = stops[strike.fault]() if strike.fault in stops else self._engine.strike(strike)
         if blow is None:
-            _log.info("strike.met_nobody", fault=strike.fault.value)
+            _log.info("strike.without_target", fault=strike.fault.value)
             return
         try:
             if strike.fault in MENDED:
@@ -351,5 +351,5 @@ def _close(transaction: ExitStack) -> None:
 
 def _ended_early(writer: Writer) -> Finding:
     return Finding(
-        kind="writer", detail=f"writer {writer.name} ended before it was told to: {writer.error or 'nobody knows why'}"
+        kind="writer", detail=f"writer {writer.name} ended before it was stopped: {writer.error or 'no error was recorded'}"
     )

@@ -1,6 +1,6 @@
 """Paths of the third-party parts that `make setup` installs, and clear errors if they are missing.
 
-Knows only paths; starts nothing.
+It has paths only, and starts nothing.
 """
 
 import shutil

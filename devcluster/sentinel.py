@@ -40,7 +40,7 @@ class SentinelRedis:
         return f"redis+sentinel://:{passwords[0]}@{hosts}/{SERVICE}/0?sentinel_password={passwords[1]}"
 
     def start(self) -> Self:
-        """Start everything and wait until each sentinel knows the replica and the other sentinels.
+        """Start everything and wait until each sentinel has discovered the replica and the other sentinels.
 
         A sentinel queries a primary when it starts, and then every ten seconds: the replica is connected before.
         """

@@ -1,4 +1,4 @@
-"""Real parts for the whole suite: two Kafka clusters, Redis and Spark Connect, each started when first asked for.
+"""Real parts for the whole suite: two Kafka clusters, Redis and Spark Connect, each started on first use.
 
 The environment of the settings is written here, before anything reads it, and Django is set up at once. Ports are therefore
 chosen now, and the programs start on them later. (The settings module must not be named in pytest's own configuration:
@@ -134,7 +134,7 @@ def _longest_s(items: list[pytest.Item]) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Show with a failure what the shared programs of its test have said last."""
+    """Show with a failure the last output of the shared programs of its test."""
     report: Any = yield
     if report.failed:
         shared = getattr(item, "funcargs", {})

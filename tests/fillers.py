@@ -119,7 +119,7 @@ def _write(producer: Producer, topic: str, number: int, *, commit: bool) -> None
         producer.commit_transaction()
     else:
         producer.abort_transaction()
-    time.sleep(PAUSE_S)  # the marker is written after the answer
+    time.sleep(PAUSE_S)  # the marker is written after the response
 
 
 def _produce(producer: Producer, topic: str, what: object) -> None:

@@ -167,7 +167,7 @@ def audit_events(subject: ClusterLink | MirrorTopic, *, start: datetime, end: da
 
 
 def transition_errors(subject: ClusterLink | MirrorTopic, *, before: datetime) -> QuerySet[StateTransitionError]:
-    """Return the errors that began before a time and are not solved: the rows of solved errors are deleted."""
+    """Return the errors that began before a time and are unresolved: the rows of resolved errors are deleted."""
     found = StateTransitionError.objects.filter(mirror__in=mirrors_of(subject).values("pk"), since__lt=before)
     return found.select_related("mirror")
 

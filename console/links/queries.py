@@ -294,7 +294,7 @@ def judge_source(
 
 
 class _Facts(TypedDict):
-    """What ``surroundings_of`` need not read again."""
+    """Facts that were read already, for ``surroundings_of``."""
 
     taken: list[str]
     failures: dict[str, TaskError]

@@ -78,14 +78,14 @@ def start(
 def operate_now(
     *, link: ClusterLink, operation: MirrorEvent, validate_only: bool, by: Actor, now: datetime, **chosen: Any
 ) -> list[OperationResult]:
-    """Operate on several mirrors within the request (``operations.operate_many``) and store the operation with its results."""
+    """Operate on several mirrors within the request (``operation_actions``) and store the operation with its results."""
     results = operation_actions.operate_many(
         link=link, operation=operation, validate_only=validate_only, by=by, now=now, **chosen
     )
     possible = [result for result in results if len(result.mirror_topic_name) <= LONGEST_NAME]
     if validate_only or len(possible) < 2:
         return results
-    with suppress(IntegrityError), transaction.atomic():  # the link was deleted; the results are returned all the same
+    with suppress(IntegrityError), transaction.atomic():  # the link was deleted; the results are returned nevertheless
         stored = _create(link, operation, finished_at=now, by=by, now=now)
         rows = [_noted(BulkOperationTopic(operation=stored), result, now=now) for result in possible]
         BulkOperationTopic.objects.bulk_create(rows, batch_size=TOGETHER)
@@ -239,7 +239,7 @@ def _why_other(row: BulkOperationTopic, mirror: MirrorTopic) -> str:
 def _why_restored_otherwise(operation: BulkOperation, row: BulkOperationTopic, mirror: MirrorTopic) -> str:
     """Return why a restore would drop other records than those that the confirmation counted; "" if it would not.
 
-    The state of a deletion is compared under a lock, by ``operations.delete_as_seen``.
+    The state of a deletion is compared under a lock, by ``operation_actions.delete_as_seen``.
     """
     if operation.operation != MirrorEvent.RESTORE or row.seen in ("", operation_actions.seen_state(mirror)):
         return ""

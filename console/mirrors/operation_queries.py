@@ -235,7 +235,7 @@ def _of_reversal(mirror: MirrorTopic, risks: ReversalRisks | None, *, transactio
     now = f" {waiting:,} offsets wait behind open transactions now." if waiting else ""
     advice = (
         f"Transactional producers write to '{mirror.source_topic}'.{now} A transaction that is open when the reversal begins "
-        "cannot write to this topic any more and ends by its timeout; the reversal waits for it. Stop these producers first, "
+        "can no longer write to this topic and ends by its timeout; the reversal waits for it. Stop these producers first, "
         "and reverse topics that share transactions one at a time."
     )
     return [advice, named, elections]

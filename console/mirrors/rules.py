@@ -247,7 +247,7 @@ def _holds_others(mirror: MirrorTopic) -> str:
         return ""
     return (
         f"A verification run found records of '{mirror.name}' that differ from its source's, and each side would keep its own. "
-        "Verify the whole mirror first, which ends RECORDS_DIFFER if nothing differs any more; or fail over, then restore the "
+        "Verify the whole mirror first, which ends RECORDS_DIFFER if no record differs; or fail over, then restore the "
         "other side."
     )
 

@@ -1,7 +1,7 @@
 """The pages of a mirror topic: the overview, and a tab for each kind of data.
 
-All are polled every second; a poll gets 204 if nothing has changed. A tab reads its own rows only, so that each page needs few
-queries however much is stored about the mirror.
+All are polled every second; a poll gets 204 if nothing has changed. A tab reads its own rows only, so that the number
+of queries of a page does not grow with the data of the mirror.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class ClusterLink(models.Model):
 
     @property
     def known_source(self) -> Cluster | None:
-        """Return the registered source cluster if the reader may see it; None also without ``access.links_with_sight``."""
+        """Return the registered source cluster if ``links_with_sight`` has loaded the link for a reader who may see it."""
         return self.source if getattr(self, "sees_source", False) else None
 
     @property
@@ -307,7 +307,7 @@ class Drill(models.Model):
     requested_at = models.DateTimeField()
     failover_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
-    topics = models.JSONField(default=list)  # names of all mirrors to be rehearsed, in batches
+    topics = models.JSONField(default=list)  # names of all mirrors of the drill, which copies them in batches
     rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable; slowest batch
     canceled_by = models.CharField(max_length=150, blank=True, default="")  # set while it still cleans up; "": not canceled
     problem = models.TextField(blank=True, default="")
@@ -368,8 +368,8 @@ class BulkOperationTopic(models.Model):
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="topics")
     name = models.CharField(max_length=249)
-    # The mirror that the confirmation showed, and its state then (``mirrors.operations.seen_state``). The operation does not
-    # apply to another mirror that was added under its name since.
+    # The mirror that the confirmation showed, and its state then (``mirrors.operation_actions.seen_state``). The operation does
+    # not apply to another mirror that was added under its name since.
     mirror_key = models.BigIntegerField(null=True)
     seen = models.CharField(max_length=80, blank=True, default="")
     status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)

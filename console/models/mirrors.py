@@ -43,7 +43,7 @@ class MirrorTopicQuerySet(models.QuerySet["MirrorTopic"]):
         """Load links, clusters and configs with the mirrors, by two more queries; mirrors of a link share an object.
 
         An object per mirror, with clusters and secrets to decrypt, would take seconds per thousand. ``links`` may have
-        annotations for a reading user (``access.links_with_sight``).
+        annotations for a reading user (``access.visibility.links_with_sight``).
         """
         links = ClusterLink.objects.all() if links is None else links
         loaded = links.select_related("destination__environment__organization", "source").prefetch_related("configs")

@@ -41,7 +41,7 @@ def late_after_ms(task: str) -> int:
 
 
 def step_of(task: str, *, cluster: int | None = None, link: int | None = None) -> str:
-    """Return the name of the task, or of its part for a cluster or link, among the steps of ``redis.health``."""
+    """Return the name of the task, or of its part for a cluster or link, among the steps of ``redis.heartbeats``."""
     about = "" if cluster is None else f":cluster:{cluster}"
     return f"beat:{task}{about}" + ("" if link is None else f":link:{link}")
 

@@ -38,7 +38,7 @@ from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference
 # * if either topic was created anew (``keep_for``),
 # * for the offsets that the mirror or its source has lost since (``forget_lost``); a run that was in progress has compared the
 #   lost records, so its equal ranges do not count (``doubted_at``),
-# * if the source may have compacted keys away whose tombstones the mirror never received (``doubt``).
+# * if the source may have compacted keys away whose tombstones the mirror never received (``recheck``).
 
 
 KNOWN_LOSS_MS = 3_600_000  # longer than any report is kept

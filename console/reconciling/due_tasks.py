@@ -214,7 +214,7 @@ def of_mirrors(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Due
 def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
     """Return the mirrors (primary keys) that a single task fails over together: many whose fencing has not started.
 
-    Left out are mirrors for which the others would have to wait. Takes a query if there are many.
+    Mirrors for which the others would have to wait are left out. One query if there are many.
     """
     fresh = [
         mirror.pk

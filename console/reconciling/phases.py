@@ -28,7 +28,7 @@ from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorStat
 # the mirror's present state.
 
 
-FRESH = timedelta(seconds=10)  # older reports are of workers that are gone
+FRESH = timedelta(seconds=10)  # older reports are of workers that no longer run
 SOURCE_LOST_AFTER = timedelta(seconds=2)
 RETRY_TIMEOUT = timedelta(minutes=5)  # the default of cluster.link.retry.timeout.ms
 # Only if no other error was reported in between: a source that returns after an hour must not find its mirrors FAILED.

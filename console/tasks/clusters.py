@@ -60,7 +60,7 @@ def change_cluster(*, cluster_pk: int, query: str, arguments: dict[str, Any], en
 def _registered(cluster_pk: int) -> Cluster:
     cluster = Cluster.objects.filter(pk=cluster_pk).first()
     if cluster is None:
-        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The cluster is not registered any more.")
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The cluster is no longer registered.")
     return cluster
 
 

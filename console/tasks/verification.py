@@ -55,7 +55,7 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
 
 @contextmanager
 def acquire_slot(*slots: str) -> Iterator[bool]:
-    """Hold a free turn of ``turns`` and a thread for long work; yields whether both were free."""
+    """Hold the lock of a free slot of ``slots`` and a thread for long work; yields whether both were free."""
     with for_long() as has_thread, ExitStack() as stack:
         yield has_thread and any(stack.enter_context(locks.lock(slot)) for slot in slots)
 

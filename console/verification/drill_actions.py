@@ -63,7 +63,7 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
 
 
 def cancel_drill(*, drill: Drill, by: Actor, now: datetime) -> None:
-    """Cancel a drill: its scratch copies are deleted, no further topics are rehearsed, and it ends CANCELED.
+    """Cancel a drill: its scratch copies are deleted, no further topics are copied, and it ends CANCELED.
 
     Raises ConflictError if it is over. A drill that is canceled already stays as it is.
     """
@@ -113,8 +113,8 @@ def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> b
 def begin_next_batch(*, drill: Drill, by: Actor, now: datetime) -> bool:
     """Create the scratch copies of the next topics without a report row; return False if no topic is left.
 
-    A topic that cannot be rehearsed gets a report row with the reason: its mirror is not active, the drill has a problem, or
-    the link is being deleted.
+    A topic that cannot be part of the drill gets a report row with the reason: its mirror is not active, the drill has a
+    problem, or the link is being deleted.
     """
     reported = {row["mirror_topic_name"] for row in drill.report}
     waiting = [name for name in drill.topics if name not in reported]
@@ -183,7 +183,7 @@ def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[Mirro
             raise NotFoundError(f"Not active mirror topics of cluster link '{link.name}': {', '.join(sorted(missing))}.")
         mirrors = [mirror for mirror in mirrors if mirror.name in set(names)]
     if not mirrors:
-        raise ConflictError(f"Cluster link '{link.name}' has no active mirror topics, so there is nothing to rehearse.")
+        raise ConflictError(f"Cluster link '{link.name}' has no active mirror topics, so there is nothing to copy.")
     clashes = repeated((mirror.name for mirror in mirrors), drill=drill.pk)
     if clashes:
         raise InvalidInputError(

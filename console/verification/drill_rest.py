@@ -22,7 +22,7 @@ from linkengine.domain.linkrules import LATEST
 
 
 class StartDrillRequest(serializers.Serializer[Any]):
-    """The mirror topics to rehearse with."""
+    """The mirror topics of a drill."""
 
     mirror_topic_names = serializers.ListField(
         child=TextField(), required=False, help_text="Default: all active mirror topics."
@@ -154,7 +154,7 @@ class CancelDrillView(RestView):
     @operation(
         "cancelDrill",
         summary="Cancel a failover drill",
-        description="No further topics are rehearsed, and the scratch copies are deleted. The drill ends CANCELED.",
+        description="No further topics are copied, and the scratch copies are deleted. The drill ends CANCELED.",
         responses={202: DrillData},
         tag=ADDITIONS,
     )

@@ -48,7 +48,7 @@ def write_stop_reports(
     """Write the reports of mirrors that have just become writable; part of the caller's transaction, with a few statements.
 
     ``source_ends`` (by primary key) is what the sources of promotions returned after the fence, at ``queried_at``; nothing if
-    they were unavailable. ``refused`` are the configs that the destination refused after producers were let in.
+    they were unavailable. ``refused`` are the configs that the destination refused after producers were admitted.
     """
     reports = [
         _draft(known, now=now, source_ends=source_ends.get(known.mirror.pk), queried_at=queried_at) for known in _known(mirrors)

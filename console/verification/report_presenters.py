@@ -252,7 +252,7 @@ def _promoted(report: StopReport) -> str:
             "unknown whether it received more records."
         )
     if not report.records_not_copied:
-        return "Source and mirror were in sync before the fence, and the source had no more records after it: no loss."
+        return "Source and mirror were in sync before the fence, and the source had no records after it: no loss."
     records = numbers.plural(report.records_not_copied, "record")
     return f"{records} reached the source after it was in sync with the mirror and are not here: producers still wrote to it."
 

@@ -70,7 +70,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (
         _E.CLUSTER_ID_MISMATCH,
-        "The brokers belong to another cluster than the cluster ID of the link says.",
+        "The brokers belong to a cluster with another ID than the cluster ID of the link.",
         "Correct the bootstrap servers, or create the link with the ID of the cluster at that address.",
     ),
     (
@@ -171,7 +171,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (
         _E.REMOTE_MIRROR_NOT_FOUND_ERROR,
-        "The mirror topic on the other cluster does not exist any more.",
+        "The mirror topic on the other cluster no longer exists.",
         "Fail over to make this topic writable, then mirror it again.",
     ),
     (
@@ -181,7 +181,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (
         _E.SOURCE_TOPIC_MAY_BE_DELETED,
-        "The source topic does not exist any more.",
+        "The source topic no longer exists.",
         "Fail over to keep the copied records in a writable topic, or delete the mirror topic.",
     ),
     (

@@ -50,7 +50,7 @@ def field_of(error: ConsoleError) -> str:
     return FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
 
 
-# What to do about an error of a connection in a form that has its fields; ``console.web.errors`` speaks of stored links.
+# What to do about a connection error in a form that has the fields; ``console.web.errors`` has the texts for stored links.
 _FIX_IN_FORM = {
     "AUTHENTICATION_ERROR": "Enter user name and password again, and choose the mechanism that the listener offers.",
     "UNRESOLVABLE_BOOTSTRAP_ERROR": "Correct the host name, or use an address that the worker can resolve.",

@@ -93,7 +93,7 @@ def _silence(verdict: Verdict) -> str:
 
 _CHECK_ENGINE = (
     "Check that the Celery worker, Redis and Spark are running. Copying then resumes where it stopped; only records that the "
-    "source deletes meanwhile (retention, compaction) are lost."
+    "source deletes until then (retention, compaction) are lost."
 )
 _READ_ERRORS = "Read the error for the cause and what to do."
 # reason -> (sentence, next step). The next step of a code comes from the table of errors.

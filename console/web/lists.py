@@ -1,7 +1,7 @@
 """Lists: search, filters, sort order, pages and CSV files.
 
-A list is declared once, as a ``Listing``: its columns and by what each sorts, its filters, the fields that a search looks in,
-and the columns of its file. ``Listing.read`` returns what the URL of a request selects (``Listed``). It filters and sorts the
+A list is declared once, as a ``Listing``: columns with their sort orders, filters, the fields that are searched, and the
+columns of its CSV file. ``Listing.read`` returns what the URL of a request selects (``Listed``). It filters and sorts the
 rows, and the templates ``parts/list_form.html``, ``list_headings.html`` and ``list_no_match.html`` show it.
 
 The rows are a QuerySet, which the database filters and sorts, or a sequence if a condition or value is not in the database.
@@ -132,7 +132,7 @@ Value = Callable[[Any], Any]  # of a loaded row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table, and by what the list sorts when its heading is clicked."""
+    """A column of a table, and the sort order that a click on its heading selects."""
 
     title: str
     key: str = ""  # value of ``?sort=``, with "-" in descending order; "": no sort order
@@ -148,7 +148,7 @@ class Filter:
 
     name: str  # query parameter
     label: str
-    every: str  # the option without a value
+    every: str  # label of the option that selects all rows
     options: Sequence[tuple[str, str]] | None = None  # (value, label); None: the caller reads them, and any value is valid
     by: str | Callable[[str], Q] | Value = ""  # field or condition of the query, or value of a row; "" if the caller filters
 
@@ -157,10 +157,10 @@ class Filter:
 class Listing:
     """The declaration of a list."""
 
-    noun: str  # of a row
+    noun: str  # the name of a row, such as "mirror topic"
     plural: str = ""
     columns: tuple[Column, ...]
-    default: str  # sort order without ``?sort=``
+    default: str  # key of the sort order without ``?sort=``
     # Fields of the query, a condition of the query for the text, or the texts of a row; () if the caller searches.
     search: tuple[str, ...] | Callable[[str], Q] | Callable[[Any], Iterable[str]] = ()
     search_label: str = ""  # "": no search
@@ -168,7 +168,7 @@ class Listing:
     time: str = ""  # field of the query for the time range; "": no time range
     kept: tuple[str, ...] = ()  # other parameters of the URL that the form submits again
     export: Mapping[str, str | Value]  # column of the CSV file -> attribute or value of a row
-    has_json: bool = False  # the caller returns a JSON file, too
+    has_json: bool = False  # the caller can return a JSON file
 
     def read(self, request: HttpRequest) -> Listed:
         """Return what a request selects."""
@@ -201,7 +201,7 @@ class Heading:
 
 @dataclass(slots=True, kw_only=True)
 class Listed:
-    """The part of a list that a request selects, and what its templates show."""
+    """The part of a list that a request selects, with the values for its templates."""
 
     listing: Listing
     request: HttpRequest
@@ -290,7 +290,7 @@ class Listed:
         cells = ([_cell(value(row)) for value in values] for row in found)
         return cast("HttpResponse", csv_file(name, list(columns), cells))  # views are declared with this type
 
-    # --- what the templates show ---
+    # --- values for the templates ---
 
     @property
     def headings(self) -> list[Heading]:
@@ -314,12 +314,12 @@ class Listed:
 
     @property
     def search_label(self) -> str:
-        """What the search looks in."""
+        """The placeholder of the search field, which names what is searched."""
         return self.listing.search_label
 
     @property
     def is_filtered(self) -> bool:
-        """Whether rows are left out."""
+        """Whether a search, filter or time range is set."""
         return bool(self.query or any(self.values.values()) or self.start or self.end)
 
     @property

@@ -46,7 +46,7 @@ def log_ranges_of(address: ClusterAddress, topic: str, *, closed: bool) -> tuple
     """
     found = jobs.find_topic(address, topic)
     if found is None:
-        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"Topic {topic!r} does not exist any more.")
+        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"Topic {topic!r} no longer exists.")
     return found.topic_id, jobs.log_ranges(address, topic, closed=closed)
 
 

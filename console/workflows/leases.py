@@ -52,8 +52,8 @@ class Taken:
 def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
     """Hold a mirror's leases inside the block.
 
-    The caller has ordered the copy workers to release them; waits at most ``wait_s`` for that. The leases are renewed until the
-    block ends, since fencing many partitions may take longer than a lease lasts.
+    The caller has written assignments without the mirror; waits at most ``wait_s`` until the copy workers have released it. The
+    leases are renewed until the block ends, since fencing many partitions may take longer than a lease lasts.
     """
     with taken_from_many([mirror], wait_s=wait_s) as got:
         yield got[mirror.pk]
@@ -180,9 +180,9 @@ def write_assignments(link_id: int) -> None:
     try:
         assign_link(link, mirrors)
     except CoordinationUnavailableError as error:
-        _log.warning("orders.not_written", link=link.name, error=str(error))
+        _log.warning("assignments.not_written", link=link.name, error=str(error))
     except Exception:  # noqa: BLE001 - logged with traceback; the reconciler reports it on the link
-        _log.exception("orders.not_written", link=link.name)
+        _log.exception("assignments.not_written", link=link.name)
 
 
 def _place(workers: Pool, wanted: Mapping[str, MirrorPartition]) -> None:

@@ -2,7 +2,7 @@
 
 A stop waits until the preempted task has ended (``preempting``), by its lock. A lock does not guarantee that: Redis may lose
 it, and a process may be suspended for longer than the lock lasts. So the task checks its row before each step
-(``check_wanted``), and reverts a step that came too late all the same (``settle``).
+(``check_wanted``), and reverts a step that it carried out too late (``settle``).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def wait_for_lock(name: str, *, wait_s: float) -> Iterator[bool]:
 def settle(mirror: MirrorTopic) -> None:
     """Bring the topic of a preempted task into line with its current row; ``mirror`` is the row as the task had read it."""
     fresh = plans.load(mirror.pk)
-    _log.info("mirror.overtaken", mirror=mirror.name, was=mirror.state, state=fresh.state if fresh else "")
+    _log.info("mirror.preempted", mirror=mirror.name, was=mirror.state, state=fresh.state if fresh else "")
     if fresh is not None and fresh.state == MirrorState.PENDING_STOPPED:
         dispatch.send("advance_stop", mirror_id=mirror.pk)
     elif fresh is not None and fresh.state != MirrorState.STOPPED:

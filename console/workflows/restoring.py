@@ -70,7 +70,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
     if not pairs.have_common_part(mirror, other):
         raise LinkEngineError(
             ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,
-            f"The other side has no stopped mirror of '{mirror.name}' any more, so it is unknown up to which offset both are "
+            f"The other side no longer has a stopped mirror of '{mirror.name}', so it is unknown up to which offset both are "
             "equal. Fail over to make this topic writable again.",
         )
     here = Topic(mirror.link.destination.address, mirror.name)

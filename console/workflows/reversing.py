@@ -240,7 +240,7 @@ def _waits_for(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]
     """Return what the topic waits for before it can become a mirror, by error code."""
     if other is None:
         message = (
-            f"The mirror of '{mirror.name}' does not exist any more, so there is nothing to mirror. Fail over to make this "
+            f"The mirror of '{mirror.name}' no longer exists, so there is nothing to mirror. Fail over to make this "
             "topic writable again."
         )
         return {ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR: message}

@@ -11,9 +11,9 @@
 Up to the mark a promotion can return to copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch
 in the mirror that the source does not have. ``linkengine.jobs.stopping`` carries out steps 5 and 6.
 
-From the mark on there is one way, which takes a list of mirrors of a link. A promotion is a list of one, and so is a failover,
-unless a link has many at the same time (``due_tasks.stopped_together``). Of those, the mirrors that would delay the others are
-left with their mark, and each is continued in a list of its own.
+From the mark on all functions take a list of mirrors of a link. A promotion is a list of one, and so is a failover, unless a
+link has many at the same time (``due_tasks.stopped_together``). Of those, a mirror that would delay the others keeps its mark,
+and is stopped in a list of its own.
 
 A worker may crash at any step; the reconciler sends the task again, and each step can be repeated. Two workers may carry out
 the same stop, since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap,
@@ -334,7 +334,7 @@ def note_stopped(
     """Set mirrors to STOPPED and write their failover reports, in few statements.
 
     Mirrors that are stopped already, or whose stop another worker continues (its mark differs), are left as they are.
-    ``now`` is when producers were let in. ``stopped`` has the engine's results, None for topics that do not exist.
+    ``now`` is when producers were admitted. ``stopped`` has the engine's results, None for topics that do not exist.
     ``source_ends`` are by primary key, those of promotions.
     """
     queried_at = timezone.now()

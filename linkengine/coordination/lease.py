@@ -69,7 +69,7 @@ from linkengine.coordination.client import NOW_MS, client_for, translate_redis_e
 from linkengine.domain.workers import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between checking the deadline and sending
-LATE_MS = 24 * 3_600_000  # how late a copy worker may still ask for the lease: Spark may start its task with a delay
+LATE_MS = 24 * 3_600_000  # how late a copy worker may still request the lease: Spark may start its task with a delay
 FORGOTTEN_AT_ONCE = 1_000  # keys per script, which blocks Redis while it runs
 UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up an unacknowledged segment (RFC 1122; Linux: 15 min)
 # ARGV: token, ttl, for how long a marker may be in flight
@@ -149,7 +149,7 @@ end
 return #KEYS
 """
 )
-# ARGV: how late a copy worker may still ask for the lease
+# ARGV: how late a copy worker may still request the lease
 FORGET = """
 for i = 1, #KEYS / 2 do
   redis.call('DEL', KEYS[2 * i - 1], KEYS[2 * i])
@@ -194,7 +194,7 @@ class RedisLease:
         self._clock = clock
         self._identity = uuid.uuid4().hex
         self._unreleased: set[str] = set()  # grants handed out and not released, lost grants included
-        self._tokens: dict[str, str] = {}  # of grants held, as far as this process knows
+        self._tokens: dict[str, str] = {}  # of grants that this process holds; Redis decides
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
         self._markers_announced: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
@@ -295,7 +295,7 @@ class RedisLease:
         self._markers_announced[key] = int(grant.markers_announced)
 
     def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
-        """Return the keys of the grants that are held, as far as this process knows, by token."""
+        """Return, by token, the keys of the grants that this process holds according to its own record."""
         found: dict[str, list[str]] = {}
         with self._lock:
             for grant in grants:

@@ -114,7 +114,7 @@ class RedisAssignments:
     def _take(self, name: str, token: str) -> None:
         message = _opened(self._seal, token)
         if message is None or message.get("worker") != self._id or message.get("link") != name:
-            _log.warning("assignment.not_ours", worker=self._id, link=name)
+            _log.warning("assignment.of_another_worker", worker=self._id, link=name)
             return
         known = self._known
         if message["number"] <= known.numbers.get(name, 0):

@@ -161,7 +161,7 @@ def unix_ms() -> int:
 
 @dataclass(slots=True)
 class _Reported:
-    """A report that is in Redis as far as its writer knows, of a partition that is idle and in sync."""
+    """A report of an idle partition in sync that this writer has stored in Redis and that Redis may have lost since."""
 
     content: tuple[object, ...]  # without its times
     name: str  # in renewals

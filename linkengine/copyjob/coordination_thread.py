@@ -89,7 +89,7 @@ class CoordinationThread:
         self._last_beat_at = clock.monotonic()
         self._assignments: WorkerAssignments | None = None
         self._ending = False
-        self._thread = Thread(target=copy_context().run, args=(self._run,), name="copy-steward", daemon=True)
+        self._thread = Thread(target=copy_context().run, args=(self._run,), name="copy-coordination", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

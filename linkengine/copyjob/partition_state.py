@@ -192,7 +192,7 @@ class MirrorPartition:
         return self.fill
 
     def responded(self, fill: FillInFlight) -> None:
-        """Note that the broker has answered these markers, so none of them can be written late."""
+        """Note the response to these markers: none of them can be written late any longer."""
         fill.late_until = 0.0
         if self._unverified is fill and self.lost_marker is not None:
             self.lost_marker = LostMarker(broker=self.lost_marker.broker, until=0.0)

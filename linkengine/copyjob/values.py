@@ -81,7 +81,7 @@ class FillInFlight:
     count: int
     epoch: int
     reason: str
-    late_until: float = 0.0  # monotonic seconds until which they may still be written; 0: answered, or cannot be late
+    late_until: float = 0.0  # monotonic seconds until which they may still be written; 0: responded, or cannot be late
 
     @property
     def end(self) -> int:

@@ -243,7 +243,7 @@ class VerifyPlan:
     compacted: bool = False  # either side is compacted: offsets may be missing as ADR 0002 explains
     timeout_s: float = 6 * 3600.0  # of each Spark job; a terabyte takes about three hours
     gentle: bool = False  # a single Spark task per topic, to leave the machine to the copy
-    request_id: str = ""  # of the HTTP request or task that asked for the comparison; for the logs of Spark's Python workers
+    request_id: str = ""  # of the HTTP request or task that requested the comparison; for the logs of Spark's Python workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Set up a mirror topic (validate, create it read-only, seed its head), and delete one."""
+"""Sets up mirror topics (validates, creates them read-only, seeds their heads) and deletes them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _retried_while_unknown(mirror_topic: str) -> Iterator[None]:
         raise LinkEngineError(
             ErrorCode.TIMEOUT_ERROR,
             f"The destination has created mirror topic {mirror_topic!r}, but does not show it yet: its brokers are busy, or "
-            "the topic was deleted meanwhile. The set-up is retried automatically.",
+            "the topic was deleted since. The set-up is retried automatically.",
         ) from error
 
 

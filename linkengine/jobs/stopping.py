@@ -13,10 +13,10 @@ Between 3 and 4 the topic still has a mirror's configs: unlimited retention, Cre
 is deleted early, and nothing is refused that the source would have accepted.
 A failover does not contact the source if its configs are known from before.
 
-A list of mirrors is the only way; a single mirror is a list of one. Mirrors go through steps 2 to 4 as soon as all of their own
-partitions are fenced. What may take long for one mirror (a partition without a leader, a topic that has to be looked for, a log
-that has to be read) is done only if no other mirror of the list would wait for it. Otherwise the mirror is left out of the
-result, and the caller stops it in a list of its own.
+All functions take a list of mirrors; a single mirror is a list of one. Mirrors go through steps 2 to 4 as soon as all of their
+own partitions are fenced. Steps that may take long for a mirror (a partition without a leader, a topic that has to be searched
+for, a log that has to be read) run only if it is the only mirror of the list. Otherwise the mirror is left out of the result,
+and the caller stops it in a list of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Mirror:
-    """A mirror on its way through the steps."""
+    """A mirror that is being stopped, with the results of the steps so far."""
 
     stop: MirrorStop
     found: TopicDescription
@@ -414,7 +414,7 @@ def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
     """Return the offsets from which a mirror has foreign records; a topic that was only becoming a mirror is not checked.
 
-    The end of a clean release does not count if a later end was reported: then Redis was restored from a backup.
+    The end in a cleanly released lease does not count if a later end was reported: Redis was restored from a backup.
     """
     if not stop.was_mirror:
         return {}

@@ -91,7 +91,7 @@ def _weigh_share(
 
 
 def bind_request(topic: str, request_id: str) -> None:
-    """Bind the topic and the id of the request that asked for the comparison to the log lines of this task in an executor."""
+    """Bind the topic and the id of the request for the comparison to the log lines of this task in an executor."""
     structlog.contextvars.clear_contextvars()  # Python workers are reused
     structlog.contextvars.bind_contextvars(topic=topic, **({"request_id": request_id} if request_id else {}))
 

@@ -88,7 +88,7 @@ def committed(
     """Return all committed offsets of groups by topic and partition, and the errors of groups that cannot be read.
 
     With ``stable_at``, only these partitions are read, and a group with an offset there in a pending transaction cannot be read
-    (KIP-447). The partitions are named in the request, since a broker that is asked for all offsets leaves out those without an
+    (KIP-447). The partitions are named in the request, since the response to a request for all offsets lacks those without an
     earlier commit. In this case, or if they have to be ``certain``, raises TIMEOUT_ERROR while a silent broker may name newer
     coordinators.
     """

@@ -72,7 +72,7 @@ def epoch_ends(
 ) -> dict[TopicPartition, tuple[int, int, int]]:
     """Return, per partition, (error, epoch, end): the newest epoch with records up to the requested epoch, and its end offset.
 
-    ``asked`` holds (current leader epoch, requested epoch). Epoch and end are -1 if the leader has no such epoch (KIP-101).
+    ``requested`` has (current leader epoch, requested epoch). Epoch and end are -1 if the leader has no such epoch (KIP-101).
     """
     Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 

@@ -76,7 +76,7 @@ class Survey:
                 ErrorCode.TIMEOUT_ERROR,
                 f"{', '.join(self.unresponsive_servers)} of bootstrap.servers accepts connections but does not respond, and no "
                 f"broker that responds lists it. It may be frozen and have newer data, so it is unknown whether {what}. "
-                "Bring it back, or remove it from bootstrap.servers if it is not a broker of this cluster any more.",
+                "Bring it back, or remove it from bootstrap.servers if it is no longer a broker of this cluster.",
             )
 
 

@@ -383,7 +383,7 @@ def _reason_unchanged(outcome: OffsetOutcome, partition: PartitionOutcome) -> st
 
 def _unlisted_message(error: LinkEngineError) -> str:
     return (
-        f"The source does not list this group any more, and its offsets cannot be read. {error.message} If it was deleted "
+        f"The source no longer lists this group, and its offsets cannot be read. {error.message} If it was deleted "
         "permanently, exclude it in consumer.offset.group.filters."
     )
 

@@ -73,7 +73,7 @@ def _read_again(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDesc
 def _missing(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
-        f"Source topic {topic!r} does not exist any more, or the link's principal may no longer DESCRIBE it. Fail over to "
+        f"Source topic {topic!r} no longer exists, or the link's principal may no longer DESCRIBE it. Fail over to "
         "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
     )
 
@@ -234,7 +234,7 @@ def stopped_before(topic: str) -> LinkEngineError:
     """Return the error for a mirror that ``was_stopped``."""
     return LinkEngineError(
         ErrorCode.MIRROR_WAS_STOPPED,
-        f"Topic {topic!r} has neither a mirror's configs nor the DENY WRITE of one any more: it was promoted or failed over "
+        f"Topic {topic!r} no longer has a mirror's configs or its DENY WRITE: it was promoted or failed over "
         "earlier, and the console's database may have been restored from an older backup. Applications may use it, so it is "
         "not changed. Fail over to keep it as it is. Delete it and create the mirror again only if it is not needed.",
     )

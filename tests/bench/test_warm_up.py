@@ -1,4 +1,4 @@
-"""When the benchmark takes brokers for warm: by a rate that rises no more, whatever it is."""
+"""Brokers count as warm when the rate of a bare writer and reader no longer rises."""
 
 from __future__ import annotations
 

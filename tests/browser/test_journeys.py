@@ -233,12 +233,12 @@ def test_newcomer_creates_a_link_with_at_most_twelve_inputs(page_data: PageData,
 
 
 def test_missing_worker_is_reported_and_the_form_keeps_its_values(page_data: PageData, visits: Visits, engine: Engine) -> None:
-    engine.response = UnavailableError("No worker answers. Start the Celery worker.", code="WORKER_UNAVAILABLE")
+    engine.response = UnavailableError("No worker responds. Start the Celery worker.", code="WORKER_UNAVAILABLE")
     page = visits.start(page_data.admin).open(f"{page_data.link_url}mirrors/new/?topic=fares")
 
     page.get_by_role("button", name="Add", exact=True).click()
 
-    expect(page.get_by_role("alert")).to_contain_text("No worker answers.")
+    expect(page.get_by_role("alert")).to_contain_text("No worker responds.")
     expect(page.locator("#source_topic")).to_have_value("fares")
 
 

@@ -79,7 +79,7 @@ class MutatedRun:
     def hold_sent_requests(self, send: Callable[[], None], *, least: int = 1) -> None:
         """Hold the present connections, and wait until the copy worker has sent at least ``least`` bytes over them.
 
-        Waits first until the worker knows that everything is written: nothing follows a first append whose response is held.
+        Waits first until the worker has every acknowledgement: nothing follows a first append whose response is held.
         """
         self.until(self.caught_up)
         end = self.end(self.environment.source)

@@ -1,4 +1,4 @@
-"""The proxy's weather, on plain sockets."""
+"""The proxy's faults, on plain sockets."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 class Target:
-    """A server that keeps what it hears."""
+    """A server that keeps what it receives."""
 
     def __init__(self) -> None:
         self._server = socket.create_server((LOOPBACK, 0))
@@ -149,13 +149,13 @@ def test_the_end_of_one_fault_does_not_end_another(proxy: Proxy, target: Target,
 
 
 @pytest.mark.parametrize("linger", [(0, 0), (1, 0)], ids=["in good order", "by a reset"])
-@pytest.mark.parametrize("echo_held", [False, True], ids=["no answer held", "an answer held"])
+@pytest.mark.parametrize("echo_held", [False, True], ids=["no response held", "a response held"])
 def test_held_bytes_arrive_after_their_sender_has_closed_and_new_connections_are_not_held(
     proxy: Proxy, target: Target, port: int, linger: tuple[int, int], echo_held: bool
 ) -> None:
     client = connected(port)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
-    if echo_held:  # the answer to "before " waits in the other direction, and its receiver closes
+    if echo_held:  # the response to "before " waits in the other direction, and its receiver closes
         proxy.slow(1.5)
         client.sendall(b"before ")
         target.wait_for(b"before ")

@@ -57,7 +57,7 @@ def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Engine:
-    """Stands in for the worker: returns ``answers`` by task name; an exception is raised."""
+    """Stands in for the worker: returns ``responses`` by task name; an exception is raised."""
 
     responses: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)

@@ -25,7 +25,7 @@ PATIENCE_S = 10.0  # to read what may be the data of several Produce requests
 def first_foreign_batch(
     cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int], own_ids: Container[int]
 ) -> int | None:
-    """Return the offset of the first batch in ``offsets`` by a producer whose id is not in ``ours``, or None."""
+    """Return the offset of the first batch in ``offsets`` by a producer whose id is not in ``own_ids``, or None."""
     with closing(batches_in(cluster, leader, topic=topic, offsets=offsets)) as batches:
         for view, batch in batches:
             if view.producer_id not in own_ids:

@@ -155,7 +155,7 @@ class _Lifter:
         if not poll.poll(RESPONSE_TIMEOUT_S * 1000):
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"The destination has not answered a filler within {RESPONSE_TIMEOUT_S:.0f} s. It may be frozen. Retrying.",
+                f"The destination has not acknowledged a filler within {RESPONSE_TIMEOUT_S:.0f} s. It may be frozen. Retrying.",
             )
         self._channel.flush()
         for _, body in self._frames.read():

@@ -303,7 +303,7 @@ class BrokerProducer:
             self._unanswered = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._unanswered)
 
     def _is_idle(self) -> bool:
-        """Return whether every request is answered, and no buffer is pinned by a byte count of this connection."""
+        """Return whether every request has its response, and no buffer is pinned by a byte count of this connection."""
         self._unpin()
         return not (self._unanswered or self._pins or self._giants)
 

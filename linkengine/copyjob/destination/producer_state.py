@@ -15,7 +15,7 @@ marker, current epoch                    appended; the sequences continue
 marker, current epoch + 1                appended; every writer of the old epoch is fenced, data continues with sequence 0
 =======================================  ===================================================================================
 
-How owners use that:
+Rules for owners:
 
 * Epochs have 16 bits, so an owner raises the epoch only if the hand-over was *not* clean, with its first marker. While it
   writes only data, the old epoch and the next sequence protect the mirror.

@@ -1,9 +1,9 @@
 """Reads the log end and producer state of mirror partitions: the checkpoint for resuming. Blocking; runs in the background.
 
-There is no offsets topic. After any error the mirror's log says where to continue:
+There is no offsets topic. After any error the mirror's log shows where to continue:
 
 0. If gaps are filled by transactions, make sure that none is ongoing (``kafka.transactions``).
-1. Ask all brokers for the partition's leader and take the answer with the newest leader epoch.
+1. Request the partition's leader from all brokers and use the response with the newest leader epoch.
 2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader in a newer epoch refuses.
 3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
 4. Repeat 2 and 3 until two readings agree (``agreed_readings``), also after a clean hand-over: Kafka's protocol has no checksum

@@ -2,7 +2,7 @@
 
 Why. One connection carries at most ``bytes in flight / round trip`` per second. A stock broker sets
 ``socket.send.buffer.bytes`` (102,400) on every connection it accepts, which leaves about 128 KiB in flight: 1.6 MB/s at a round
-trip of 80 ms, however much a Fetch asks for. More connections carry more, and a partition can use all of them, because a Fetch
+trip of 80 ms, however much a Fetch requests. More connections carry more, and a partition can use all of them, because a Fetch
 may start at any offset: the broker returns whole batches, beginning with the batch that contains the offset.
 
 How. While a partition has a backlog on a distant broker, the fetch session of that broker leaves it out (``fetcher`` reads all
@@ -80,7 +80,7 @@ class ReadAhead:
         self._failed_at: dict[MirrorPartition, float] = {}
         self._shapes: dict[MirrorPartition, Shape] = {}
         self._connections: list[ExtraConnection[Subject]] = []
-        self._promised = 0  # memory for answers that have not begun to arrive
+        self._promised = 0  # memory for responses that have not begun to arrive
         self._throttle = Throttle()
         self._grow_at = self._busy_at = self._reached_at = 0.0
         self._round_trip_s = 0.0

@@ -28,7 +28,7 @@ Steps 1, 3 and 4 send a few requests per broker for all of them:
 
 Steps 2 and 5 read logs partition by partition, and rounds are repeated for up to a minute. So that a mirror does not wait for
 another mirror's partitions, a call for several mirrors is not ``patient``: it has seconds instead of a minute, does without
-steps 2 and 5 and writes at most one marker per partition. What it does not fence is fenced by a patient call for that mirror.
+steps 2 and 5 and writes at most one marker per partition. A patient call for each mirror fences the rest.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Rest:
 
 
 class Boundary:
-    """A fake of ``console.queue.dispatch``: records tasks; returns ``answer`` (a value or a function) or raises ``error``."""
+    """A fake of ``console.queue.dispatch``: records tasks; returns ``response`` (a value or a function) or raises ``error``."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []

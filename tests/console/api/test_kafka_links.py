@@ -188,7 +188,7 @@ def test_the_copy_task_shows_the_errors_of_its_mirrors(owner: Rest, base: str, l
 def test_all_errors_are_counted_and_the_first_are_listed(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     for number in range(60):
         mirror = make_mirror(f"orders-{number}", error_code="CORRUPT_RECORDS")
-        mirror.transition_errors.create(code="TIMEOUT_ERROR", message="No answer.", since=NOW, last_seen_at=NOW)
+        mirror.transition_errors.create(code="TIMEOUT_ERROR", message="No response.", since=NOW, last_seen_at=NOW)
     set_last_report()
     ClusterLink.objects.update(engine_error="Spark is away.")
 
@@ -203,7 +203,7 @@ def test_the_copy_task_ignores_the_scratch_copies_of_drills(
 ) -> None:
     drill = Drill.objects.create(link=link, status_since=NOW, requested_at=NOW)
     scratch = make_mirror("scratch", MirrorState.FAILED, error_code="CORRUPT_RECORDS", drill=drill)
-    scratch.transition_errors.create(code="TIMEOUT_ERROR", message="No answer.", since=NOW, last_seen_at=NOW)
+    scratch.transition_errors.create(code="TIMEOUT_ERROR", message="No response.", since=NOW, last_seen_at=NOW)
     assert tasks_of(owner, base)[0]["state"] == "NOT_CONFIGURED"
 
     make_mirror("orders")

@@ -127,12 +127,12 @@ def test_a_wrong_password_is_reported_with_400(owner: Rest, base: str, boundary:
 
 
 def test_an_unavailable_worker_is_reported_with_503(owner: Rest, base: str, boundary: Boundary) -> None:
-    boundary.error = UnavailableError("No worker answers.")
+    boundary.error = UnavailableError("No worker responds.")
 
     response = owner.post(f"{base}/links?link_name=new", NEW_LINK)
 
     assert response.status_code == 503
-    assert response.json() == {"error_code": 50302, "message": "No worker answers."}
+    assert response.json() == {"error_code": 50302, "message": "No worker responds."}
     assert not ClusterLink.objects.exists()
 
 

@@ -233,7 +233,7 @@ def test_validate_only_contacts_the_clusters_and_creates_nothing(owner: Rest, mi
 
 
 def test_nothing_is_stored_after_a_503(owner: Rest, mirrors: str, boundary: Boundary) -> None:
-    boundary.error = UnavailableError("No worker answers.")
+    boundary.error = UnavailableError("No worker responds.")
 
     assert owner.post(mirrors, CREATE).status_code == 503
     assert not MirrorTopic.objects.exists()

@@ -301,9 +301,9 @@ def test_each_failure_of_a_cluster_has_its_code(
 
 
 def test_an_unavailable_worker_is_503(owner: Rest, topics: str, boundary: Boundary) -> None:
-    boundary.error = UnavailableError("No worker answers.")
+    boundary.error = UnavailableError("No worker responds.")
 
-    assert owner.get(topics).json() == {"error_code": 50302, "message": "No worker answers."}
+    assert owner.get(topics).json() == {"error_code": 50302, "message": "No worker responds."}
 
 
 def test_a_change_without_a_result_is_reported_as_unknown(owner: Rest, topics: str, boundary: Boundary) -> None:

@@ -96,11 +96,11 @@ def test_a_group_that_cannot_be_described_is_listed_with_the_reason(
 ) -> None:
     groups = f"/kafka/v3/clusters/{destination.cluster_id}/consumer-groups"
     cluster.groups["secret"] = {**GROUP, "group_id": "secret", "state": "UNKNOWN", "coordinator": -1, "error": "Not allowed."}
-    cluster.incomplete = "Broker 2 did not answer."
+    cluster.incomplete = "Broker 2 did not respond."
 
     response = owner.get(groups).json()
 
-    assert response["metadata"]["incomplete"] == "Broker 2 did not answer."
+    assert response["metadata"]["incomplete"] == "Broker 2 did not respond."
     readers, secret = response["data"]
     assert "error_message" not in readers
     assert (secret["state"], secret["error_message"]) == ("UNKNOWN", "Not allowed.")

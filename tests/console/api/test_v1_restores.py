@@ -130,7 +130,7 @@ def test_a_restore_returns_the_number_of_dropped_records(owner: Rest, restore: s
 def test_the_number_of_dropped_records_is_unknown_if_the_cluster_is_unavailable(
     owner: Rest, restore: str, boundary: Boundary
 ) -> None:
-    boundary.error = UnavailableError("No worker answers.")
+    boundary.error = UnavailableError("No worker responds.")
 
     row = owner.post(f"{restore}?validate_only=true", {"mirror_topic_names": ["orders"]}).json()["data"][0]
 

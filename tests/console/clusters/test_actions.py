@@ -91,8 +91,8 @@ def test_protocol_prefixes_are_removed_from_all_bootstrap_servers(
 
 
 def test_a_cluster_that_cannot_be_reached_is_not_registered(environment: Environment, owner: Actor, engine: Engine) -> None:
-    engine.refuses("probe_address", LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
-    with pytest.raises(ConsoleError, match="No answer"):
+    engine.refuses("probe_address", LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response."))
+    with pytest.raises(ConsoleError, match="No response"):
         register(environment, owner)
     assert not Cluster.objects.exists()
 
@@ -270,8 +270,8 @@ def test_properties_of_another_cluster_are_refused(destination: Cluster, owner: 
 
 def test_a_failed_probe_keeps_the_previous_results(source: Cluster) -> None:
     source.kafka_version = "3.9"
-    cluster_actions.note_failed_probe(cluster=source, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
-    assert Cluster.objects.get(pk=source.pk).error_message == "No answer."
+    cluster_actions.note_failed_probe(cluster=source, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response."))
+    assert Cluster.objects.get(pk=source.pk).error_message == "No response."
 
     probe = {"cluster_id": "source-id", "brokers": 3, "kafka_version": "4.3", "authorizer": False}
     cluster_actions.note_probe(cluster=source, probe=probe, now=NOW)

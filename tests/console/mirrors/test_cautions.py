@@ -85,7 +85,7 @@ def test_unknown_risks_of_a_reversal_are_warnings(mirror: MirrorTopic, engine: E
     assert risks_of(mirror.link, [mirror]) == {"orders": risks}
     assert engine.calls[-1] == ("find_reversal_risks", {"link_id": mirror.link_id, "topics": {"orders": "orders"}})
 
-    engine.refuses("find_reversal_risks", UnavailableError("No worker answers."))
+    engine.refuses("find_reversal_risks", UnavailableError("No worker responds."))
     found = risks_of(mirror.link, [mirror])
     assert found == {"orders": ReversalRisks(unclean_on=None, writers=None)}
     ids, elections = cautions_of(mirror, E.REVERSE_AND_START, by=owner, risks=found["orders"])

@@ -95,7 +95,7 @@ def test_a_lag_without_recent_measurement_is_unknown_even_without_an_error_repor
 
 
 def test_observations_ahead_of_now_are_unknown_everywhere(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
-    ahead = timezone.now() + timedelta(hours=1)  # the clock was set back, and no worker has said so yet
+    ahead = timezone.now() + timedelta(hours=1)  # the clock was set back, and no worker has reported it yet
     make_mirror().partitions.update(observed_at=ahead, last_source_seen_at=ahead, caught_up_at=ahead)
 
     (row,), (listed,), page = list_mirrors(link=link, by=owner), list_links(by=owner), link_figures(link=link, by=ENGINE)

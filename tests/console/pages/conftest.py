@@ -18,7 +18,7 @@ from tests.browser.page_data import WEST, PageData, make_page_data
 
 @dataclass
 class Queue:
-    """A fake task queue. ``answer`` is the result of a call, or the error that it raises."""
+    """A fake task queue. ``response`` is the result of a call, or the error that it raises."""
 
     sent: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)

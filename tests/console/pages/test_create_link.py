@@ -1,4 +1,4 @@
-"""Creating a cluster link in steps: what each step asks for, stores and shows, and the link at the end."""
+"""Creating a cluster link in steps: the fields of each step, what it stores and shows, and the link at the end."""
 
 from __future__ import annotations
 
@@ -260,13 +260,13 @@ def test_checklist_disappears_when_the_connection_changes(admin: Client, queue: 
 
 @pytest.mark.parametrize(("step", "values"), [("source", OTHER), ("destination", OWN)])
 def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue, step: str, values: dict[str, str]) -> None:
-    queue.response = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
+    queue.response = UnavailableError("No worker responds.", code="WORKER_UNAVAILABLE")
     draft = begin(admin)
 
     response = admin.post(f"{draft}{step}/", values | {"intent": "test"})
 
     assert response.status_code == 422
-    assert "No worker answers." in response.content.decode()
+    assert "No worker responds." in response.content.decode()
 
 
 def test_source_is_listed_and_the_filters_are_counted(page_data: PageData, admin: Client, queue: Queue) -> None:
@@ -318,7 +318,7 @@ def test_preview_counts_changed_filters_and_stores_nothing(page_data: PageData, 
         assert "w.planes" in text
     assert "<html" in whole.content.decode()
     assert "<html" not in part.content.decode()
-    assert queue.called == []  # the last list is counted in; no cluster is asked
+    assert queue.called == []  # the stored list is counted; no cluster is contacted
     draft_row = LinkDraft.objects.get(pk=_id_of(draft))
     assert (draft_row.updated_at, values_of(draft_row).prefix) == (stored, "")
 

@@ -154,7 +154,7 @@ def test_confirmation_needs_reason_and_link_name(
     text = response.content.decode()
     assert response.status_code == 422
     assert message in text
-    assert 'value="producers" checked' in text  # answers are kept
+    assert 'value="producers" checked' in text  # the checked items are kept
     assert state_of("planes") == "ACTIVE"
     assert not BulkOperation.objects.filter(operation="failover").exists()
 

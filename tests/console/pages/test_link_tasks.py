@@ -16,14 +16,14 @@ from tests.console.pages.conftest import Queue, client_of
 
 
 def test_tasks_page_shows_state_errors_and_run_button(page_data: PageData, admin: Client) -> None:
-    errors = [{"code": "TIMEOUT_ERROR", "message": "No broker answered."}]
+    errors = [{"code": "TIMEOUT_ERROR", "message": "No broker responded."}]
     row = LinkTask.objects.create(link=page_data.link, name="TopicConfigsSync", errors=errors, error_count=1)
     LinkTask.objects.filter(pk=row.pk).update(started_at=page_data.now, finished_at=page_data.now, failing_since=page_data.now)
 
     text = admin.get(f"{page_data.link_url}tasks/").content.decode()
 
     assert "In error" in text
-    assert "No broker answered." in text
+    assert "No broker responded." in text
     assert 'id="run-TopicConfigsSync"' in text
     assert "Set acl.sync.enable to true" in text
 

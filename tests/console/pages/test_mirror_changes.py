@@ -83,7 +83,7 @@ def test_topic_is_entered_by_name_if_there_are_too_many(page_data: PageData, adm
         (LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "No topic fares."), 422, "Check the topic"),
         (LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "There is a fares."), 422, "Delete that topic"),
         (LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "READ denied."), 422, "Grant it READ"),
-        (UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE"), 422, "Start the worker"),
+        (UnavailableError("No worker responds.", code="WORKER_UNAVAILABLE"), 422, "Start the worker"),
     ],
 )
 def test_error_keeps_the_form_and_shows_the_fix(

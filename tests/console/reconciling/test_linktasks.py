@@ -87,7 +87,7 @@ def run(link: ClusterLink, outcome: TaskOutcome, *, at: Any = NOW) -> LinkTask:
 
 
 def test_errors_of_a_run_are_kept_until_a_run_succeeds(link: ClusterLink) -> None:
-    broken = TaskOutcome(errors=(TaskError(code="TIMEOUT_ERROR", message="no answer"),) * (ERRORS_KEPT + 1), changes=2)
+    broken = TaskOutcome(errors=(TaskError(code="TIMEOUT_ERROR", message="no response"),) * (ERRORS_KEPT + 1), changes=2)
 
     row = run(link, broken)
     assert (row.error_count, len(row.errors), row.failing_since, row.succeeded_at) == (ERRORS_KEPT + 1, ERRORS_KEPT, NOW, None)

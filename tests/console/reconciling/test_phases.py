@@ -18,7 +18,7 @@ from tests.console.conftest import NOW, MakeMirror
 P = PartitionPhase
 S = MirrorState
 COPYING = Verdict(phase=P.COPYING)
-LOST = Verdict(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker answers.")
+LOST = Verdict(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker responds.")
 BROKEN = Verdict(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wrong password.")
 DAMAGED = Verdict(phase=P.SOURCE_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged at the source.")
 DAMAGED_ON_ARRIVAL = Verdict(phase=P.DESTINATION_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged on arrival.")

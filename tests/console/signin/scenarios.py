@@ -241,7 +241,7 @@ def admin_scenarios() -> None:
 
 
 def code_at(secret: str, periods: int) -> str:
-    """Return the code of the period that is so many periods from now."""
+    """Return the code of the period that is ``periods`` away from the current period."""
     from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 
     return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30 + periods)))

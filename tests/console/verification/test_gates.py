@@ -241,12 +241,12 @@ def test_records_that_were_not_copied_when_compared_fail_the_data_check(
 
 
 def test_the_data_check_fails_if_the_log_starts_are_unknown(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "no answer")
+    silent = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "no response")
     monkeypatch.setattr(jobs, "log_ranges", Mock(side_effect=silent))
 
     check = check_data(_with_the_rest(mirror, VerifiedData(records=5, differences=0), run=None))
 
-    assert (check.state, check.detail) == ("FAILED", "The log starts of both sides could not be read: no answer")
+    assert (check.state, check.detail) == ("FAILED", "The log starts of both sides could not be read: no response")
 
 
 def test_a_failover_does_not_need_an_open_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:

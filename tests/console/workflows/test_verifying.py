@@ -58,7 +58,7 @@ def test_two_runs_are_compared_at_a_time_and_the_oldest_is_next(mirror: MirrorTo
 def test_log_lines_of_a_run_have_the_id_of_its_request_whichever_message_starts_it(
     mirror: MirrorTopic, sent: Sent, owner: Actor, actor: str, expected: str
 ) -> None:
-    """The reconciler sends queued runs again. A run that no request asked for has the id of the task that starts it."""
+    """The reconciler sends queued runs again. A run without a request has the id of the task that starts it."""
     run = start_verify(mirror=mirror, by=owner if actor == "owner" else ENGINE, now=NOW)
 
     with bound_contextvars(request_id="reconcile-pass"), capture_logs(processors=[merge_contextvars]) as lines:

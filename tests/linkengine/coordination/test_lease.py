@@ -305,7 +305,7 @@ def test_keys_written_by_a_late_worker_of_a_deleted_mirror_expire(redis_url: str
     grant = taken(early, key)
     forget_leases(redis_url, [key])
 
-    early.renew([grant])  # it does not know yet that the mirror is gone
+    early.renew([grant])  # it has not noticed yet that the mirror was deleted
     early.release(grant)
     late_grant = taken(late, key)
     late.announce_markers([late_grant])

@@ -208,7 +208,7 @@ def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: s
 
 
 def wait_for(check: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
-    """Call ``look`` until it returns something true, and return that."""
+    """Call ``check`` until it returns a true value, and return that value."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline and not stop():
         began = time.monotonic()

@@ -26,7 +26,7 @@ class ScriptedBroker:
     def __init__(self, *, fetch: int, refuses: int = 0, news: Callable[[Places], Scripted] = lambda _: {}) -> None:
         """Start a broker that supports Fetch up to version ``fetch``.
 
-        ``refuses`` is the error of its ApiVersions response; ``news`` returns what it has for the partitions asked for.
+        ``refuses`` is the error of its ApiVersions response; ``news`` returns what it has for the requested partitions.
         """
         self.requested: list[Places] = []
         self._fetch, self._refuses, self._news = fetch, refuses, news

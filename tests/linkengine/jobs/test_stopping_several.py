@@ -149,7 +149,7 @@ def test_deleted_topic_does_not_delay_the_other_mirrors(stops: list[MirrorStop],
     took_s = time.monotonic() - began
 
     assert set(results) == set(_topics(others))
-    assert took_s < 2.0  # the second look at the topic takes longer
+    assert took_s < 2.0  # the second query of the topic takes longer
     _check_stopped(results, others, here, send_here)
     (alone,) = jobs.stop_mirrors([first]).values()
     assert isinstance(alone, LinkEngineError)

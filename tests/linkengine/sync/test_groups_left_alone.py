@@ -156,7 +156,7 @@ def test_commits_before_a_coordinator_stopped_responding_are_reported(
     def stop_responding(cluster: Cluster, broker: int, name: str, offsets: Offsets) -> object:
         requested.append(name)
         if len(requested) > 1:
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not respond.")
         return commit_request(cluster, broker, name, offsets)
 
     monkeypatch.setattr(admin_groups, "_commit_request", stop_responding)
@@ -175,7 +175,7 @@ def test_a_commit_whose_response_was_lost_does_not_count_as_a_users_commit(
 
     def lose_the_response(*arguments: Any) -> None:
         commit_request(*arguments)
-        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not respond.")
 
     fill(destination_cluster, twin_topic, partition=1, count=20)
     monkeypatch.setattr(admin_groups, "_commit_request", lose_the_response)

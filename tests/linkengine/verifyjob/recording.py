@@ -1,4 +1,4 @@
-"""Topics written record by record, so that a test knows every offset; gaps are aborted transactions."""
+"""Topics written record by record, so that every offset is known; gaps are aborted transactions."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def mirror_of(source_start: int) -> MirrorPartition:
     ("fetched", "read", "expected"),
     [
         (4, 4, [4]),
-        (4, 6, [4]),  # retention has gone on since
+        (4, 6, [4]),  # retention has deleted more since
         (6, 4, [4]),
         (DAMAGED, 0, []),
         (DAMAGED, 4, [4]),

@@ -83,7 +83,7 @@ def test_promotion_reads_the_end_from_the_successor_of_a_cut_off_leader(
         assert found  # otherwise both sides were considered equal
         return {} if ErrorCode.TIMEOUT_ERROR in dict(found) else dict(found)
 
-    for _ in range(5):  # an admin client asks a random broker, and keeps the newest metadata
+    for _ in range(5):  # an admin client queries a random broker, and keeps the newest metadata
         found = wait_for(read_blockers)
         assert found.get(ErrorCode.WAITING_FOR_LAG, "").startswith("5 offsets"), found
         assert _retry_timeouts(lambda: jobs.topic_ends(there, topic_name, topic_id=known)) == {0: 15}

@@ -72,7 +72,7 @@ def test_quotas_of_both_clusters_are_respected_without_an_error(
     names = vars(requests) | {"encode_produce": writing.encode, "decode_produce": writing.decode}
     monkeypatch.setattr(producer, "requests", SimpleNamespace(**names))
     create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, 2)  # both are in flight when the first is answered
+    write(clusters[0], topic_name, 2)  # both are in flight when the first response arrives
 
     with quotas(clusters), Copier(plan_of(clusters, topic_name, request_timeout_ms=5_500)) as copier:
         wait_for(lambda: writing.pauses)
