@@ -22,7 +22,7 @@ DENIED = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.AUTHORIZATION_ERRO
 def requested_partitions(services: Services, mirror: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     events = WatchEvents(seen=lambda *_: None, refused=lambda *_: None)
     watch, requested = SourceWatch(services, cast(Cluster, None), events), list[Any]()
-    monkeypatch.setattr(watch, "_ask", lambda _broker, held_up: requested.extend(held_up))
+    monkeypatch.setattr(watch, "_request", lambda _broker, held_up: requested.extend(held_up))
     now = services.clock.monotonic()
     watch.tick(now, {(0, 0): [mirror]})
     watch.tick(now + EVERY_S, {(0, 0): [mirror]})
