@@ -22,6 +22,9 @@ content, so it cannot renew anything else (ADR 45):
 * *Redis was restored from a backup, or an old report is written to it again.* The signature of the old report is not in the
   worker's next renewal, so the report stays old. Nor do older renewals help: each has its own time.
 * *A partition moves to another worker.* The new owner's report replaces the renewed report.
+* *A report of an earlier lease replaces the owner's report.* That happens if the owner was silent for ``OWNER_SILENT_MS``: it
+  is dead, or Redis is slow and the other report was late as well. Renewals of the replaced report have no effect, so the marks
+  (below) of all workers are removed: if the owner lives, it reports everything again.
 * *Redis has lost reports, so that renewals have no effect.* Each request of a worker carries the mark that its previous request
   left. If Redis does not have it, or if Redis' clock was set back, the worker reports everything again.
 
@@ -95,7 +98,7 @@ local function is_renewed(signature)
   return false
 end
 local complete = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[2], 'mark ' .. ARGV[4]) == ARGV[5]
-local dropped = {}
+local dropped, replaced = {}, false
 for i = 8, #ARGV, 4 do
   local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local before = redis.call('HGET', KEYS[1], key) or ''
@@ -112,6 +115,7 @@ for i = 8, #ARGV, 4 do
     end
     if not hidden then  -- received again: it may have been renewed until now
       redis.call('HSET', KEYS[1], 'former ' .. key, stamp .. string.sub(before, #at + 1))
+      replaced = replaced or (known >= generation and string.find(text, '"phase": "COPYING"', 1, true))
     end
   end
   if hidden then dropped[#dropped + 1] = key
@@ -119,9 +123,8 @@ for i = 8, #ARGV, 4 do
 end
 if tonumber(ARGV[3]) > 0 then redis.call('HINCRBY', KEYS[1], 'news', ARGV[3]) end
 for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do
-  if now - tonumber(string.match(redis.call('HGET', KEYS[2], name), '^%d+') or '0') > tonumber(ARGV[1]) then
-    redis.call('HDEL', KEYS[2], name)
-  end
+  local old = now - tonumber(string.match(redis.call('HGET', KEYS[2], name), '^%d+') or '0') > tonumber(ARGV[1])
+  if old or (replaced and string.sub(name, 1, 5) == 'mark ') then redis.call('HDEL', KEYS[2], name) end
 end
 local mark = stamp .. ' ' .. ARGV[6]
 redis.call('HSET', KEYS[2], 'mark ' .. ARGV[4], mark)
