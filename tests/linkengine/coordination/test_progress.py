@@ -657,6 +657,30 @@ def test_everything_is_reported_again_after_redis_has_lost_it(
     assert sorted(ages(redis_url, link_id)) == ["a/0", "b/0"]
 
 
+def test_a_failure_that_a_replica_lacks_is_news_again(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    """The console has to process it at once, although Redis had counted it before the failover."""
+    client, names = client_for(redis_url), (f"progress:{link_id}", f"renewals:{link_id}")
+    failure: dict[str, Any] = {"phase": PartitionPhase.FAILED, "error_code": "SOURCE_TOPIC_ID_CHANGED"}
+    for _ in range(2):
+        writer.report(link_id, [level()])
+    replica = {name: client.hgetall(name) for name in names}
+    before = read_news(redis_url, [link_id])
+    writer.report(link_id, [level(**failure)])
+    for name, values in replica.items():
+        client.delete(name)
+        client.hset(name, mapping=values)  # type: ignore[arg-type]
+    assert read_news(redis_url, [link_id]) == before
+
+    for _ in range(2):  # the first finds what was lost
+        writer.report(link_id, [level(**failure)])
+
+    after = read_news(redis_url, [link_id])
+    assert after != before
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].phase is PartitionPhase.FAILED
+    writer.report(link_id, [level(**failure)])
+    assert read_news(redis_url, [link_id]) == after
+
+
 def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
