@@ -41,7 +41,7 @@ from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference
 # * if the source may have compacted keys away whose tombstones the mirror never received (``recheck``).
 
 
-KNOWN_LOSS_MS = 3_600_000  # longer than any report is kept
+KNOWN_LOSS_MS = 3_600_000  # since a report with the loss was last processed; longer than any report is kept
 _log = structlog.get_logger(__name__)
 Covered = dict[int, list[OffsetRange]]
 
@@ -133,7 +133,8 @@ def _running(reports: Iterable[PartitionProgress], rows: Mapping[str, MirrorPart
 
 
 def _is_known(report: PartitionProgress) -> bool:
-    return locks.is_claimed(_loss_name(report))
+    """Return whether the loss was processed before; it is repeated in all reports of the lease, which may last for weeks."""
+    return locks.prolong_claim(_loss_name(report), ttl_ms=KNOWN_LOSS_MS)
 
 
 def _loss_name(report: PartitionProgress) -> str:

@@ -5,7 +5,7 @@
     ====================================  ======================================  ===========================================
     ``lock``, ``is_locked``               ``console:lock:NAME`` (owner token)     ``LOCK_TTL_S`` after the last renewal
     ``is_abandoned``                      ``console:unlocked:NAME`` (since, ms)   a minute after the last check
-    ``claim``, ``is_claimed``             ``console:claim:NAME``                  after the ``ttl_ms`` of the claim
+    ``claim``, ``prolong_claim``          ``console:claim:NAME``                  after the ``ttl_ms`` of the last call
     ``request_recheck``, ``pop_recheck``  ``console:recheck:NAME``                after ``LOCK_TTL_S``
     ====================================  ======================================  ===========================================
 
@@ -94,9 +94,9 @@ def claim(name: str, *, ttl_ms: int) -> bool:
     return bool(redis_client().eval(_TAKE, 1, f"console:claim:{name}", str(ttl_ms), "1"))
 
 
-def is_claimed(name: str) -> bool:
-    """Return whether a claim was made and has not expired."""
-    return bool(redis_client().exists(f"console:claim:{name}"))
+def prolong_claim(name: str, *, ttl_ms: int) -> bool:
+    """Make a claim last for ``ttl_ms`` from now; return False if there is none."""
+    return bool(redis_client().pexpire(f"console:claim:{name}", ttl_ms))
 
 
 def release_claim(name: str) -> None:

@@ -22,8 +22,12 @@ content, so it cannot renew anything else (ADR 45):
 * *Redis was restored from a backup, or an old report is written to it again.* The signature of the old report is not in the
   worker's next renewal, so the report stays old. Nor do older renewals help: each has its own time.
 * *A partition moves to another worker.* The new owner's report replaces the renewed report.
+* *A report of an earlier lease replaces the owner's report.* That happens if the owner was silent for ``OWNER_SILENT_MS``: it
+  is dead, or Redis is slow and the other report was late as well. Renewals of the replaced report have no effect, so the marks
+  (below) of all workers are removed: if the owner lives, it reports everything again.
 * *Redis has lost reports, so that renewals have no effect.* Each request of a worker carries the mark that its previous request
-  left. If Redis does not have it, or if Redis' clock was set back, the worker reports everything again.
+  left. If Redis does not have it, or if Redis' clock was set back, the worker reports everything again. After a loss the
+  reports count as news: the console may have read none of those that were lost.
 
 The wall clocks of two machines are never compared. The lease generation decides which report is later, Redis' clock gives a
 report's age, and the reader converts the times in it to its own clock. A report cannot look new because its writer's clock is
@@ -95,7 +99,7 @@ local function is_renewed(signature)
   return false
 end
 local complete = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[2], 'mark ' .. ARGV[4]) == ARGV[5]
-local dropped = {}
+local dropped, replaced = {}, false
 for i = 8, #ARGV, 4 do
   local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local before = redis.call('HGET', KEYS[1], key) or ''
@@ -112,6 +116,7 @@ for i = 8, #ARGV, 4 do
     end
     if not hidden then  -- received again: it may have been renewed until now
       redis.call('HSET', KEYS[1], 'former ' .. key, stamp .. string.sub(before, #at + 1))
+      replaced = replaced or (known >= generation and string.find(text, '"phase": "COPYING"', 1, true))
     end
   end
   if hidden then dropped[#dropped + 1] = key
@@ -119,9 +124,8 @@ for i = 8, #ARGV, 4 do
 end
 if tonumber(ARGV[3]) > 0 then redis.call('HINCRBY', KEYS[1], 'news', ARGV[3]) end
 for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do
-  if now - tonumber(string.match(redis.call('HGET', KEYS[2], name), '^%d+') or '0') > tonumber(ARGV[1]) then
-    redis.call('HDEL', KEYS[2], name)
-  end
+  local old = now - tonumber(string.match(redis.call('HGET', KEYS[2], name), '^%d+') or '0') > tonumber(ARGV[1])
+  if old or (replaced and string.sub(name, 1, 5) == 'mark ') then redis.call('HDEL', KEYS[2], name) end
 end
 local mark = stamp .. ' ' .. ARGV[6]
 redis.call('HSET', KEYS[2], 'mark ' .. ARGV[4], mark)
@@ -174,6 +178,7 @@ class _LinkReports:
 
     signer: Signer
     reported: dict[str, _Reported] = field(default_factory=dict)  # that can be renewed, by partition key
+    matters: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of the last report of each partition that arrived
     mark: str = ""  # that the last request left in Redis
     renew_at: float = 0.0  # monotonic seconds
     renews: bool = False  # the last renewal names reports
@@ -191,7 +196,6 @@ class RedisProgress:
         self._redis = client_for(url)
         self._name, self._marks = uuid.uuid4().hex, count(1)
         self._links: dict[str, _LinkReports] = {}
-        self._matters: dict[str, tuple[object, ...]] = {}  # of the last report of each partition that reached Redis
         self._clock_read_at, self._ahead_ms = float("-inf"), 0.0  # last reading of Redis' clock, its lead over time.monotonic
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
@@ -213,7 +217,7 @@ class RedisProgress:
                 for seen, text in zip(changed, texts, strict=True)
                 for word in (seen.key, seen.hold_id, seen.generation, text)
             ]
-            news, renewal = self._news(changed), self._renewal(link_id, link, at_ms=at_ms)
+            news, renewal = _news(link, changed), self._renewal(link_id, link, at_ms=at_ms)
             if not changed and not renewal:
                 return
             begin = (EXPIRY_MS, OWNER_SILENT_MS, len(news), self._name, link.mark, next(self._marks), renewal)
@@ -221,17 +225,21 @@ class RedisProgress:
         before, (link.mark, is_complete, dropped) = link.mark, reply
         if before and not is_complete:  # Redis has lost reports
             link.reported.clear()
+            link.matters.clear()
         for seen, text in zip(changed, texts, strict=True):
             link.reported.pop(seen.key, None)  # an earlier hold in the same request
             if _is_level(seen) and seen.key not in dropped:
                 link.reported[seen.key] = _Reported(_CONTENT(seen), _name_in_renewals(text), self._seen_at(seen))
-        self._remember(news, changed)
+        _remember(link, news, changed)
 
     def _link(self, link_id: str) -> _LinkReports:
         """Return the reports of a link; those that were signed with another key are reported again."""
         signer, link = self._signer_of(link_id), self._links.get(link_id)
-        if link is None or link.signer != signer:
-            link = self._links[link_id] = _LinkReports(signer, mark="" if link is None else link.mark)
+        if link is None:
+            link = self._links[link_id] = _LinkReports(signer)
+        elif link.signer != signer:
+            link.signer = signer
+            link.reported.clear()
         return link
 
     def _renews(self, link: _LinkReports, seen: PartitionProgress) -> bool:
@@ -281,18 +289,6 @@ class RedisProgress:
             pipeline.pexpire(_name(link_id), EXPIRY_MS)
             pipeline.execute()
 
-    def _news(self, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
-        """Return ``_matters_of`` each report in which it differs from the partition's previous report, by key."""
-        matters = {seen.key: _matters_of(seen) for seen in observations}
-        return {key: values for key, values in matters.items() if self._matters.get(key) != values}
-
-    def _remember(self, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
-        """Remember what Redis has counted as news. Not called in an outage, so the next report is counted as news again."""
-        self._matters |= news
-        for seen in observations:
-            if seen.phase is PartitionPhase.RELEASED:
-                self._matters.pop(seen.key, None)
-
     def _now_ms(self) -> int:
         """Return the time by Redis' clock, which is read once a second: a worker of many links sends hundreds of reports."""
         now = time.monotonic()
@@ -306,6 +302,20 @@ class RedisProgress:
             self._ahead_ms = redis_ms - self._clock_read_at * 1000
             return int(seconds) * 1000 + int(micros) // 1000
         return int(now * 1000 + self._ahead_ms)
+
+
+def _news(link: _LinkReports, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
+    """Return ``_matters_of`` each report in which it differs from the partition's previous report, by key."""
+    matters = {seen.key: _matters_of(seen) for seen in observations}
+    return {key: values for key, values in matters.items() if link.matters.get(key) != values}
+
+
+def _remember(link: _LinkReports, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
+    """Remember what Redis has counted as news. Not called in an outage, so the next report is counted as news again."""
+    link.matters |= news
+    for seen in observations:
+        if seen.phase is PartitionPhase.RELEASED:
+            link.matters.pop(seen.key, None)
 
 
 def signed_report(signer: Signer, link_id: str, progress: PartitionProgress, *, at_ms: int, kept_as: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -232,6 +233,21 @@ def test_loss_that_was_copied_again_between_two_passes_is_not_verified(mirror: M
     assert ledger(mirror) == [(0, 0, 60, None), (0, 60, 100, 40)]
     assert shorten(mirror, 101, set_back_to=60, set_backs=2, hold_id=hold_id)
     assert ledger(mirror) == [(0, 0, 60, None)]
+
+
+@pytest.mark.usefixtures("redis_server")
+def test_loss_counts_once_however_long_the_lease_lasts(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise what was copied and verified again would have to be verified every hour."""
+    monkeypatch.setattr(coverage, "KNOWN_LOSS_MS", 1_000)
+    hold_id = uuid4().hex
+    assert shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
+    coverage.note_report(mirror=MirrorTopic.objects.get(), report=report(checked(0, 100)), now=LATER)
+
+    for _ in range(4):
+        time.sleep(0.4)
+        assert not shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
+
+    assert ledger(mirror) == [(0, 0, 100, 100)]
 
 
 @pytest.mark.usefixtures("redis_server")

@@ -657,6 +657,30 @@ def test_everything_is_reported_again_after_redis_has_lost_it(
     assert sorted(ages(redis_url, link_id)) == ["a/0", "b/0"]
 
 
+def test_a_failure_that_a_replica_lacks_is_news_again(redis_url: str, link_id: str, writer: RedisProgress) -> None:
+    """The console has to process it at once, although Redis had counted it before the failover."""
+    client, names = client_for(redis_url), (f"progress:{link_id}", f"renewals:{link_id}")
+    failure: dict[str, Any] = {"phase": PartitionPhase.FAILED, "error_code": "SOURCE_TOPIC_ID_CHANGED"}
+    for _ in range(2):
+        writer.report(link_id, [level()])
+    replica = {name: client.hgetall(name) for name in names}
+    before = read_news(redis_url, [link_id])
+    writer.report(link_id, [level(**failure)])
+    for name, values in replica.items():
+        client.delete(name)
+        client.hset(name, mapping=values)  # type: ignore[arg-type]
+    assert read_news(redis_url, [link_id]) == before
+
+    for _ in range(2):  # the first finds what was lost
+        writer.report(link_id, [level(**failure)])
+
+    after = read_news(redis_url, [link_id])
+    assert after != before
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].phase is PartitionPhase.FAILED
+    writer.report(link_id, [level(**failure)])
+    assert read_news(redis_url, [link_id]) == after
+
+
 def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
@@ -726,6 +750,61 @@ def test_a_report_that_was_dropped_is_not_renewed_but_sent_again(redis_url: str,
     writer.report(link_id, [level(generation=4)])
 
     assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].generation == 4
+
+
+def silence(redis_url: str, link_id: str) -> None:
+    """Make all reports and renewals of a link look as if Redis had received them six seconds earlier, and none since."""
+    client: Any = client_for(redis_url)
+    for name in (f"progress:{link_id}", f"renewals:{link_id}"):
+        for key, value in client.hgetall(name).items():
+            received_ms, _, rest = value.partition(" ")
+            if rest and not key.startswith("mark "):  # a mark has to stay as its worker knows it
+                client.hset(name, key, f"{int(received_ms) - 6_000} {rest}")
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"phase": PartitionPhase.RELEASED, "generation": 4},
+        {"generation": 4, "end": 8},
+        {"phase": PartitionPhase.WAITING, "generation": 0},
+    ],
+    ids=["released", "idle", "waiting"],
+)
+def test_an_owner_reports_again_after_a_late_report_of_another_worker_was_accepted(
+    redis_url: str, link_id: str, writer: RedisProgress, late: dict[str, Any]
+) -> None:
+    """Its renewals have no effect then: the partition would be shown as the other worker left it until its next record."""
+    for _ in range(2):
+        writer.report(link_id, [level(generation=5, hold_id="s2"), level("mirror/1")])
+    silence(redis_url, link_id)
+    RedisProgress(redis_url, signer_of).report(link_id, [level(**late)])
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s1"
+
+    for _ in range(2):  # the first finds that its mark was removed
+        writer.report(link_id, [level(generation=5, hold_id="s2"), level("mirror/1")])
+
+    read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
+    assert (read.hold_id, read.mirror_end) == ("s2", 10)
+    assert max(ages(redis_url, link_id).values()) < 1_000
+
+
+@pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.COPYING])
+def test_a_handover_makes_no_worker_report_again(
+    redis_url: str, link_id: str, writer: RedisProgress, phase: PartitionPhase
+) -> None:
+    """Neither if the next owner reports before the last report of the previous owner arrives."""
+    for _ in range(2):
+        writer.report(link_id, [level("mirror/1")])
+    first, previous = stored(redis_url, link_id, "mirror/1"), RedisProgress(redis_url, signer_of)
+    previous.report(link_id, [level(generation=4, phase=phase)])
+    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=5, hold_id="s2")])
+
+    for _ in range(2):
+        writer.report(link_id, [level("mirror/1")])
+
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s2"
+    assert stored(redis_url, link_id, "mirror/1") == first
 
 
 def test_a_waiting_worker_does_not_hide_an_owner_that_renews_its_report(
