@@ -481,20 +481,21 @@ def writer(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> RedisProgress:
 def test_an_idle_partition_is_reported_once_and_renewed_by_further_observations(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
-    writer.report(link_id, [level()])
+    with monkeypatched_clock(writer, ahead_ms=-HOUR_MS):  # an hour ago
+        writer.report(link_id, [level()])
     first = stored(redis_url, link_id)
-    time.sleep(PAUSE_S)
     latest = level()
     writer.report(link_id, [latest])
 
     (read,) = read_progress(redis_url, link_id, SIGNER)
     assert stored(redis_url, link_id) == first
-    assert 0 <= latest.observed_at_ms - read.observed_at_ms < 100
+    assert 0 <= latest.observed_at_ms - read.observed_at_ms < HOUR_MS // 2
     assert read.observed_at_ms == read.source_seen_at_ms == read.caught_up_at_ms
     assert replace(read, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0) == replace(
         latest, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0
     )
-    assert read_readings(redis_url, link_id, SIGNER, keys=["mirror/0"]).latest == {"mirror/0": read}
+    (some,) = read_readings(redis_url, link_id, SIGNER, keys=["mirror/0"]).latest.values()
+    assert abs(some.observed_at_ms - read.observed_at_ms) < HOUR_MS // 2
 
 
 def test_renewals_are_limited_in_number(redis_url: str, link_id: str) -> None:
@@ -576,25 +577,22 @@ def test_a_renewal_has_the_time_of_the_oldest_observation(redis_url: str, link_i
     time.sleep(PAUSE_S)
     writer.report(link_id, [level("b/0")])
 
-    found = ages(redis_url, link_id)
-    assert found["a/0"] == pytest.approx(found["b/0"], abs=20)
-    assert found["b/0"] >= PAUSE_S * 1000
+    found = read_readings(redis_url, link_id, SIGNER).latest
+    assert found["a/0"].observed_at_ms == found["b/0"].observed_at_ms
+    assert unix_ms() - found["b/0"].observed_at_ms >= PAUSE_S * 1000
 
 
-def test_a_partition_that_is_no_longer_observed_becomes_old(
-    redis_url: str, link_id: str, writer: RedisProgress, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_that_is_no_longer_observed_becomes_old(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     """It makes the other partitions look older for some seconds only."""
-    monkeypatch.setattr(progress_module, "OBSERVED_S", PAUSE_S / 2)
-    writer.report(link_id, [level("a/0"), level("b/0")])
-    for _ in range(3):
-        time.sleep(PAUSE_S)
+    with monkeypatched_clock(writer, ahead_ms=-HOUR_MS):  # an hour ago
+        writer.report(link_id, [level("a/0"), level("b/0")])
+    writer._links[link_id].reported["a/0"].seen_at -= HOUR_MS / 1_000
+    for _ in range(2):
         writer.report(link_id, [level("b/0")])
-    writer.report(link_id, [level("b/0")])
 
     found = ages(redis_url, link_id)
-    assert found["a/0"] >= 3 * PAUSE_S * 1000
-    assert found["b/0"] < 100
+    assert found["a/0"] > HOUR_MS // 2
+    assert found["b/0"] < HOUR_MS // 2
 
 
 def test_observations_that_waited_before_they_were_published_are_old(
@@ -640,7 +638,7 @@ def test_an_older_report_in_a_restored_redis_is_not_renewed_and_everything_is_re
 
     read = read_readings(redis_url, link_id, SIGNER).latest
     assert (read["a/0"].mirror_end, read["a/0"].source_end) == (20, 25)
-    assert max(ages(redis_url, link_id).values()) < 100
+    assert max(ages(redis_url, link_id).values()) < 30_000
 
 
 @pytest.mark.parametrize("lost", [("progress", "renewals"), ("progress",), ("renewals",)], ids="-".join)
@@ -659,7 +657,8 @@ def test_everything_is_reported_again_after_redis_has_lost_it(
 
 def test_a_failure_that_a_replica_lacks_is_news_again(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     """The console has to process it at once, although Redis had counted it before the failover."""
-    client, names = client_for(redis_url), (f"progress:{link_id}", f"renewals:{link_id}")
+    client: Any = client_for(redis_url)
+    names = (f"progress:{link_id}", f"renewals:{link_id}")
     failure: dict[str, Any] = {"phase": PartitionPhase.FAILED, "error_code": "SOURCE_TOPIC_ID_CHANGED"}
     for _ in range(2):
         writer.report(link_id, [level()])
@@ -668,7 +667,7 @@ def test_a_failure_that_a_replica_lacks_is_news_again(redis_url: str, link_id: s
     writer.report(link_id, [level(**failure)])
     for name, values in replica.items():
         client.delete(name)
-        client.hset(name, mapping=values)  # type: ignore[arg-type]
+        client.hset(name, mapping=values)
     assert read_news(redis_url, [link_id]) == before
 
     for _ in range(2):  # the first finds what was lost
@@ -704,8 +703,8 @@ def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
 
 def test_a_forged_renewal_is_ignored_and_counted(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     client: Any = client_for(redis_url)
-    writer.report(link_id, [level()])
-    time.sleep(PAUSE_S)
+    with monkeypatched_clock(writer, ahead_ms=-HOUR_MS):  # an hour ago
+        writer.report(link_id, [level()])
     now_ms, name = unix_ms(), stored(redis_url, link_id).split(" ")[2][:16]
     true = signed_renewal(SIGNER, link_id, name, at_ms=now_ms - 10_000)
     forged = {
@@ -719,11 +718,11 @@ def test_a_forged_renewal_is_ignored_and_counted(redis_url: str, link_id: str, w
     client.hset(f"renewals:{link_id}", mapping=forged)
     before = int(client.hget("refused", "report") or 0)
 
-    assert ages(redis_url, link_id)["mirror/0"] >= PAUSE_S * 1000
+    assert ages(redis_url, link_id)["mirror/0"] > HOUR_MS // 2
     assert int(client.hget("refused", "report") or 0) == before + len(forged)
 
     client.hset(f"renewals:{link_id}", "true", f"{now_ms} {signed_renewal(SIGNER, link_id, name, at_ms=now_ms)}")
-    assert ages(redis_url, link_id)["mirror/0"] < PAUSE_S * 1000
+    assert ages(redis_url, link_id)["mirror/0"] < HOUR_MS // 2
 
 
 def test_the_previous_owner_cannot_renew_the_report_of_the_new_owner(
@@ -786,7 +785,7 @@ def test_an_owner_reports_again_after_a_late_report_of_another_worker_was_accept
 
     read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
     assert (read.hold_id, read.mirror_end) == ("s2", 10)
-    assert max(ages(redis_url, link_id).values()) < 1_000
+    assert max(ages(redis_url, link_id).values()) < 30_000
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.COPYING])
@@ -863,7 +862,7 @@ def test_reports_are_sent_again_after_redis_clock_was_set_back(redis_url: str, l
     for _ in range(2):
         writer.report(link_id, [level()])
 
-    assert abs(ages(redis_url, link_id)["mirror/0"]) < 1_000
+    assert abs(ages(redis_url, link_id)["mirror/0"]) < 30_000
 
 
 @contextmanager
@@ -920,7 +919,7 @@ def test_what_changed_during_an_outage_is_not_renewed(own_redis: RedisServer, li
     progress.report(link_id, [level(source_end=30, source_high_watermark=30), level("mirror/1")])
 
     assert read_readings(own_redis.url, link_id, SIGNER).latest["mirror/0"].source_end == 30
-    assert max(ages(own_redis.url, link_id).values()) < 1_000
+    assert max(ages(own_redis.url, link_id).values()) < 30_000
 
 
 def test_renewals_of_workers_that_are_gone_are_removed(redis_url: str, link_id: str, writer: RedisProgress) -> None:
