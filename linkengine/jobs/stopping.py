@@ -1,6 +1,6 @@
 """Turn mirrors into ordinary, writable topics: the last step of a promotion and all of a failover.
 
-Order of the steps, each for all mirrors before the next step:
+Order of the steps of a mirror:
 
 1. The fence, so that no stale copy worker appends behind it. The ends are recorded.
 2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
@@ -13,10 +13,10 @@ Between 3 and 4 the topic still has a mirror's configs: unlimited retention, Cre
 is deleted early, and nothing is refused that the source would have accepted.
 A failover does not contact the source if its configs are known from before.
 
-All functions take a list of mirrors; a single mirror is a list of one. Mirrors go through steps 2 to 4 as soon as all of their
-own partitions are fenced. Steps that may take long for a mirror (a partition without a leader, a topic that has to be searched
-for, a log that has to be read) run only if it is the only mirror of the list. Otherwise the mirror is left out of the result,
-and the caller stops it in a list of its own.
+All functions take a list of mirrors; a single mirror is a list of one. Mirrors go through steps 2 and 3 as soon as all of their
+own partitions are fenced, and through step 4 together, after all openings. Steps that may take long for a mirror (a partition
+without a leader, a topic that has to be searched for, a log that has to be read) run only if it is the only mirror of the list.
+Otherwise the mirror is left out of the result, and the caller stops it in a list of its own.
 """
 
 from __future__ import annotations
@@ -108,10 +108,11 @@ def stop_mirrors(
     if not stops:
         return {}
     stopping = _Stopping(stops, on_fenced=on_fenced, on_open=on_open, still_owned=still_owned)
-    try:
-        stopping.run()
-    except LinkEngineError as error:  # of the whole cluster
-        stopping.fail_all(error)
+    for steps in (stopping.open_fenced, stopping.finish_open):
+        try:
+            steps()
+        except LinkEngineError as error:  # of the whole cluster
+            stopping.fail_all(error)
     return stopping.results
 
 
@@ -131,13 +132,14 @@ class _Stopping:
         self._address = stops[0].destination
         self._destination = ClusterAdmin(self._address)
         self._on_fenced, self._on_open, self._still_owned = on_fenced, on_open, still_owned
+        self._opened: list[_Mirror] = []
         self.results: dict[str, MirrorStopped | LinkEngineError] = {}
 
-    def run(self) -> None:
-        """Stop the mirrors as far as possible."""
+    def open_fenced(self) -> None:
+        """Carry out steps 1 to 3 for the mirrors as far as possible."""
         mirrors = self._owned(self._each(self._find(), self._note_restores_configs))
         by_key = {partition.key: (mirror, partition.partition) for mirror in mirrors for partition in mirror.unfenced}
-        self._finish([mirror for mirror in mirrors if not mirror.unfenced])
+        self._open_all([mirror for mirror in mirrors if not mirror.unfenced])
         failures: dict[str, LinkEngineError] = {}
         with closing(self._fences(mirrors)) as rounds:
             for found in rounds:
@@ -148,8 +150,18 @@ class _Stopping:
                     else:
                         failures[mirror.topic] = fence
                 seen = {by_key[key][0].topic: by_key[key][0] for key in found}
-                self._finish([mirror for mirror in seen.values() if not mirror.unfenced])
+                self._open_all([mirror for mirror in seen.values() if not mirror.unfenced])
         self._fail_partly_fenced([mirror for mirror in mirrors if mirror.topic in failures], failures)
+
+    def finish_open(self) -> None:
+        """Carry out step 4 for all mirrors that are open."""
+        if not self._opened:
+            return
+        for mirror in self._restore_configs(self._each(self._opened, self._finish_seeding)):
+            stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
+            self.results[mirror.topic] = stopped
+            names = [step.name for step in stopped.refused]
+            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
 
     def fail_all(self, error: LinkEngineError) -> None:
         """Note an error for all mirrors without a result."""
@@ -221,16 +233,15 @@ class _Stopping:
         without an authorizer, records that applications write behind them would hide them from the next attempt, which would
         write new ones.
         """
-        for mirror in self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends):
-            with suppress(LinkEngineError):  # the error that prevents the stop is returned
-                self._record([mirror])
+        with suppress(LinkEngineError):  # the error that prevents the stop is returned
+            self._record(self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends))
         for mirror in mirrors:
             self._fail(mirror.topic, failures[mirror.topic])
 
     # behind the fence
 
-    def _finish(self, fenced: Sequence[_Mirror]) -> None:
-        """Carry out all steps for mirrors whose partitions are fenced; those without a group to be moved come first."""
+    def _open_all(self, fenced: Sequence[_Mirror]) -> None:
+        """Record and open mirrors whose partitions are fenced; those without a group to be moved come first."""
         mirrors = self._owned(self._record(self._each(fenced, self._note_ends)))
         waiting = {mirror.topic for mirror in mirrors if _has_groups_to_move(mirror)}
         self._open([mirror for mirror in mirrors if mirror.topic not in waiting])
@@ -262,12 +273,7 @@ class _Stopping:
         if not mirrors:
             return
         self._on_open([mirror.topic for mirror in mirrors])
-        mirrors = self._restore_configs(self._each(mirrors, self._finish_seeding))
-        for mirror in mirrors:
-            stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
-            self.results[mirror.topic] = stopped
-            names = [step.name for step in stopped.refused]
-            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
+        self._opened += mirrors
 
     def _prepare(self, mirror: _Mirror) -> None:
         """Move groups, and note where heads end, as long as producers may not write."""
