@@ -21,6 +21,7 @@ Otherwise the mirror is left out of the result, and the caller stops it in a lis
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from linkengine.sync.offset_clamping import clamp_groups, unread_groups
 from linkengine.sync.topics import find_mirror, missing_mirror, was_stopped
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR})
+SLOW_S = 2.0  # to move the groups of a mirror; then those of the other mirrors of the list are not moved one after another
 log = structlog.get_logger(__name__)
 
 
@@ -133,6 +135,7 @@ class _Stopping:
         self._destination = ClusterAdmin(self._address)
         self._on_fenced, self._on_open, self._still_owned = on_fenced, on_open, still_owned
         self._opened: list[_Mirror] = []
+        self._groups_are_slow = False
         self.results: dict[str, MirrorStopped | LinkEngineError] = {}
 
     def open_fenced(self) -> None:
@@ -276,10 +279,17 @@ class _Stopping:
         self._opened += mirrors
 
     def _prepare(self, mirror: _Mirror) -> None:
-        """Move groups, and note where heads end, as long as producers may not write."""
+        """Move groups, and note where heads end, as long as producers may not write.
+
+        A coordinator that does not respond takes seconds per mirror.
+        """
+        if self._groups_are_slow and _has_groups_to_move(mirror):
+            raise _left(mirror)
         if mirror.restores_configs:
+            began = time.monotonic()
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
+            self._groups_are_slow |= not self._alone and time.monotonic() - began > SLOW_S
         mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
 
     def _let_producers_in(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:

@@ -12,7 +12,7 @@ import pytest
 from linkengine import jobs
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import KnownOffset
+from linkengine.domain.groups import ClampedOffset, KnownOffset
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.plans import PartitionAssignment, producer_id_for
 from linkengine.domain.states import StopReason
@@ -320,3 +320,29 @@ def test_partial_fences_of_all_mirrors_are_recorded_at_once(stops: list[MirrorSt
     assert [{topic: stopped.ends for topic, stopped in found.items()} for found in recorded] == [
         dict.fromkeys(_topics(stops), ENDS)
     ]
+
+
+def test_mirrors_do_not_wait_for_a_slow_coordinator_one_after_another(
+    stops: list[MirrorStop], here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (with_group(stop) for stop in stops)
+    recorded: dict[str, MirrorStopped] = {}
+    moved: list[str] = []
+
+    def move_slowly(_: ClusterAdmin, topic: str, **__: Any) -> list[ClampedOffset]:
+        moved.append(topic)
+        time.sleep(0.02)
+        return []
+
+    monkeypatch.setattr(stopping, "clamp_groups", move_slowly)
+    monkeypatch.setattr(stopping, "SLOW_S", 0.01)
+
+    results = jobs.stop_mirrors([first, second, third], on_fenced=recorded.update)
+
+    assert set(results) == {first.mirror_topic}
+    assert set(recorded) == set(_topics(stops))
+    assert [here.denies_writes(topic) for topic in _topics(stops)] == [False, True, True]
+    for stop in (second, third):
+        stop_mirror(replace(stop, fenced_ends=recorded[stop.mirror_topic].ends, restoring_configs=True))
+    assert moved == _topics(stops)
+    assert not any(here.denies_writes(topic) for topic in _topics(stops))
