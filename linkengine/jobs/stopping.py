@@ -190,13 +190,13 @@ class _Stopping:
         return kept
 
     def _owned(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        own_ids = set(self._still_owned([mirror.topic for mirror in mirrors])) if mirrors else set()
-        return [mirror for mirror in mirrors if mirror.topic in own_ids]
+        owned = set(self._still_owned([mirror.topic for mirror in mirrors])) if mirrors else set()
+        return [mirror for mirror in mirrors if mirror.topic in owned]
 
     # before the fence
 
     def _find(self) -> list[_Mirror]:
-        """Describe the topics, with two requests per 500; remove the ACLs of those that are missing."""
+        """Describe the topics, with two requests per 500; if there is only one and it is missing, remove its ACLs."""
         chosen = [stop for stop in self._stops if self._alone or not _takes_long(stop)]
         seen = {topic.name: topic for topic in self._destination.topics([_topic_of(stop) for stop in chosen])}
         mirrors: list[_Mirror] = []
@@ -265,10 +265,10 @@ class _Stopping:
         )
 
     def _record(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        own_ids = self._owned(mirrors)
-        if own_ids:
-            self._on_fenced({mirror.topic: mirror.stopped for mirror in own_ids})
-        return own_ids
+        owned = self._owned(mirrors)
+        if owned:
+            self._on_fenced({mirror.topic: mirror.stopped for mirror in owned})
+        return owned
 
     def _open(self, mirrors: Sequence[_Mirror]) -> None:
         mirrors = self._owned(self._each(mirrors, self._prepare))
@@ -308,8 +308,8 @@ class _Stopping:
             mirror.refused += _finish_seeding(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
 
     def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        giving = [mirror.topic for mirror in mirrors if mirror.restores_configs]
-        present = {topic.name: topic.configs for topic in self._destination.topics(giving)} if giving else {}
+        topics = [mirror.topic for mirror in mirrors if mirror.restores_configs]
+        present = {topic.name: topic.configs for topic in self._destination.topics(topics)} if topics else {}
         changes: dict[str, ConfigChange] = {}
 
         def note_change(mirror: _Mirror) -> None:
@@ -365,9 +365,8 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
     if found is None:
         raise missing_mirror(_topic_of(stop))
     destination = ClusterAdmin(stop.destination)
-    known = replace(
-        stop, restoring_configs=True, reason=StopReason.FAILOVER
-    )  # values of the time of the stop, not current ones
+    # the source's values of the time of the stop, not current ones
+    known = replace(stop, restoring_configs=True, reason=StopReason.FAILOVER)
     change = _due(known, found.configs)
     check_owner()
     return restore_configs(destination, {found.name: change}).get(found.name, ())
