@@ -187,8 +187,12 @@ class _Fencing:
         return results
 
     def _confirmed(self, log_ends: Mapping[str, LogEnd]) -> dict[str, FenceOrError]:
-        """Return the fences of this call that log ends and high watermarks confirm."""
-        written = [self._markers[key] for key in log_ends if key in self._markers]
+        """Return the fences of this call that log ends and high watermarks confirm.
+
+        Sends nothing to a broker that no longer leads: it may be frozen, and the log is searched in any case.
+        """
+        known = ((self._markers[key], after) for key, after in log_ends.items() if key in self._markers)
+        written = [marker for marker, after in known if after.leader == marker.log_end.leader]
         confirmed: dict[str, FenceOrError] = {}
         for broker, markers in _by_broker(written).items():
             try:
