@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
@@ -256,3 +256,18 @@ def test_late_marker_of_an_earlier_round_is_the_fence(clusters: Pair, topic_name
 
     assert fence(plan) == {0: 25}
     assert ends_of(clusters[1], topic_name) == {0: 27}
+
+
+def test_requests_do_not_wait_for_each_other(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that is stuck delays the response to each request of its leaders by the whole time limit."""
+    create_pair(clusters, topic_name, partitions=4)
+    at_once, send = Barrier(4, timeout=10.0), fence_module._send_to
+
+    def send_together(*arguments: Any, **options: Any) -> dict[str, LinkEngineError]:
+        at_once.wait()
+        return send(*arguments, **options)
+
+    monkeypatch.setattr(fence_module, "PER_REQUEST", 1)
+    monkeypatch.setattr(fence_module, "_send_to", send_together)
+
+    assert fence(plan_of(clusters, topic_name, partitions=4)) == dict.fromkeys(range(4), 0)
