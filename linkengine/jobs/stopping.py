@@ -271,7 +271,12 @@ class _Stopping:
         return owned
 
     def _open(self, mirrors: Sequence[_Mirror]) -> None:
-        mirrors = self._owned(self._each(mirrors, self._prepare))
+        prepared: list[_Mirror] = []
+        for mirror in mirrors:
+            # The groups of the mirrors before took a while. If it is open by now, its groups have read further.
+            owned = self._owned([mirror]) if _has_groups_to_move(mirror) else [mirror]
+            prepared += self._each(owned, self._prepare)
+        mirrors = self._owned(prepared)
         mirrors = self._let_producers_in(mirrors)
         if not mirrors:
             return

@@ -346,3 +346,27 @@ def test_mirrors_do_not_wait_for_a_slow_coordinator_one_after_another(
         stop_mirror(replace(stop, fenced_ends=recorded[stop.mirror_topic].ends, restoring_configs=True))
     assert moved == _topics(stops)
     assert not any(here.denies_writes(topic) for topic in _topics(stops))
+
+
+def test_groups_of_a_mirror_that_another_worker_has_opened_meanwhile_are_not_moved(
+    stops: list[MirrorStop], here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process was suspended while it moved the groups of the first mirror."""
+    first, second, third = (with_group(stop) for stop in stops)
+    taken_over: set[str] = set()
+    moved: list[str] = []
+
+    def move(_: ClusterAdmin, topic: str, **__: Any) -> list[ClampedOffset]:
+        moved.append(topic)
+        taken_over.add(second.mirror_topic)
+        return []
+
+    monkeypatch.setattr(stopping, "clamp_groups", move)
+
+    results = jobs.stop_mirrors(
+        [first, second, third], still_owned=lambda topics: [topic for topic in topics if topic not in taken_over]
+    )
+
+    assert moved == [first.mirror_topic, third.mirror_topic]
+    assert set(results) == {first.mirror_topic, third.mirror_topic}
+    assert here.denies_writes(second.mirror_topic)
