@@ -202,7 +202,7 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
             by_time[opened[topic], ""][by_topic[topic]] = result
         elif result.code == ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
             by_time[now, result.message][by_topic[topic]] = None
-        else:
+        elif _with_own_mark([by_topic[topic]]):  # otherwise it may be stopped by now, and would show the error permanently
             note_failure(by_topic[topic], result, fatal=False, now=now)
     for (writable_at, detail), stopped in by_time.items():
         rows = list(stopped.items())

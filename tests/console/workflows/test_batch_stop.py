@@ -27,7 +27,10 @@ from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.due_tasks import MANY, stopped_together
 from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, with_known_ends
-from console.workflows.stopping import _mark, _record_ends, note_stopped
+from console.workflows import stopping
+from console.workflows.leases import Taken
+from console.workflows.stopping import _mark, _record_ends, _stop, note_stopped
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
@@ -236,3 +239,23 @@ def test_ends_of_a_stop_that_another_worker_continued_are_not_recorded(make_mirr
     assert (fenced_ends(mirror), fenced_ends(other)) == ((), fenced.ends)
     assert not MirrorPartition.objects.filter(mirror=mirror).exclude(fence_epoch=None).exists()
     assert dict(MirrorTopic.objects.values_list("name", "restoring_configs")) == {"orders": False, "others": True}
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["own", "taken over"])
+def test_failure_of_a_stop_that_another_worker_continued_is_not_shown(
+    make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch, *, taken_over: bool
+) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED, stop_reason="failover", mirror_topic_id="id")
+    assert _mark([mirror]) == [mirror]
+
+    def fail(*_: Any, **__: Any) -> dict[str, LinkEngineError]:
+        if taken_over:
+            MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
+        return {mirror.name: LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")}
+
+    monkeypatch.setattr(stopping.jobs, "stop_mirrors", fail)
+
+    _stop([mirror], {mirror.pk: Taken()})
+
+    assert StateTransitionError.objects.exists() is not taken_over
+    assert (MirrorTopic.objects.get().retry_at is None) is taken_over
