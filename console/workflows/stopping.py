@@ -50,6 +50,7 @@ from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import ClampedOffset
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped, RefusedStep
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -190,12 +191,13 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
     results = jobs.stop_mirrors(
         known,
         on_fenced=partial(_record_ends, by_topic),
+        on_clamped=partial(_store_clamped, by_topic),
         on_open=lambda topics: opened.update(dict.fromkeys(topics, timezone.now())),
         still_owned=partial(_still_owned, by_topic),
     )
     now = timezone.now()
-    found = {by_topic[topic]: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)}
-    groups.store_clamped(found, now=now)  # first: an attempt after a crash may find all groups in place
+    # first: an attempt after a crash may find all groups in place
+    _store_clamped(by_topic, {topic: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)})
     by_time: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
     for topic, result in results.items():
         if isinstance(result, MirrorStopped):
@@ -222,6 +224,10 @@ def _record_ends(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, Mirror
     with transaction.atomic():
         own = _with_own_mark([by_topic[topic] for topic in found], lock=True)
         ends.record_ends((mirror, found[mirror.name]) for mirror in own)
+
+
+def _store_clamped(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, Sequence[ClampedOffset]]) -> None:
+    groups.store_clamped({by_topic[topic]: clamped for topic, clamped in found.items()}, now=timezone.now())
 
 
 def _plans_of(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> list[MirrorStop]:

@@ -86,6 +86,7 @@ def stop_mirrors(
     stops: Sequence[MirrorStop],
     *,
     on_fenced: Callable[[Mapping[str, MirrorStopped]], None] = lambda _: None,
+    on_clamped: Callable[[Mapping[str, Sequence[ClampedOffset]]], None] = lambda _: None,
     on_open: Callable[[Collection[str]], None] = lambda _: None,
     still_owned: Callable[[Collection[str]], Collection[str]] = lambda topics: topics,
 ) -> dict[str, MirrorStopped | LinkEngineError]:
@@ -97,9 +98,10 @@ def stop_mirrors(
 
     ``on_fenced`` records the ends before producers may write; if a partition cannot be fenced, those of the others. Once
     producers have written, the ends can no longer be found in the log: a later attempt needs them in ``stop.fenced_ends``, and
-    ``restores_configs`` in ``stop.restoring_configs``. ``on_open`` is called when producers may write. ``still_owned`` returns
-    which of these topics no other worker has taken over: the others may be mirrors again, with configs and ACLs that they need.
-    They are no longer touched and left out of the result.
+    ``restores_configs`` in ``stop.restoring_configs``. ``on_clamped`` stores which groups were moved, since a later attempt
+    finds them in place. ``on_open`` is called when producers may write. ``still_owned`` returns which of these topics no other
+    worker has taken over: the others may be mirrors again, with configs and ACLs that they need. They are no longer touched and
+    left out of the result.
 
     A topic that was only becoming a mirror keeps its configs and groups, unless it has a mirror's configs already; so does a
     topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
@@ -109,7 +111,7 @@ def stop_mirrors(
     """
     if not stops:
         return {}
-    stopping = _Stopping(stops, on_fenced=on_fenced, on_open=on_open, still_owned=still_owned)
+    stopping = _Stopping(stops, on_fenced=on_fenced, on_clamped=on_clamped, on_open=on_open, still_owned=still_owned)
     for steps in (stopping.open_fenced, stopping.finish_open):
         try:
             steps()
@@ -126,6 +128,7 @@ class _Stopping:
         stops: Sequence[MirrorStop],
         *,
         on_fenced: Callable[[Mapping[str, MirrorStopped]], None],
+        on_clamped: Callable[[Mapping[str, Sequence[ClampedOffset]]], None],
         on_open: Callable[[Collection[str]], None],
         still_owned: Callable[[Collection[str]], Collection[str]],
     ) -> None:
@@ -133,7 +136,7 @@ class _Stopping:
         self._stops, self._alone = stops, len(stops) == 1
         self._address = stops[0].destination
         self._destination = ClusterAdmin(self._address)
-        self._on_fenced, self._on_open, self._still_owned = on_fenced, on_open, still_owned
+        self._on_fenced, self._on_clamped, self._on_open, self._still_owned = on_fenced, on_clamped, on_open, still_owned
         self._opened: list[_Mirror] = []
         self._groups_are_slow = False
         self.results: dict[str, MirrorStopped | LinkEngineError] = {}
@@ -277,6 +280,9 @@ class _Stopping:
             owned = self._owned([mirror]) if _has_groups_to_move(mirror) else [mirror]
             prepared += self._each(owned, self._prepare)
         mirrors = self._owned(prepared)
+        moved = {mirror.topic: [offset for offset in mirror.stopped.clamped if not offset.message] for mirror in mirrors}
+        if any(moved.values()):
+            self._on_clamped(moved)
         mirrors = self._let_producers_in(mirrors)
         if not mirrors:
             return
