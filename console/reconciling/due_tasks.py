@@ -128,9 +128,12 @@ def takes_turns(mirror: MirrorTopic) -> bool:
 
 
 def postpone_promote(*, mirror: MirrorTopic, checks: int, wait_s: float, now: datetime) -> None:
-    """Set when the reconciler continues a promotion. Does not delay a failover that was ordered since."""
+    """Set when the reconciler checks a promotion again. Does not delay a failover that was ordered since, nor a marked stop.
+
+    A marked stop checks nothing any more: the pause after its failed step is stored already.
+    """
     waiting = MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
-    waiting.update(retry_count=checks, retry_at=now + timedelta(seconds=wait_s))
+    waiting.filter(fencing_at=None).update(retry_count=checks, retry_at=now + timedelta(seconds=wait_s))
 
 
 def is_promote_postponed(mirror: MirrorTopic, *, now: datetime) -> bool:

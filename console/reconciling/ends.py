@@ -86,7 +86,7 @@ def record_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
     The fences of an earlier attempt keep the leader epochs that were stored then.
     """
     stops = list(found)
-    restoring_configs = [mirror.pk for mirror, stopped in stops if stopped.restores_configs]
+    restoring = [mirror.pk for mirror, stopped in stops if stopped.restores_configs]
     fields = ("stopped_end", "fenced_end", "mirror_end", "bytes_per_s", "records_per_s")
     rows = [
         ((dict(stopped.foreign).get(partition, fence), fence, fence, None, None), (mirror.pk, partition))
@@ -97,4 +97,4 @@ def record_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
     # Epochs first: once an end is recorded, no later attempt searches for its fence again.
     update_each(MirrorPartition, fields=("fence_epoch",), keys=("mirror", "partition"), rows=epochs)
     update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
-    MirrorTopic.objects.filter(pk__in=restoring_configs).update(restoring_configs=True)
+    MirrorTopic.objects.filter(pk__in=restoring).update(restoring_configs=True)

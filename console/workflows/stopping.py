@@ -50,6 +50,7 @@ from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import ClampedOffset
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped, RefusedStep
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -189,20 +190,21 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
     known = _plans_of(mirrors, taken)
     results = jobs.stop_mirrors(
         known,
-        on_fenced=lambda found: ends.record_ends((by_topic[topic], stopped) for topic, stopped in found.items()),
+        on_fenced=partial(_record_ends, by_topic),
+        on_clamped=partial(_store_clamped, by_topic),
         on_open=lambda topics: opened.update(dict.fromkeys(topics, timezone.now())),
         still_owned=partial(_still_owned, by_topic),
     )
     now = timezone.now()
-    found = {by_topic[topic]: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)}
-    groups.store_clamped(found, now=now)  # first: an attempt after a crash may find all groups in place
+    # first: an attempt after a crash may find all groups in place
+    _store_clamped(by_topic, {topic: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)})
     by_time: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
     for topic, result in results.items():
         if isinstance(result, MirrorStopped):
             by_time[opened[topic], ""][by_topic[topic]] = result
         elif result.code == ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
             by_time[now, result.message][by_topic[topic]] = None
-        else:
+        elif _with_own_mark([by_topic[topic]]):  # otherwise it may be stopped by now, and would show the error permanently
             note_failure(by_topic[topic], result, fatal=False, now=now)
     for (writable_at, detail), stopped in by_time.items():
         rows = list(stopped.items())
@@ -211,6 +213,21 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
             note_stopped(part, now=writable_at, source_ends=_source_ends(part), detail=detail)
     if by_time:
         dispatch.send("reconcile_link", link_id=mirrors[0].link_id)
+
+
+def _record_ends(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, MirrorStopped]) -> None:
+    """Store the ends of mirrors whose rows still have the mark of this process.
+
+    The rows stay locked until the ends are stored. If this process was suspended, a mirror may have been stopped by another
+    worker and copy again since. Its next stop would take stored ends for its fences, and write none.
+    """
+    with transaction.atomic():
+        own = _with_own_mark([by_topic[topic] for topic in found], lock=True)
+        ends.record_ends((mirror, found[mirror.name]) for mirror in own)
+
+
+def _store_clamped(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, Sequence[ClampedOffset]]) -> None:
+    groups.store_clamped({by_topic[topic]: clamped for topic, clamped in found.items()}, now=timezone.now())
 
 
 def _plans_of(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> list[MirrorStop]:
@@ -278,8 +295,10 @@ def _still_owned(by_topic: Mapping[str, MirrorTopic], topics: Collection[str]) -
     return own
 
 
-def _with_own_mark(mirrors: Sequence[MirrorTopic]) -> list[MirrorTopic]:
+def _with_own_mark(mirrors: Sequence[MirrorTopic], *, lock: bool = False) -> list[MirrorTopic]:
+    """Return the mirrors that still have the mark of this process; ``lock``: until the end of the caller's transaction."""
     rows = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors], state=MirrorState.PENDING_STOPPED)
+    rows = rows.select_for_update().order_by("pk") if lock else rows
     marks = dict(rows.values_list("pk", "fencing_at"))
     return [mirror for mirror in mirrors if mirror.pk in marks and marks[mirror.pk] == mirror.fencing_at]
 
@@ -339,7 +358,7 @@ def note_stopped(
     """
     queried_at = timezone.now()
     with transaction.atomic():
-        own = _with_own_mark(list(stopped))
+        own = _with_own_mark(list(stopped), lock=True)
         facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_TROUBLE}
         moved = transitions.apply_to_many(mirrors=own, event=MirrorEvent.FENCED, **facts)
         results = {mirror: stopped[mirror] for mirror in moved}

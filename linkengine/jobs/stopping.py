@@ -1,6 +1,6 @@
 """Turn mirrors into ordinary, writable topics: the last step of a promotion and all of a failover.
 
-Order of the steps, each for all mirrors before the next step:
+Order of the steps of a mirror:
 
 1. The fence, so that no stale copy worker appends behind it. The ends are recorded.
 2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
@@ -13,14 +13,15 @@ Between 3 and 4 the topic still has a mirror's configs: unlimited retention, Cre
 is deleted early, and nothing is refused that the source would have accepted.
 A failover does not contact the source if its configs are known from before.
 
-All functions take a list of mirrors; a single mirror is a list of one. Mirrors go through steps 2 to 4 as soon as all of their
-own partitions are fenced. Steps that may take long for a mirror (a partition without a leader, a topic that has to be searched
-for, a log that has to be read) run only if it is the only mirror of the list. Otherwise the mirror is left out of the result,
-and the caller stops it in a list of its own.
+All functions take a list of mirrors; a single mirror is a list of one. Mirrors go through steps 2 and 3 as soon as all of their
+own partitions are fenced, and through step 4 together, after all openings. Steps that may take long for a mirror (a partition
+without a leader, a topic that has to be searched for, a log that has to be read) run only if it is the only mirror of the list.
+Otherwise the mirror is left out of the result, and the caller stops it in a list of its own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from linkengine.sync.offset_clamping import clamp_groups, unread_groups
 from linkengine.sync.topics import find_mirror, missing_mirror, was_stopped
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR})
+SLOW_S = 2.0  # to move the groups of a mirror; then those of the other mirrors of the list are not moved one after another
 log = structlog.get_logger(__name__)
 
 
@@ -84,6 +86,7 @@ def stop_mirrors(
     stops: Sequence[MirrorStop],
     *,
     on_fenced: Callable[[Mapping[str, MirrorStopped]], None] = lambda _: None,
+    on_clamped: Callable[[Mapping[str, Sequence[ClampedOffset]]], None] = lambda _: None,
     on_open: Callable[[Collection[str]], None] = lambda _: None,
     still_owned: Callable[[Collection[str]], Collection[str]] = lambda topics: topics,
 ) -> dict[str, MirrorStopped | LinkEngineError]:
@@ -95,9 +98,10 @@ def stop_mirrors(
 
     ``on_fenced`` records the ends before producers may write; if a partition cannot be fenced, those of the others. Once
     producers have written, the ends can no longer be found in the log: a later attempt needs them in ``stop.fenced_ends``, and
-    ``restores_configs`` in ``stop.restoring_configs``. ``on_open`` is called when producers may write. ``still_owned`` returns
-    which of these topics no other worker has taken over: the others may be mirrors again, with configs and ACLs that they need.
-    They are no longer touched and left out of the result.
+    ``restores_configs`` in ``stop.restoring_configs``. ``on_clamped`` stores which groups were moved, since a later attempt
+    finds them in place. ``on_open`` is called when producers may write. ``still_owned`` returns which of these topics no other
+    worker has taken over: the others may be mirrors again, with configs and ACLs that they need. They are no longer touched and
+    left out of the result.
 
     A topic that was only becoming a mirror keeps its configs and groups, unless it has a mirror's configs already; so does a
     topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
@@ -107,11 +111,12 @@ def stop_mirrors(
     """
     if not stops:
         return {}
-    stopping = _Stopping(stops, on_fenced=on_fenced, on_open=on_open, still_owned=still_owned)
-    try:
-        stopping.run()
-    except LinkEngineError as error:  # of the whole cluster
-        stopping.fail_all(error)
+    stopping = _Stopping(stops, on_fenced=on_fenced, on_clamped=on_clamped, on_open=on_open, still_owned=still_owned)
+    for steps in (stopping.open_fenced, stopping.finish_open):
+        try:
+            steps()
+        except LinkEngineError as error:  # of the whole cluster
+            stopping.fail_all(error)
     return stopping.results
 
 
@@ -123,6 +128,7 @@ class _Stopping:
         stops: Sequence[MirrorStop],
         *,
         on_fenced: Callable[[Mapping[str, MirrorStopped]], None],
+        on_clamped: Callable[[Mapping[str, Sequence[ClampedOffset]]], None],
         on_open: Callable[[Collection[str]], None],
         still_owned: Callable[[Collection[str]], Collection[str]],
     ) -> None:
@@ -130,14 +136,16 @@ class _Stopping:
         self._stops, self._alone = stops, len(stops) == 1
         self._address = stops[0].destination
         self._destination = ClusterAdmin(self._address)
-        self._on_fenced, self._on_open, self._still_owned = on_fenced, on_open, still_owned
+        self._on_fenced, self._on_clamped, self._on_open, self._still_owned = on_fenced, on_clamped, on_open, still_owned
+        self._opened: list[_Mirror] = []
+        self._groups_are_slow = False
         self.results: dict[str, MirrorStopped | LinkEngineError] = {}
 
-    def run(self) -> None:
-        """Stop the mirrors as far as possible."""
+    def open_fenced(self) -> None:
+        """Carry out steps 1 to 3 for the mirrors as far as possible."""
         mirrors = self._owned(self._each(self._find(), self._note_restores_configs))
         by_key = {partition.key: (mirror, partition.partition) for mirror in mirrors for partition in mirror.unfenced}
-        self._finish([mirror for mirror in mirrors if not mirror.unfenced])
+        self._open_all([mirror for mirror in mirrors if not mirror.unfenced])
         failures: dict[str, LinkEngineError] = {}
         with closing(self._fences(mirrors)) as rounds:
             for found in rounds:
@@ -148,8 +156,18 @@ class _Stopping:
                     else:
                         failures[mirror.topic] = fence
                 seen = {by_key[key][0].topic: by_key[key][0] for key in found}
-                self._finish([mirror for mirror in seen.values() if not mirror.unfenced])
+                self._open_all([mirror for mirror in seen.values() if not mirror.unfenced])
         self._fail_partly_fenced([mirror for mirror in mirrors if mirror.topic in failures], failures)
+
+    def finish_open(self) -> None:
+        """Carry out step 4 for all mirrors that are open."""
+        if not self._opened:
+            return
+        for mirror in self._restore_configs(self._each(self._opened, self._finish_seeding)):
+            stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
+            self.results[mirror.topic] = stopped
+            names = [step.name for step in stopped.refused]
+            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
 
     def fail_all(self, error: LinkEngineError) -> None:
         """Note an error for all mirrors without a result."""
@@ -175,13 +193,13 @@ class _Stopping:
         return kept
 
     def _owned(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        own_ids = set(self._still_owned([mirror.topic for mirror in mirrors])) if mirrors else set()
-        return [mirror for mirror in mirrors if mirror.topic in own_ids]
+        owned = set(self._still_owned([mirror.topic for mirror in mirrors])) if mirrors else set()
+        return [mirror for mirror in mirrors if mirror.topic in owned]
 
     # before the fence
 
     def _find(self) -> list[_Mirror]:
-        """Describe the topics, with two requests per 500; remove the ACLs of those that are missing."""
+        """Describe the topics, with two requests per 500; if there is only one and it is missing, remove its ACLs."""
         chosen = [stop for stop in self._stops if self._alone or not _takes_long(stop)]
         seen = {topic.name: topic for topic in self._destination.topics([_topic_of(stop) for stop in chosen])}
         mirrors: list[_Mirror] = []
@@ -221,16 +239,15 @@ class _Stopping:
         without an authorizer, records that applications write behind them would hide them from the next attempt, which would
         write new ones.
         """
-        for mirror in self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends):
-            with suppress(LinkEngineError):  # the error that prevents the stop is returned
-                self._record([mirror])
+        with suppress(LinkEngineError):  # the error that prevents the stop is returned
+            self._record(self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends))
         for mirror in mirrors:
             self._fail(mirror.topic, failures[mirror.topic])
 
     # behind the fence
 
-    def _finish(self, fenced: Sequence[_Mirror]) -> None:
-        """Carry out all steps for mirrors whose partitions are fenced; those without a group to be moved come first."""
+    def _open_all(self, fenced: Sequence[_Mirror]) -> None:
+        """Record and open mirrors whose partitions are fenced; those without a group to be moved come first."""
         mirrors = self._owned(self._record(self._each(fenced, self._note_ends)))
         waiting = {mirror.topic for mirror in mirrors if _has_groups_to_move(mirror)}
         self._open([mirror for mirror in mirrors if mirror.topic not in waiting])
@@ -251,29 +268,39 @@ class _Stopping:
         )
 
     def _record(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        own_ids = self._owned(mirrors)
-        if own_ids:
-            self._on_fenced({mirror.topic: mirror.stopped for mirror in own_ids})
-        return own_ids
+        owned = self._owned(mirrors)
+        if owned:
+            self._on_fenced({mirror.topic: mirror.stopped for mirror in owned})
+        return owned
 
     def _open(self, mirrors: Sequence[_Mirror]) -> None:
-        mirrors = self._owned(self._each(mirrors, self._prepare))
+        prepared: list[_Mirror] = []
+        for mirror in mirrors:
+            # The groups of the mirrors before took a while. If it is open by now, its groups have read further.
+            owned = self._owned([mirror]) if _has_groups_to_move(mirror) else [mirror]
+            prepared += self._each(owned, self._prepare)
+        mirrors = self._owned(prepared)
+        moved = {mirror.topic: [offset for offset in mirror.stopped.clamped if not offset.message] for mirror in mirrors}
+        if any(moved.values()):
+            self._on_clamped(moved)
         mirrors = self._let_producers_in(mirrors)
         if not mirrors:
             return
         self._on_open([mirror.topic for mirror in mirrors])
-        mirrors = self._restore_configs(self._each(mirrors, self._finish_seeding))
-        for mirror in mirrors:
-            stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
-            self.results[mirror.topic] = stopped
-            names = [step.name for step in stopped.refused]
-            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
+        self._opened += mirrors
 
     def _prepare(self, mirror: _Mirror) -> None:
-        """Move groups, and note where heads end, as long as producers may not write."""
+        """Move groups, and note where heads end, as long as producers may not write.
+
+        A coordinator that does not respond takes seconds per mirror.
+        """
+        if self._groups_are_slow and _has_groups_to_move(mirror):
+            raise _left(mirror)
         if mirror.restores_configs:
+            began = time.monotonic()
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
+            self._groups_are_slow |= not self._alone and time.monotonic() - began > SLOW_S
         mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
 
     def _let_producers_in(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
@@ -292,8 +319,8 @@ class _Stopping:
             mirror.refused += _finish_seeding(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
 
     def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
-        giving = [mirror.topic for mirror in mirrors if mirror.restores_configs]
-        present = {topic.name: topic.configs for topic in self._destination.topics(giving)} if giving else {}
+        topics = [mirror.topic for mirror in mirrors if mirror.restores_configs]
+        present = {topic.name: topic.configs for topic in self._destination.topics(topics)} if topics else {}
         changes: dict[str, ConfigChange] = {}
 
         def note_change(mirror: _Mirror) -> None:
@@ -349,9 +376,8 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
     if found is None:
         raise missing_mirror(_topic_of(stop))
     destination = ClusterAdmin(stop.destination)
-    known = replace(
-        stop, restoring_configs=True, reason=StopReason.FAILOVER
-    )  # values of the time of the stop, not current ones
+    # the source's values of the time of the stop, not current ones
+    known = replace(stop, restoring_configs=True, reason=StopReason.FAILOVER)
     change = _due(known, found.configs)
     check_owner()
     return restore_configs(destination, {found.name: change}).get(found.name, ())

@@ -65,6 +65,7 @@ SHORT_PATIENCE_S = 2.0  # the same for several mirrors: what takes longer is fen
 PAUSE_S = 0.2
 MARKER_TIMEOUT_S = 30.0
 PER_REQUEST = 500
+MOST_REQUESTS = 32  # at the same time
 _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 
 
@@ -187,8 +188,12 @@ class _Fencing:
         return results
 
     def _confirmed(self, log_ends: Mapping[str, LogEnd]) -> dict[str, FenceOrError]:
-        """Return the fences of this call that log ends and high watermarks confirm."""
-        written = [self._markers[key] for key in log_ends if key in self._markers]
+        """Return the fences of this call that log ends and high watermarks confirm.
+
+        Sends nothing to a broker that no longer leads: it may be frozen, and the log is searched in any case.
+        """
+        known = ((self._markers[key], after) for key, after in log_ends.items() if key in self._markers)
+        written = [marker for marker, after in known if after.leader == marker.log_end.leader]
         confirmed: dict[str, FenceOrError] = {}
         for broker, markers in _by_broker(written).items():
             try:
@@ -349,45 +354,44 @@ def _by_broker(markers: Iterable[_Marker]) -> dict[int, list[_Marker]]:
 
 
 def _send_markers(cluster: Cluster, markers: Sequence[_Marker], *, timeout_s: float) -> dict[str, LinkEngineError]:
-    """Send the markers to their leaders, to all brokers at the same time; return errors by key.
+    """Send the markers to their leaders, all requests at the same time; return errors by key.
 
     A broker responds once all markers of a request are replicated. After an error other than a refusal, a marker may have been
     written or be written late.
     """
-    groups = _by_broker(markers)
-    if not groups:
+    requests = [
+        (broker, group[first : first + PER_REQUEST])
+        for broker, group in _by_broker(markers).items()
+        for first in range(0, len(group), PER_REQUEST)
+    ]
+    if not requests:
         return {}
-    with ThreadPoolExecutor(len(groups), thread_name_prefix="send-markers") as threads:
-        sent = threads.map(lambda broker: _send_to(cluster, broker, groups[broker], timeout_s=timeout_s), groups)
+    with ThreadPoolExecutor(min(len(requests), MOST_REQUESTS), thread_name_prefix="send-markers") as threads:
+        sent = threads.map(lambda request: _send_to(cluster, *request, timeout_s=timeout_s), requests)
         return {key: error for errors in sent for key, error in errors.items()}
 
 
 def _send_to(cluster: Cluster, broker: int, markers: Sequence[_Marker], *, timeout_s: float) -> dict[str, LinkEngineError]:
+    def build(_: Connection) -> Any:
+        return WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[_wire(marker) for marker in markers])
+
+    try:
+        codes = cluster.call(
+            broker,
+            build,
+            response=WriteTxnMarkersResponse,
+            read=_read_marker_errors,
+            timeout_s=timeout_s,
+            repeatable=False,
+        )
+    except LinkEngineError as error:
+        return {marker.assignment.key: error for marker in markers}
     errors: dict[str, LinkEngineError] = {}
-    for first in range(0, len(markers), PER_REQUEST):
-        batch = markers[first : first + PER_REQUEST]
-        request = WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[_wire(marker) for marker in batch])
-
-        def build(_: Connection, request: Any = request) -> Any:
-            return request
-
-        try:
-            codes = cluster.call(
-                broker,
-                build,
-                response=WriteTxnMarkersResponse,
-                read=_read_marker_errors,
-                timeout_s=timeout_s,
-                repeatable=False,
-            )
-        except LinkEngineError as error:
-            errors |= {marker.assignment.key: error for marker in batch}
-            continue
-        for marker in batch:
-            code = codes.get(marker.place, KafkaCode.REQUEST_TIMED_OUT)
-            if code:
-                what = f"The marker of mirror {marker.place[0]}-{marker.place[1]} was refused"
-                errors[marker.assignment.key] = BrokerError(code, what)
+    for marker in markers:
+        code = codes.get(marker.place, KafkaCode.REQUEST_TIMED_OUT)
+        if code:
+            what = f"The marker of mirror {marker.place[0]}-{marker.place[1]} was refused"
+            errors[marker.assignment.key] = BrokerError(code, what)
     return errors
 
 

@@ -105,8 +105,12 @@ def test_run_of_a_task_triggers_promotions_that_wait_for_it(
     assert (mirror.retry_at is None) is woken
 
 
-def test_failover_ordered_since_is_not_postponed(make_mirror: MakeMirror) -> None:
-    mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, stop_reason="failover")
+@pytest.mark.parametrize(
+    "row", [{"stop_reason": "failover"}, {"stop_reason": "promote", "fencing_at": NOW}], ids=["failover", "marked promotion"]
+)
+def test_failover_ordered_since_and_marked_promotion_are_not_postponed(make_mirror: MakeMirror, row: dict[str, Any]) -> None:
+    """The fence of a marked promotion has failed: neither copy workers nor producers may write to its topic until the retry."""
+    mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, **row)
 
     due_tasks.postpone_promote(mirror=mirror, checks=6, wait_s=6.4, now=NOW)
 

@@ -40,11 +40,11 @@ import pyspark.sql.connect.session  # noqa: E402, F401
 import console.urls  # noqa: E402, F401
 from console.celery import app  # noqa: E402
 from console.mirrors import transitions  # noqa: E402
-from console.reconciling import due_tasks, ends  # noqa: E402
+from console.reconciling import due_tasks  # noqa: E402
 from console.redis import locks  # noqa: E402
 from console.tasks import links as link_tasks  # noqa: E402
 from console.tasks import verification  # noqa: E402
-from console.workflows import links, pool, restoring, reversing  # noqa: E402
+from console.workflows import links, pool, restoring, reversing, stopping  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -106,7 +106,7 @@ def arm(deaths: Deaths) -> None:
         setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
     transitions.apply_event = deaths.wrap("move", transitions.apply_event)
     transitions.apply_to_many = deaths.wrap("move", transitions.apply_to_many)
-    ends.record_ends = deaths.wrap("record-ends", ends.record_ends)
+    stopping._record_ends = deaths.wrap("record-ends", stopping._record_ends)  # with its transaction
     for name, task in app.tasks.items():
         if not name.startswith("celery."):
             task.run = deaths.wrap("task", task.run, task=name)

@@ -27,7 +27,10 @@ from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.due_tasks import MANY, stopped_together
 from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, with_known_ends
-from console.workflows.stopping import _mark, note_stopped
+from console.workflows import stopping
+from console.workflows.leases import Taken
+from console.workflows.stopping import _mark, _record_ends, _stop, note_stopped
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
@@ -220,3 +223,39 @@ def test_stop_that_another_worker_continued_is_not_stored(make_mirror: MakeMirro
 
     assert MirrorTopic.objects.get(pk=mirror.pk).state == S.PENDING_STOPPED
     assert StopReport.objects.get().mirror == other
+
+
+@pytest.mark.parametrize("change", [{"fencing_at": LATER}, {"state": S.ACTIVE, "fencing_at": None}], ids=["marked", "restored"])
+def test_ends_of_a_stop_that_another_worker_continued_are_not_recorded(make_mirror: MakeMirror, change: dict[str, Any]) -> None:
+    """This process was suspended after its last check; perhaps the mirror was stopped and restored since, and copies again."""
+    mirror, other = _stopping(make_mirror, "orders", 0), _stopping(make_mirror, "others", 0)
+    MirrorPartition.objects.update(stopped_end=None, fenced_end=None)
+    assert _mark([mirror, other]) == [mirror, other]
+    MirrorTopic.objects.filter(pk=mirror.pk).update(**change)
+    fenced = MirrorStopped(ends=((0, 10), (1, 12)), epochs=((0, 3), (1, 3)))
+
+    _record_ends({"orders": mirror, "others": other}, {"orders": fenced, "others": fenced})
+
+    assert (fenced_ends(mirror), fenced_ends(other)) == ((), fenced.ends)
+    assert not MirrorPartition.objects.filter(mirror=mirror).exclude(fence_epoch=None).exists()
+    assert dict(MirrorTopic.objects.values_list("name", "restoring_configs")) == {"orders": False, "others": True}
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["own", "taken over"])
+def test_failure_of_a_stop_that_another_worker_continued_is_not_shown(
+    make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch, *, taken_over: bool
+) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED, stop_reason="failover", mirror_topic_id="id")
+    assert _mark([mirror]) == [mirror]
+
+    def fail(*_: Any, **__: Any) -> dict[str, LinkEngineError]:
+        if taken_over:
+            MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
+        return {mirror.name: LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")}
+
+    monkeypatch.setattr(stopping.jobs, "stop_mirrors", fail)
+
+    _stop([mirror], {mirror.pk: Taken()})
+
+    assert StateTransitionError.objects.exists() is not taken_over
+    assert (MirrorTopic.objects.get().retry_at is None) is taken_over

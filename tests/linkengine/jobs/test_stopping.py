@@ -10,7 +10,7 @@ from linkengine import jobs
 from linkengine.copyjob.stop import fence
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import Committed, KnownOffset
+from linkengine.domain.groups import ClampedOffset, Committed, KnownOffset
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
@@ -143,6 +143,21 @@ def test_a_group_is_rewound_to_the_end_of_the_mirrored_records(stop: MirrorStop,
     stop_mirror(replace(stop, copied=((0, 3), (1, 0)), group_offsets=known))
 
     assert here.committed([group])[0][group][place].offset == 3
+
+
+def test_a_group_that_was_rewound_is_reported_even_if_producers_cannot_be_allowed(
+    stop: MirrorStop, here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt finds the group at the end, and cannot know where it was."""
+    group, error = f"{stop.mirror_topic}-app", LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")
+    commit(here, group, (stop.mirror_topic, 0), offset=5)
+    rewound = replace(stop, copied=((0, 3), (1, 0)), group_offsets=(KnownOffset(group=group, partition=0, source=5),))
+    reported: dict[str, Any] = {}
+    monkeypatch.setattr(ClusterAdmin, "allow_many_writes", lambda _, topics: dict.fromkeys(topics, error))
+
+    assert jobs.stop_mirrors([rewound], on_clamped=reported.update) == {stop.mirror_topic: error}
+
+    assert reported == {stop.mirror_topic: [ClampedOffset(group=group, partition=0, source=5, before=5, after=3)]}
 
 
 @pytest.mark.parametrize(("guard", "failed"), [(True, False), (False, True)], ids=["guarded", "failed"])

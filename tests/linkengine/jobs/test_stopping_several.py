@@ -12,6 +12,7 @@ import pytest
 from linkengine import jobs
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import ClampedOffset, KnownOffset
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.plans import PartitionAssignment, producer_id_for
 from linkengine.domain.states import StopReason
@@ -272,3 +273,100 @@ def test_error_of_the_cluster_is_returned_for_a_single_mirror_only(
     assert jobs.stop_mirrors(stops) == {}
     assert jobs.stop_mirrors(stops[:1]) == {stops[0].mirror_topic: error}
     assert all(here.denies_writes(topic) for topic in _topics(stops))
+
+
+def with_group(stop: MirrorStop) -> MirrorStop:
+    """A group that the last sync did not leave where the source's was."""
+    return replace(stop, group_offsets=(KnownOffset(group=f"{stop.mirror_topic}-app", partition=0, source=5),))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["", "the first removal of ACLs succeeded, the second fails"])
+def test_no_mirror_waits_for_the_configs_of_others(
+    stops: list[MirrorStop], here: ClusterAdmin, send_here: Send, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """Configs that are refused, or not shown, take up to half a minute."""
+    first, *others = stops
+    steps: list[tuple[str, set[str]]] = []
+    restore, allow = stopping.restore_configs, ClusterAdmin.allow_many_writes
+
+    def note_configs(destination: ClusterAdmin, changes: Mapping[str, Any]) -> Any:
+        steps.append(("configs", set(changes)))
+        return restore(destination, changes)
+
+    def allow_or_fail(self: ClusterAdmin, topics: list[str]) -> dict[str, LinkEngineError]:
+        if fails and first.mirror_topic in topics:
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The cluster does not respond.")
+        return allow(self, topics)
+
+    monkeypatch.setattr(stopping, "restore_configs", note_configs)
+    monkeypatch.setattr(ClusterAdmin, "allow_many_writes", allow_or_fail)
+
+    results = jobs.stop_mirrors([with_group(first), *others], on_open=lambda topics: steps.append(("open", set(topics))))
+
+    opened = others if fails else stops
+    second = [] if fails else [("open", {first.mirror_topic})]
+    assert steps == [("open", set(_topics(others))), *second, ("configs", set(_topics(opened)))]
+    assert set(results) == set(_topics(opened))
+    _check_stopped(results, others, here, send_here)
+    assert here.denies_writes(first.mirror_topic) is fails
+
+
+def test_partial_fences_of_all_mirrors_are_recorded_at_once(stops: list[MirrorStop]) -> None:
+    partial = [replace(stop, assignments=(*stop.assignments, replace(stop.assignments[0], partition=2))) for stop in stops]
+    recorded: list[Mapping[str, MirrorStopped]] = []
+
+    assert jobs.stop_mirrors(partial, on_fenced=recorded.append) == {}
+
+    assert [{topic: stopped.ends for topic, stopped in found.items()} for found in recorded] == [
+        dict.fromkeys(_topics(stops), ENDS)
+    ]
+
+
+def test_mirrors_do_not_wait_for_a_slow_coordinator_one_after_another(
+    stops: list[MirrorStop], here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (with_group(stop) for stop in stops)
+    recorded: dict[str, MirrorStopped] = {}
+    moved: list[str] = []
+
+    def move_slowly(_: ClusterAdmin, topic: str, **__: Any) -> list[ClampedOffset]:
+        moved.append(topic)
+        time.sleep(0.02)
+        return []
+
+    monkeypatch.setattr(stopping, "clamp_groups", move_slowly)
+    monkeypatch.setattr(stopping, "SLOW_S", 0.01)
+
+    results = jobs.stop_mirrors([first, second, third], on_fenced=recorded.update)
+
+    assert set(results) == {first.mirror_topic}
+    assert set(recorded) == set(_topics(stops))
+    assert [here.denies_writes(topic) for topic in _topics(stops)] == [False, True, True]
+    for stop in (second, third):
+        stop_mirror(replace(stop, fenced_ends=recorded[stop.mirror_topic].ends, restoring_configs=True))
+    assert moved == _topics(stops)
+    assert not any(here.denies_writes(topic) for topic in _topics(stops))
+
+
+def test_groups_of_a_mirror_that_another_worker_has_opened_meanwhile_are_not_moved(
+    stops: list[MirrorStop], here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process was suspended while it moved the groups of the first mirror."""
+    first, second, third = (with_group(stop) for stop in stops)
+    taken_over: set[str] = set()
+    moved: list[str] = []
+
+    def move(_: ClusterAdmin, topic: str, **__: Any) -> list[ClampedOffset]:
+        moved.append(topic)
+        taken_over.add(second.mirror_topic)
+        return []
+
+    monkeypatch.setattr(stopping, "clamp_groups", move)
+
+    results = jobs.stop_mirrors(
+        [first, second, third], still_owned=lambda topics: [topic for topic in topics if topic not in taken_over]
+    )
+
+    assert moved == [first.mirror_topic, third.mirror_topic]
+    assert set(results) == {first.mirror_topic, third.mirror_topic}
+    assert here.denies_writes(second.mirror_topic)

@@ -1,10 +1,10 @@
 """Fences on a real broker: the mirrored end, and that no stale copy worker writes behind it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -213,6 +214,30 @@ def test_lost_response_of_a_marker_is_made_up_for_by_the_log(
     assert ends_of(clusters[1], topic_name) == {0: 26}
 
 
+def test_former_leader_is_not_asked_for_its_high_watermark(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be frozen since it took the marker: each request would delay the fences of other partitions by seconds."""
+    plan = copied_plan(clusters, topic_name)
+    read, asked = fence_module.read_log_ends, list[int]()
+    leaders: list[Leader] = []
+
+    def read_from_new_leader(cluster: Cluster, queries: Sequence[LogEndQuery]) -> dict[str, LogEnd | LinkEngineError]:
+        found = read(cluster, queries)
+        for key, log_end in found.items():
+            assert isinstance(log_end, LogEnd)
+            leaders.append(log_end.leader)
+            if len(leaders) == 1:  # the marker is sent to this leader; the next reading finds another one
+                found[key] = replace(log_end, leader=replace(log_end.leader, epoch=log_end.leader.epoch - 1))
+        return found
+
+    monkeypatch.setattr(fence_module, "read_log_ends", read_from_new_leader)
+    monkeypatch.setattr(fence_module, "list_offsets", lambda _, broker, *__, **___: asked.append(broker) or {})
+
+    assert fence(plan) == {0: 25}
+    assert not asked
+
+
 def test_late_marker_of_an_earlier_round_is_the_fence(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is appended after the round in which it was sent, and before the next marker."""
     plan, send = copied_plan(clusters, topic_name), fence_module._send_to
@@ -231,3 +256,18 @@ def test_late_marker_of_an_earlier_round_is_the_fence(clusters: Pair, topic_name
 
     assert fence(plan) == {0: 25}
     assert ends_of(clusters[1], topic_name) == {0: 27}
+
+
+def test_requests_do_not_wait_for_each_other(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that is stuck delays the response to each request of its leaders by the whole time limit."""
+    create_pair(clusters, topic_name, partitions=4)
+    at_once, send = Barrier(4, timeout=10.0), fence_module._send_to
+
+    def send_together(*arguments: Any, **options: Any) -> dict[str, LinkEngineError]:
+        at_once.wait()
+        return send(*arguments, **options)
+
+    monkeypatch.setattr(fence_module, "PER_REQUEST", 1)
+    monkeypatch.setattr(fence_module, "_send_to", send_together)
+
+    assert fence(plan_of(clusters, topic_name, partitions=4)) == dict.fromkeys(range(4), 0)
