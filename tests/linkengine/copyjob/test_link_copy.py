@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from linkengine.copyjob import link_copy
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -116,6 +117,13 @@ def _with_another_topic(plan: CopyPlan) -> CopyPlan:
     return replace(plan, assignments=(replace(plan.assignments[0], mirror_topic_id="created by a restore"),))
 
 
+@pytest.fixture
+def patient_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make releases wait for responses as long as a busy machine needs: otherwise the lease is left to expire."""
+    monkeypatch.setattr(link_copy, "DRAIN_S", ENDLESS_S)
+
+
+@pytest.mark.usefixtures("patient_drain")
 @pytest.mark.parametrize("change", [_without_partitions, _with_another_topic], ids=["not assigned", "topic replaced"])
 def test_partition_is_released_before_its_lease_expires(
     clusters: Pair, topic_name: str, change: Callable[[CopyPlan], CopyPlan]
@@ -147,6 +155,7 @@ def test_new_revision_continues_with_new_connections(clusters: Pair, topic_name:
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
 
 
+@pytest.mark.usefixtures("patient_drain")
 def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     source, destination = clusters
