@@ -25,6 +25,7 @@ from console.access.visibility import (
     visible_topics,
     whole_cluster_names,
     whole_links,
+    words_for_link,
 )
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "visible_topics",
     "whole_cluster_names",
     "whole_links",
+    "words_for_link",
 ]

@@ -111,9 +111,14 @@ def whole_cluster_names(by: Actor) -> dict[str, str]:
 
 
 def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
-    """Return a function from a link's name to words for a sentence: its name, or "another cluster link" if not visible."""
+    """Return a function from a link's name to its ``words_for_link``. One query."""
     names = set(visible_links(by).filter(destination=destination).order_by().values_list("name", flat=True))
-    return lambda name: f"cluster link '{name}'" if name in names else "another cluster link"
+    return lambda name: words_for_link(name, seen=name in names)
+
+
+def words_for_link(name: str, *, seen: bool) -> str:
+    """Return words for a sentence: the name of a link, or "another cluster link" if it is not visible."""
+    return f"cluster link '{name}'" if seen else "another cluster link"
 
 
 def visible_mirrors(by: Actor) -> MirrorTopicQuerySet:

@@ -11,7 +11,16 @@ from typing import Any, TypedDict
 from django.db.models import BooleanField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Value, prefetch_related_objects
 from django.utils import timezone
 
-from console.access import Permission, can, check_permission, link_words, visible_clusters, visible_links, visible_mirrors
+from console.access import (
+    Permission,
+    can,
+    check_permission,
+    link_words,
+    visible_clusters,
+    visible_links,
+    visible_mirrors,
+    words_for_link,
+)
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.links.health_queries import NOT_JUDGED, LinkHealth, links_health, objective_ms
@@ -321,18 +330,11 @@ def _topics_of(cluster: Cluster) -> Iterable[str]:
     return SourceTopic.objects.filter(cluster=cluster).order_by().values_list("name", flat=True)
 
 
-_UNNAMED = "another cluster link"
-
-
 def _sight_of(field: str, by: Actor | None) -> Exists | Value:
     """Return the expression for whether the user may see the link in a field; without a user, none is seen."""
     if by is None or by.may_do_all:
         return Value(by is not None, output_field=BooleanField())
     return Exists(visible_links(by).filter(pk=OuterRef(field)).order_by())
-
-
-def _link_words(name: str, *, seen: bool) -> str:
-    return f"cluster link '{name}'" if seen else _UNNAMED
 
 
 def _mirrors(
@@ -356,7 +358,7 @@ def _mirrors(
             continue
         own = link is not None and link_id == link.pk
         if own or name not in known:
-            known[name] = KnownMirror(link=_link_words(link_name, seen=seen), state=MirrorState(state), own=own)
+            known[name] = KnownMirror(link=words_for_link(link_name, seen=seen), state=MirrorState(state), own=own)
     return known, sources
 
 
@@ -383,7 +385,7 @@ def _clusters(
         if by is not None and can(by, Permission.VIEW, cluster=cluster):
             names[cluster.cluster_id] = cluster.name
         if cluster.prefix is not None and (link is None or cluster.owner_id != link.pk):
-            reserved[cluster.prefix] = _link_words(cluster.owner, seen=cluster.seen) if cluster.owner else ""
+            reserved[cluster.prefix] = words_for_link(cluster.owner, seen=cluster.seen) if cluster.owner else ""
     return names, reserved
 
 

@@ -61,7 +61,7 @@ def reconcile(link_id: int) -> bool:
         return True
     failures = Failures(link=link.name)
     try:
-        (seen,) = observing.badge([link])
+        (seen,) = observing.read_news([link])
         settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
         took_s = time.thread_time() - began
         if settled:

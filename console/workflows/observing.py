@@ -288,7 +288,7 @@ def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
     noted: Any = redis_client().mget(names)
     active: list[int] = []
     resting: list[int] = []
-    for link, seen, mark, waits in zip(known, badge(known), noted[::2], noted[1::2], strict=True):
+    for link, seen, mark, waits in zip(known, read_news(known), noted[::2], noted[1::2], strict=True):
         if seen.mark(link) == mark:
             resting.append(link.pk)
         elif not waits:
@@ -296,7 +296,7 @@ def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
     return active, resting
 
 
-def badge(links: Sequence[ClusterLink]) -> list[Seen]:
+def read_news(links: Sequence[ClusterLink]) -> list[Seen]:
     """Read the news of links and the live copy workers."""
     workers = ",".join(sorted(beat.worker_id for beat in pool.recent_heartbeats() if beat.alive))
     return [Seen(news, workers) for news in jobs.read_news(settings.REDIS_URL, [link.link_uuid.hex for link in links])]
@@ -395,7 +395,7 @@ def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: 
     if any(lateness is not None and lateness.moved for lateness in late):
         return False
     if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
-        seen = badge([link])[0]
+        seen = read_news([link])[0]
         mark = seen.mark(link)
         show_change(link.pk)
         link.sequence += 1

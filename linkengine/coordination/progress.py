@@ -65,9 +65,7 @@ from linkengine.domain.states import GapReason
 EXPIRY_MS = 600_000  # long enough to show the last progress of a stopped link, short enough to leave no stale keys
 KEPT_MS = 24 * 3_600_000  # since the last kept report of a link, if no reader removes them
 OWNER_SILENT_MS = 5_000  # an owner reports or renews twice a second; after this time other workers' reports are accepted
-RENEW_S = (
-    0.4  # between two renewals of a link by a worker: each of its reports, if there are few partitions, is renewed at once
-)
+RENEW_S = 0.4  # between two renewals of a link by a worker; less than between two reports of a link with few partitions
 OBSERVED_S = 5.0  # a report is not renewed later than this after its partition was last observed
 SOURCE_SEEN_MS = 2_000  # a report is not renewed if the source had not been seen for longer when the partition was observed
 
@@ -91,8 +89,10 @@ _log = structlog.get_logger(__name__)
 _REPORT = (
     NOW_MS
     + """
+local renewals  -- read once: a list names up to all reports of a worker
 local function is_renewed(signature)
-  for _, value in ipairs(redis.call('HVALS', KEYS[2])) do
+  renewals = renewals or redis.call('HVALS', KEYS[2])
+  for _, value in ipairs(renewals) do
     local age = now - tonumber(string.match(value, '^%d+') or '0')
     if age >= 0 and age < tonumber(ARGV[2]) and string.find(value, string.sub(signature, 1, 16), 1, true) then return true end
   end
@@ -546,7 +546,7 @@ class _Decoded(NamedTuple):
     @property
     def name(self) -> str:
         """Return how the report is named in renewals."""
-        return self.value.split(" ", maxsplit=3)[2][:_NAMED]
+        return _name_in_renewals(self.value.partition(" ")[2])
 
 
 _decoded: dict[tuple[str, str], dict[str, _Decoded]] = {}  # by Redis URL and hash, as last read

@@ -300,7 +300,7 @@ class _Stopping:
             began = time.monotonic()
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
-            self._groups_are_slow |= not self._alone and time.monotonic() - began > SLOW_S
+            self._groups_are_slow |= time.monotonic() - began > SLOW_S
         mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
 
     def _let_producers_in(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:

@@ -106,10 +106,10 @@ def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
 def until() -> Until:
     """Repeat a check until it is true, and return its result."""
 
-    def wait(badge: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
+    def wait(condition: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         began = time.monotonic()
         deadline = began + timeout_s
-        while not (seen := badge()):
+        while not (seen := condition()):
             polled = time.monotonic()
             assert polled < deadline, f"The condition did not become true. {_situation()}"
             time.sleep(max(POLL_EVERY_S, polled - began))
@@ -213,7 +213,7 @@ def _reply_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def drive(worker: Callable[[], None], until: Until) -> Drive:
     """Run reconcile passes and their tasks until a check is true."""
 
-    def work(badge: Callable[[], bool]) -> None:
+    def work(condition: Callable[[], bool]) -> None:
         next_beat = 0.0
 
         def polled() -> bool:
@@ -223,7 +223,7 @@ def drive(worker: Callable[[], None], until: Until) -> Drive:
             else:
                 beat(worker)
                 next_beat = time.monotonic() + BEAT_S
-            return badge()
+            return condition()
 
         until(polled)
 

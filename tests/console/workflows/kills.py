@@ -86,11 +86,11 @@ class CrashingWorkers:
         """Return how many workers were started."""
         return len(self._pids())
 
-    def wait_for(self, badge: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
         """Repeat a check until it is true."""
         began = time.monotonic()
         deadline = began + timeout_s
-        while not badge():
+        while not condition():
             polled = time.monotonic()
             assert polled < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
             assert self._parent.running(), self._parent.log_tail(lines=60)
