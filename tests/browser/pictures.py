@@ -16,16 +16,16 @@ FOLDER = Path(__file__).resolve().parents[2] / "var" / "pictures"
 VIEWPORTS = {"light": (1280, "light"), "dark": (1280, "dark"), "phone": (390, "light"), "phone-dark": (390, "dark")}
 
 
-@pytest.mark.parametrize("badge", VIEWPORTS)
-def test_take_pictures(page_data: PageData, visits: Visits, badge: str) -> None:
-    width, theme = VIEWPORTS[badge]
+@pytest.mark.parametrize("viewport", VIEWPORTS)
+def test_take_pictures(page_data: PageData, visits: Visits, viewport: str) -> None:
+    width, theme = VIEWPORTS[viewport]
     visitor = visits.start(page_data.admin, width=width, theme=theme)
     FOLDER.mkdir(parents=True, exist_ok=True)
 
     for name, address in pages_of(page_data).items():
         page = visitor.open(address)
         page.wait_for_load_state("networkidle")  # charts load their data
-        page.screenshot(path=FOLDER / f"{name}-{badge}.png", full_page=True)
+        page.screenshot(path=FOLDER / f"{name}-{viewport}.png", full_page=True)
 
     assert visitor.errors == []
 
