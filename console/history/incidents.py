@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext
 
 from console.access import Permission, can
 from console.actors import Actor
@@ -192,7 +193,7 @@ def markers(subject: ClusterLink | MirrorTopic, *, past: Past, start: datetime, 
     for run in verify_runs(subject, start=start, end=end)[:MOST]:
         if run.finished_at is not None:
             kind = MarkerKind.ERROR if run.status == VerifyRun.Status.DIFFERENT else MarkerKind.VERIFICATION
-            text = f"verification: {run.status}"
+            text = gettext("verification: %(status)s") % {"status": run.status}
             found.append(Marker(at=run.finished_at, kind=kind, text=text, topic=run.mirror.name))
     edits = audit_events(subject, start=start, end=end, by=by)
     for event in edits.filter(action__in=EDITS, result=AuditEvent.Result.SUCCESS)[:MOST]:

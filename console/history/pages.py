@@ -15,13 +15,14 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from console.access.audit_pages import EVENTS
 from console.access.presenters import event_row
 from console.history import incidents
 from console.history.incidents import MINUTE
-from console.history.presenters import MARKER_LABELS, charts_of, events_data, minute_address, series_data
+from console.history.presenters import MARKER_LABELS, charts_of, events_data, minute_address, range_words, series_data
 from console.history.queries import (
     KEEP_SUMMARIES,
     SPANS,
@@ -100,10 +101,10 @@ def graph_context(subject: Subject, chosen: Range, *, topic: str = "") -> dict[s
         "graph_csv": f"{data_url(subject, 'samples')}?{chosen.query}&format=csv",
         "graph_table": f"{data_url(subject, 'samples')}?{chosen.query}",
         "graph_minute": data_url(subject, "minute"),
-        "graph_signs": MARKER_LABELS.values(),
+        "graph_signs": [(sign, gettext(label)) for sign, label in MARKER_LABELS.values()],
         "range": chosen,
         **range_fields(chosen.start, chosen.end),
-        "range_words": f"{numbers.exact(chosen.start)} to {numbers.exact(chosen.end)}",
+        "range_words": range_words(chosen.start, chosen.end),
     }
 
 
@@ -163,8 +164,8 @@ def series(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     )
     data = series_data(
         where=where,
-        name="Link (largest partition)",
-        rate_name="Link (all mirror topics)",
+        name=gettext("Link (largest partition)"),
+        rate_name=gettext("Link (all mirror topics)"),
         whole=whole,
         topics=[(name, on_grid(rows, where, now=now)) for name, rows in lines],
         objective_ms=link_queries.rpo_objective_ms(subject),
@@ -264,7 +265,7 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         "list": listed,
         "rows": [_sample_row(row) for row in listed.page(found)],
         **graph_context(subject, chosen),
-        **_place(subject, last="Samples"),
+        **_place(subject, last=gettext("Samples")),
     }
     context["charts_url"] = f"{context['charts_url']}?{chosen.query}"
     return reply(request, "links/samples.html", context)

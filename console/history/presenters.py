@@ -10,6 +10,8 @@ from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext, gettext_noop
+
 from console.history.incidents import Marker, MarkerKind, grouped
 from console.web import numbers
 from console.web.badges import mirror_badge
@@ -68,10 +70,10 @@ class Chart:
     rows: Sequence[tuple[str, str]]  # (time, value), newest first
 
 
-LAG = Kind(key="lag", title="Lag (messages)", write=numbers.count, steps=_DECIMAL)
-AGE = Kind(key="age", title="Time lag (RPO)", write=numbers.lag_time, steps=_SPANS_MS)
-RATE = Kind(key="rate", title="Throughput", write=numbers.byte_rate, steps=_BINARY)
-STATES = Kind(key="states", title="Mirror topics by state", write=numbers.count, steps=_DECIMAL)
+LAG = Kind(key="lag", title=gettext_noop("Lag (messages)"), write=numbers.count, steps=_DECIMAL)
+AGE = Kind(key="age", title=gettext_noop("Time lag (RPO)"), write=numbers.lag_time, steps=_SPANS_MS)
+RATE = Kind(key="rate", title=gettext_noop("Throughput"), write=numbers.byte_rate, steps=_BINARY)
+STATES = Kind(key="states", title=gettext_noop("Mirror topics by state"), write=numbers.count, steps=_DECIMAL)
 
 
 def charts_of(points: Sequence[Point], *, span: timedelta, now: datetime, past: bool = False) -> list[Chart]:
@@ -95,7 +97,7 @@ def _chart(kind: Kind, values: Values, *, span: timedelta, now: datetime, past: 
     latest = kind.write(values[-1][1] if values and not past and now - values[-1][0] <= OLD else None)
     return Chart(
         key=kind.key,
-        title=kind.title,
+        title=gettext(kind.title),
         sentence=_past_sentence(known, kind.write, span=span, end=now)
         if past
         else _sentence(known, kind.write, latest=latest, span=span),
@@ -150,7 +152,8 @@ def round_up(value: float, *, steps: Sequence[float]) -> float:
 
 
 def _marks(span: timedelta) -> list[str]:
-    return [f"{numbers.duration(span.total_seconds() * 1000 * part / 4)} ago" for part in (4, 2)] + ["now"]
+    ages = [numbers.duration(span.total_seconds() * 1000 * part / 4) for part in (4, 2)]
+    return [gettext("%(duration)s ago") % {"duration": age} for age in ages] + [gettext("now")]
 
 
 def _spread(values: Values) -> list[tuple[datetime, float | None]]:
@@ -161,14 +164,29 @@ def _spread(values: Values) -> list[tuple[datetime, float | None]]:
 def _sentence(known: Sequence[float], write: Callable[[float | None], str], *, latest: str, span: timedelta) -> str:
     over = numbers.duration(span.total_seconds() * 1000)
     if not known:
-        return f"No data for the last {over}."
-    current = "unknown" if latest == numbers.UNKNOWN else latest
-    return f"Last {over}: minimum {write(min(known))}, maximum {write(max(known))}, current {current}."
+        return gettext("No data for the last %(duration)s.") % {"duration": over}
+    return gettext("Last %(duration)s: minimum %(minimum)s, maximum %(maximum)s, current %(current)s.") % {
+        "duration": over,
+        "minimum": write(min(known)),
+        "maximum": write(max(known)),
+        "current": gettext("unknown") if latest == numbers.UNKNOWN else latest,
+    }
 
 
 def _past_sentence(known: Sequence[float], write: Callable[[float | None], str], *, span: timedelta, end: datetime) -> str:
-    between = f"{numbers.exact(end - span)} to {numbers.exact(end)}"
-    return f"{between}: minimum {write(min(known))}, maximum {write(max(known))}." if known else f"{between}: no data."
+    between = range_words(end - span, end)
+    if not known:
+        return gettext("%(range)s: no data.") % {"range": between}
+    return gettext("%(range)s: minimum %(minimum)s, maximum %(maximum)s.") % {
+        "range": between,
+        "minimum": write(min(known)),
+        "maximum": write(max(known)),
+    }
+
+
+def range_words(start: datetime, end: datetime) -> str:
+    """Return a range of time in words."""
+    return gettext("%(start)s to %(end)s") % {"start": numbers.exact(start), "end": numbers.exact(end)}
 
 
 # --- data of the interactive charts -----------------------------------------------------------------------------------
@@ -177,15 +195,14 @@ def _past_sentence(known: Sequence[float], write: Callable[[float | None], str],
 # that is partly unknown is a lower bound; a lower bound of 0 says nothing, so it is null as well.
 
 
-UNKNOWN_TEXT = "unknown"
 LISTED = 50  # newest markers in the list below the charts
 MARKER_LABELS: Mapping[MarkerKind, tuple[str, str]] = MappingProxyType(
     {
-        MarkerKind.PAUSE: ("P", "Pause or resume"),
-        MarkerKind.FAILOVER: ("F", "Failover, promotion or reversal"),
-        MarkerKind.EDIT: ("E", "Edit"),
-        MarkerKind.ERROR: ("!", "Error"),
-        MarkerKind.VERIFICATION: ("V", "Verification"),
+        MarkerKind.PAUSE: ("P", gettext_noop("Pause or resume")),
+        MarkerKind.FAILOVER: ("F", gettext_noop("Failover, promotion or reversal")),
+        MarkerKind.EDIT: ("E", gettext_noop("Edit")),
+        MarkerKind.ERROR: ("!", gettext_noop("Error")),
+        MarkerKind.VERIFICATION: ("V", gettext_noop("Verification")),
     }
 )
 Grid = Sequence["Row | None"]
@@ -223,12 +240,22 @@ def events_data(
     most = max((number for counts in states.values() for number in counts), default=0)
     top = round_up(most, steps=STATES.steps)
     series = [
-        {"name": mirror_badge(state, "").label, "values": list(counts), "texts": [numbers.count(number) for number in counts]}
+        {
+            "name": gettext(mirror_badge(state, "").label),
+            "values": list(counts),
+            "texts": [numbers.count(number) for number in counts],
+        }
         for state, counts in states.items()
     ]
     return {
         **_span(where),
-        "chart": {"key": STATES.key, "title": STATES.title, "ticks": _ticks(STATES, top), "objective": None, "series": series},
+        "chart": {
+            "key": STATES.key,
+            "title": gettext(STATES.title),
+            "ticks": _ticks(STATES, top),
+            "objective": None,
+            "series": series,
+        },
         "markers": [
             {"step": step, "kind": kind, "sign": MARKER_LABELS[kind][0], "text": _texts(kind, texts)}
             for step, kind, texts in grouped(markers, where)
@@ -258,8 +285,12 @@ def _graph(kind: Kind, lines: Sequence[tuple[str, Grid]], read: Read, *, objecti
     series = [_series(kind, name, grid, read) for name, grid in lines]
     known = [value for line in series for value in line["values"] if value is not None]
     top = round_up(max([*known, objective or 0]), steps=kind.steps)
-    line = None if objective is None else {"value": objective, "text": f"Objective: {kind.write(objective)}"}
-    return {"key": kind.key, "title": kind.title, "ticks": _ticks(kind, top), "objective": line, "series": series}
+    line = (
+        None
+        if objective is None
+        else {"value": objective, "text": gettext("Objective: %(value)s") % {"value": kind.write(objective)}}
+    )
+    return {"key": kind.key, "title": gettext(kind.title), "ticks": _ticks(kind, top), "objective": line, "series": series}
 
 
 def _series(kind: Kind, name: str, grid: Grid, read: Read) -> dict[str, Any]:
@@ -279,8 +310,9 @@ def _series(kind: Kind, name: str, grid: Grid, read: Read) -> dict[str, Any]:
 
 def _text(kind: Kind, value: float | None, *, partly: bool) -> str:
     if value is None:
-        return UNKNOWN_TEXT
-    return f"≥ {kind.write(value)}, partly unknown" if partly else kind.write(value)
+        return gettext("unknown")
+    text = kind.write(value)
+    return gettext("≥ %(value)s, partly unknown") % {"value": text} if partly else text
 
 
 def _ticks(kind: Kind, top: float) -> list[tuple[float, str]]:
@@ -293,7 +325,7 @@ def _ticks(kind: Kind, top: float) -> list[tuple[float, str]]:
 
 def _texts(kind: MarkerKind, texts: Mapping[str, int]) -> str:
     words = ", ".join(f"{text} ({count})" if count > 1 else text for text, count in sorted(texts.items()))
-    return f"{MARKER_LABELS[kind][1]}: {words}"
+    return f"{gettext(MARKER_LABELS[kind][1])}: {words}"
 
 
 def _listed(marker: Marker, minute_url: str) -> dict[str, str]:
@@ -301,6 +333,6 @@ def _listed(marker: Marker, minute_url: str) -> dict[str, str]:
         "at": numbers.exact(marker.at),
         "url": minute_address(minute_url, marker.at),
         "sign": MARKER_LABELS[marker.kind][0],
-        "kind": MARKER_LABELS[marker.kind][1],
+        "kind": gettext(MARKER_LABELS[marker.kind][1]),
         "text": f"{marker.text} · {marker.topic}" if marker.topic else marker.text,
     }

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
+from django.utils.translation import gettext, gettext_noop
+
 from console.models import ClampedOffset, GroupOffset, SyncedAcl, SyncedGroup
 from console.web import numbers
 from console.web.badges import Badge, Family
 from console.web.numbers import Moment, moment
 from linkengine.domain.acls import AclStatus
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import GroupStatus, OffsetOutcome
 
 PARTITIONS_SHOWN = 20  # of each group; the REST API lists all
 NAME_SHOWN = 250  # characters; the REST API and the CSV file have the whole name
@@ -27,65 +29,86 @@ GROUP_BADGES: Mapping[GroupStatus, Badge] = MappingProxyType(
     {
         GroupStatus(badge.code): badge
         for badge in (
-            _badge(_G.SYNCED, "Synced", "check-circle-fill", family=Family.OK, words=("Its offsets are synced.", "")),
+            _badge(
+                _G.SYNCED,
+                gettext_noop("Synced"),
+                "check-circle-fill",
+                family=Family.OK,
+                words=(gettext_noop("Its offsets are synced."), ""),
+            ),
             _badge(
                 _G.PARTLY_SYNCED,
-                "Partly synced",
+                gettext_noop("Partly synced"),
                 "circle-half",
                 family=Family.WARN,
-                words=("Some partitions are not synced.", "See the reason for the partitions and what to do."),
+                words=(
+                    gettext_noop("Some partitions are not synced."),
+                    gettext_noop("See the reason for the partitions and what to do."),
+                ),
             ),
             _badge(
                 _G.IN_USE,
-                "In use on destination",
+                gettext_noop("In use on destination"),
                 "person-circle",
                 family=Family.WARN,
                 words=(
-                    "Consumers on the destination use this group.",
-                    "Exclude it in the filters when they have moved permanently.",
+                    gettext_noop("Consumers on the destination use this group."),
+                    gettext_noop("Exclude it in the filters when they have moved permanently."),
                 ),
             ),
             _badge(
                 _G.FAILED,
-                "Failed",
+                gettext_noop("Failed"),
                 "x-octagon-fill",
                 family=Family.BAD,
-                words=("Its offsets could not be read or written.", "Fix the cause. It is retried automatically."),
+                words=(
+                    gettext_noop("Its offsets could not be read or written."),
+                    gettext_noop("Fix the cause. It is retried automatically."),
+                ),
             ),
             _badge(
                 _G.WAITING,
-                "Pending",
+                gettext_noop("Pending"),
                 "hourglass-split",
                 family=Family.BUSY,
-                words=("It has not been synced yet.", "Wait for the next run."),
+                words=(gettext_noop("It has not been synced yet."), gettext_noop("Wait for the next run.")),
             ),
             _badge(
                 _G.NO_MIRROR_TOPIC,
-                "No mirror topic",
+                gettext_noop("No mirror topic"),
                 "link-45deg",
                 family=Family.DONE,
-                words=("It reads no mirrored topic.", "Add mirror topics for the topics it reads."),
+                words=(gettext_noop("It reads no mirrored topic."), gettext_noop("Add mirror topics for the topics it reads.")),
             ),
             _badge(
                 _G.EXCLUDED,
-                "Excluded",
+                gettext_noop("Excluded"),
                 "stop-circle-fill",
                 family=Family.DONE,
-                words=("It does not match the filters.", "To include it, change consumer.offset.group.filters."),
+                words=(
+                    gettext_noop("It does not match the filters."),
+                    gettext_noop("To include it, change consumer.offset.group.filters."),
+                ),
             ),
             _badge(
                 _G.UNSUPPORTED_TYPE,
-                "Unsupported type",
+                gettext_noop("Unsupported type"),
                 "info-circle",
                 family=Family.DONE,
-                words=("Offsets of this group type cannot be synced.", "The group starts without offsets on the destination."),
+                words=(
+                    gettext_noop("Offsets of this group type cannot be synced."),
+                    gettext_noop("The group starts without offsets on the destination."),
+                ),
             ),
             _badge(
                 _G.NOT_LISTED,
-                "Not listed",
+                gettext_noop("Not listed"),
                 "search",
                 family=Family.IDLE,
-                words=("The source no longer lists it.", "It is removed from this list after one day."),
+                words=(
+                    gettext_noop("The source no longer lists it."),
+                    gettext_noop("It is removed from this list after one day."),
+                ),
             ),
         )
     }
@@ -96,65 +119,91 @@ ACL_BADGES: Mapping[AclStatus, Badge] = MappingProxyType(
         for badge in (
             _badge(
                 _A.CREATED,
-                "Synced",
+                gettext_noop("Synced"),
                 "check-circle-fill",
                 family=Family.OK,
-                words=("Removed when the source removes it.", ""),
+                words=(gettext_noop("Removed when the source removes it."), ""),
             ),
             _badge(
                 _A.SHARED,
-                "Shared",
+                gettext_noop("Shared"),
                 "collection",
                 family=Family.OK,
-                words=("Another link also syncs it.", "Removed when no source has it."),
+                words=(gettext_noop("Another link also syncs it."), gettext_noop("Removed when no source has it.")),
             ),
             _badge(
                 _A.ALREADY_THERE,
-                "Already exists",
+                gettext_noop("Already exists"),
                 "person-circle",
                 family=Family.IDLE,
-                words=("The destination had this ACL before.", "Never removed by the link. Remove it manually if not needed."),
+                words=(
+                    gettext_noop("The destination had this ACL before."),
+                    gettext_noop("Never removed by the link. Remove it manually if not needed."),
+                ),
             ),
             _badge(
                 _A.OUT_OF_FILTER,
-                "No longer selected",
+                gettext_noop("No longer selected"),
                 "stop-circle-fill",
                 family=Family.IDLE,
-                words=("It no longer matches the filters and was kept.", "Remove it manually if not needed."),
+                words=(
+                    gettext_noop("It no longer matches the filters and was kept."),
+                    gettext_noop("Remove it manually if not needed."),
+                ),
             ),
             _badge(
                 _A.GUARD,
-                "Not synced",
+                gettext_noop("Not synced"),
                 "shield-lock",
                 family=Family.DONE,
-                words=("Same as the ACL that makes mirrors read-only.", "To deny writes after a promotion, add it manually."),
+                words=(
+                    gettext_noop("Same as the ACL that makes mirrors read-only."),
+                    gettext_noop("To deny writes after a promotion, add it manually."),
+                ),
             ),
             _badge(
                 _A.CAME_FROM_HERE,
-                "From this cluster",
+                gettext_noop("From this cluster"),
                 "arrow-left-right",
                 family=Family.DONE,
-                words=("A link in the other direction created it.", "No action needed."),
+                words=(gettext_noop("A link in the other direction created it."), gettext_noop("No action needed.")),
             ),
             _badge(
                 _A.UNSUPPORTED,
-                "Unsupported",
+                gettext_noop("Unsupported"),
                 "info-circle",
                 family=Family.WARN,
-                words=("This kind of ACL cannot be synced.", "Create it manually on the destination."),
+                words=(
+                    gettext_noop("This kind of ACL cannot be synced."),
+                    gettext_noop("Create it manually on the destination."),
+                ),
             ),
             _badge(
                 _A.FAILED,
-                "Rejected",
+                gettext_noop("Rejected"),
                 "x-octagon-fill",
                 family=Family.BAD,
-                words=("The destination rejected it.", "Fix the cause. It is retried automatically."),
+                words=(
+                    gettext_noop("The destination rejected it."),
+                    gettext_noop("Fix the cause. It is retried automatically."),
+                ),
             ),
         )
     }
 )
-if set(GROUP_BADGES) != set(GroupStatus) or set(ACL_BADGES) != set(AclStatus):
-    raise AssertionError("each status needs a display")
+_OUTCOMES: Mapping[str, str] = MappingProxyType(
+    {
+        OffsetOutcome.EQUAL: gettext_noop("Equal"),
+        OffsetOutcome.ADVANCED: gettext_noop("Advanced"),
+        OffsetOutcome.REWOUND: gettext_noop("Rewound"),
+        OffsetOutcome.AHEAD: gettext_noop("Ahead"),
+        OffsetOutcome.CHANGED_HERE: gettext_noop("Changed here"),
+        OffsetOutcome.IN_USE: gettext_noop("In use"),
+        OffsetOutcome.FAILED: gettext_noop("Failed"),
+    }
+)
+if set(GROUP_BADGES) != set(GroupStatus) or set(ACL_BADGES) != set(AclStatus) or set(_OUTCOMES) != set(OffsetOutcome):
+    raise AssertionError("each status and outcome needs a display")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +261,11 @@ class ClampedRow:
 def readable_name(name: str) -> str:
     """Return the name of a group for a page: not empty, without control characters, and truncated to ``NAME_SHOWN``."""
     if not name:
-        return "(empty name)"
+        return gettext("(empty name)")
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name[:NAME_SHOWN])
-    return text if len(name) <= NAME_SHOWN else f"{text}… ({len(name):,} characters)"
+    if len(name) <= NAME_SHOWN:
+        return text
+    return gettext("%(text)s… (%(count)s characters)") % {"text": text, "count": numbers.count(len(name))}
 
 
 def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: datetime) -> GroupRow:
@@ -235,10 +286,11 @@ def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: dateti
 def acl_row(acl: SyncedAcl, *, now: datetime) -> AclRow:
     """Create the row of an ACL."""
     pattern = "*" if acl.pattern_type == "PREFIXED" else ""
-    host = "" if acl.host == "*" else f" from {acl.host}"
     return AclRow(
         resource=f"{acl.resource_type.replace('_', ' ').capitalize()} {acl.resource_name}{pattern}",
-        principal=f"{acl.principal}{host}",
+        principal=acl.principal
+        if acl.host == "*"
+        else gettext("%(principal)s from %(host)s") % {"principal": acl.principal, "host": acl.host},
         access=f"{acl.permission} {acl.operation}",
         badge=ACL_BADGES[AclStatus(acl.status)],
         message=acl.message,
@@ -266,5 +318,5 @@ def _offset_row(offset: GroupOffset) -> OffsetRow:
         source=numbers.count(offset.source_offset),
         here=numbers.count(offset.destination_offset),
         target=numbers.count(offset.target),
-        outcome=offset.outcome.replace("_", " ").capitalize(),
+        outcome=gettext(_OUTCOMES.get(offset.outcome, offset.outcome)),
     )

@@ -10,6 +10,7 @@ from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
@@ -26,6 +27,7 @@ from console.links.presenters import (
     OtherSide,
     endpoints_of,
     flow,
+    is_one_way,
     link_row,
     mode_label,
     other_side,
@@ -58,27 +60,36 @@ from linkengine.domain.states import LinkState
 
 # (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab that the user may open.
 _GROUPS = (
-    ("Overview", (("overview", "Summary", "pages:link"), ("history", "History", "pages:link-history"))),
-    ("Topics", (("topics", "Source topics", "pages:link-topics"), ("filters", "Filters", "pages:link-filters"))),
     (
-        "Sync",
+        gettext_noop("Overview"),
+        (("overview", gettext_noop("Summary"), "pages:link"), ("history", gettext_noop("History"), "pages:link-history")),
+    ),
+    (
+        gettext_noop("Topics"),
         (
-            ("tasks", "Tasks", "pages:link-tasks"),
-            ("groups", "Groups", "pages:link-groups"),
-            ("acls", "ACLs", "pages:link-acls"),
+            ("topics", gettext_noop("Source topics"), "pages:link-topics"),
+            ("filters", gettext_noop("Filters"), "pages:link-filters"),
         ),
     ),
     (
-        "Failover",
+        gettext_noop("Sync"),
         (
-            ("failover", "Fail over", "pages:link-failover"),
-            ("stops", "Failover reports", "pages:link-stops"),
-            ("drills", "Drills", "pages:link-drills"),
-            ("readiness", "Readiness", "pages:link-readiness"),
+            ("tasks", gettext_noop("Tasks"), "pages:link-tasks"),
+            ("groups", gettext_noop("Groups"), "pages:link-groups"),
+            ("acls", gettext_noop("ACLs"), "pages:link-acls"),
         ),
     ),
-    ("Settings", (("configuration", "Configuration", "pages:link-configuration"),)),
-    ("Activity", (("activity", "Activity", "pages:link-activity"),)),
+    (
+        gettext_noop("Failover"),
+        (
+            ("failover", gettext_noop("Fail over"), "pages:link-failover"),
+            ("stops", gettext_noop("Failover reports"), "pages:link-stops"),
+            ("drills", gettext_noop("Drills"), "pages:link-drills"),
+            ("readiness", gettext_noop("Readiness"), "pages:link-readiness"),
+        ),
+    ),
+    (gettext_noop("Settings"), (("configuration", gettext_noop("Configuration"), "pages:link-configuration"),)),
+    (gettext_noop("Activity"), (("activity", gettext_noop("Activity"), "pages:link-activity"),)),
 )
 # Tabs that show data of all mirrors of the link; they need VIEW on the link itself.
 _WHOLE_LINK_TABS = {
@@ -114,6 +125,7 @@ class LinkHead:
     add_url: str
     badge: Badge  # of the API state
     mode: str
+    is_one_way: bool
     prefix: str
     gap_filler: str
     source: str
@@ -137,8 +149,9 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         add_url=reverse("pages:new-mirror", args=link.url_args),
         badge=link_badge(link.state),
         mode=mode_label(link),
+        is_one_way=is_one_way(link),
         prefix=link.prefix,
-        gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
+        gap_filler=gettext(GAP_FILLERS[GapFiller(link.gap_filler)]),
         source=source,
         destination=destination,
         note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
@@ -230,7 +243,7 @@ def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
     environment = link.destination.environment
     trail = [
         Crumb(label=environment.name, url=environment.get_absolute_url()),
-        Crumb(label="Cluster links", url=reverse("pages:links")),
+        Crumb(label=gettext("Cluster links"), url=reverse("pages:links")),
         Crumb(label=link.name, url=link.get_absolute_url() if last else ""),
     ]
     return [*trail, Crumb(label=last)] if last else trail
@@ -248,13 +261,13 @@ def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> tuple[list[Tab],
     shown: list[Tab] = []
     for label, keys in _GROUPS:
         tabs = [
-            Tab(label=name, url=reverse(page, args=link.url_args), current=key == current)
+            Tab(label=gettext(name), url=reverse(page, args=link.url_args), current=key == current)
             for key, name, page in keys
             if key not in hidden
         ]
         is_current = any(tab.current for tab in tabs)
         if tabs:
-            groups.append(Tab(label=label, url=tabs[0].url, current=is_current))
+            groups.append(Tab(label=gettext(label), url=tabs[0].url, current=is_current))
         if is_current and len(tabs) > 1:
             shown = tabs
     return groups, shown
@@ -536,4 +549,6 @@ def run(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     run_task(link=link, name=task_name, by=by, now=now)
-    return done(request, reverse("pages:link-tasks", args=link.url_args), f"Run of {task_name} requested.")
+    return done(
+        request, reverse("pages:link-tasks", args=link.url_args), gettext("Run of %(task)s requested.") % {"task": task_name}
+    )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.links.form_presenters import BOTH, SEND, Direction, opposite
 from console.models.fields import readable
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 # --- list row, tiles and flow picture ---------------------------------------------------------------------------------
 
 
-MODES = {"DESTINATION": "One-way", "SOURCE": "Source side", "BIDIRECTIONAL": "Bidirectional"}
+MODES = {
+    "DESTINATION": gettext_noop("One-way"),
+    "SOURCE": gettext_noop("Source side"),
+    "BIDIRECTIONAL": gettext_noop("Bidirectional"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,7 @@ class LinkRow:
     source: str
     destination: str
     mode: str
+    is_one_way: bool
     badge: Badge  # of the API state
     mirrors: int
     health: HealthView
@@ -85,22 +91,29 @@ class Flow:
 
 
 GAP_FILLERS = {
-    GapFiller.MARKERS: "Transaction markers, many offsets per request (WriteTxnMarkers).",
-    GapFiller.TRANSACTIONS: "Empty transactions, one offset each, because the destination rejects markers from the link's "
-    "principal. Long ranges of compacted records take longer, and mirror topics are not protected from other producers.",
+    GapFiller.MARKERS: gettext_noop("Transaction markers, many offsets per request (WriteTxnMarkers)."),
+    GapFiller.TRANSACTIONS: gettext_noop(
+        "Empty transactions, one offset each, because the destination rejects markers from the link's "
+        "principal. Long ranges of compacted records take longer, and mirror topics are not protected from other producers."
+    ),
 }
 
 
 def mode_label(link: ClusterLink) -> str:
     """Return the mode of a link: "One-way", "Source-initiated", "Source side" or "Bidirectional"."""
     if link.mode == "DESTINATION" and link.connection_mode == "INBOUND":
-        return "Source-initiated"
-    return MODES.get(link.mode, link.mode)
+        return gettext("Source-initiated")
+    return gettext(MODES.get(link.mode, link.mode))
+
+
+def is_one_way(link: ClusterLink) -> bool:
+    """Return whether a link has the usual mode, which pages do not name."""
+    return link.mode == "DESTINATION" and link.connection_mode != "INBOUND"
 
 
 def source_name(link: ClusterLink) -> str:
     """Return the name of the source cluster if the user may see that cluster, else its cluster ID."""
-    return link.known_source.name if link.known_source else link.source_cluster_id or "other cluster"
+    return link.known_source.name if link.known_source else link.source_cluster_id or gettext("other cluster")
 
 
 def endpoints_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -133,6 +146,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         source=source,
         destination=destination,
         mode=mode_label(link),
+        is_one_way=is_one_way(link),
         badge=link_badge(link.state),
         mirrors=summary.mirrors,
         health=link_health_view(summary.health, link),
@@ -157,28 +171,37 @@ def tiles(figures: LinkFigures, health: LinkHealth) -> list[Tile]:
     attention, mirrors = health.attention, figures.mirrors
     measured = figures.records_per_s is not None
     return [
-        Tile(label="Mirror topics", value=numbers.count(mirrors), hint=numbers.plural(figures.partitions, "partition")),
         Tile(
-            label="Max lag",
+            label=gettext("Mirror topics"),
+            value=numbers.count(mirrors),
+            hint=ngettext("%(count)s partition", "%(count)s partitions", figures.partitions)
+            % {"count": numbers.count(figures.partitions)},
+        ),
+        Tile(
+            label=gettext("Max lag"),
             value=numbers.worst_lag(figures.max_lag, unknown=figures.unknown_lags),
-            hint=f"{numbers.plural(figures.unknown_lags, 'partition')} unknown"
+            hint=ngettext("%(count)s partition unknown", "%(count)s partitions unknown", figures.unknown_lags)
+            % {"count": numbers.count(figures.unknown_lags)}
             if figures.unknown_lags
-            else "messages, max of all partitions",
+            else gettext("messages, max of all partitions"),
         ),
         Tile(
-            label="RPO now",
+            label=gettext("RPO now"),
             value=numbers.lag_time(figures.oldest_lag_ms),
-            hint="unknown" if figures.oldest_lag_ms is None else "data loss window if you fail over now",
+            hint=gettext("unknown") if figures.oldest_lag_ms is None else gettext("data loss window if you fail over now"),
         ),
         Tile(
-            label="Throughput",
+            label=gettext("Throughput"),
             value=numbers.byte_rate(figures.bytes_per_s),
-            hint=numbers.record_rate(figures.records_per_s) if measured else "not measured yet",
+            hint=numbers.record_rate(figures.records_per_s) if measured else gettext("not measured yet"),
         ),
         Tile(
-            label="Needs attention",
+            label=gettext("Needs attention"),
             value=numbers.count(attention),
-            hint="all healthy" if health.verdict.health is Health.HEALTHY else f"of {numbers.plural(mirrors, 'mirror topic')}",
+            hint=gettext("all healthy")
+            if health.verdict.health is Health.HEALTHY
+            else ngettext("of %(count)s mirror topic", "of %(count)s mirror topics", mirrors)
+            % {"count": numbers.count(mirrors)},
             alarm=attention > 0,
         ),
     ]
@@ -187,9 +210,15 @@ def tiles(figures: LinkFigures, health: LinkHealth) -> list[Tile]:
 def flow(link: ClusterLink, figures: LinkFigures | None, health: HealthView) -> Flow:
     """Create the flow picture with the current rates; without figures, of the two clusters only. It is green if healthy."""
     rate, records = (figures.bytes_per_s, figures.records_per_s) if figures else (None, None)
-    topics = numbers.plural(figures.mirrors, "mirror topic") if figures else "Mirror topics"
+    topics = mirror_topics(figures.mirrors) if figures else gettext("Mirror topics")
     (source, source_detail), (destination, destination_detail) = endpoints_of(link)
-    rate_text = f"{numbers.byte_rate(rate)}" if rate is not None else "an unknown rate"
+    sentence = gettext("%(topics)s from %(source)s to %(destination)s at %(rate)s. Health: %(health)s.") % {
+        "topics": topics,
+        "source": source,
+        "destination": destination,
+        "rate": gettext("an unknown rate") if rate is None else numbers.byte_rate(rate),
+        "health": gettext(health.badge.label).lower(),
+    }
     return Flow(
         source=source,
         source_detail=source_detail,
@@ -200,8 +229,13 @@ def flow(link: ClusterLink, figures: LinkFigures | None, health: HealthView) -> 
         record_rate=numbers.record_rate(records),
         moves=bool(rate) and health.badge.family in {Family.OK, Family.WARN, Family.BUSY},
         badge=health.badge,
-        sentence=f"{topics} from {source} to {destination} at {rate_text}. Health: {health.badge.label.lower()}.",
+        sentence=sentence,
     )
+
+
+def mirror_topics(number: int) -> str:
+    """Return a number of mirror topics in words."""
+    return ngettext("%(count)s mirror topic", "%(count)s mirror topics", number) % {"count": numbers.count(number)}
 
 
 # --- the paired link --------------------------------------------------------------------------------------------------
@@ -225,21 +259,25 @@ class OtherSide:
 
 def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, may_create: bool) -> OtherSide:
     """Create the view of the paired link ``other``, or of the missing one. ``may_create``: on the other cluster."""
-    cluster = link.known_source.name if link.known_source else f"cluster {link.source_cluster_id}"
+    cluster = link.known_source.name if link.known_source else gettext("cluster %(id)s") % {"id": link.source_cluster_id}
     direction = opposite(link.mode)
     if other is not None:
         return OtherSide(
-            title="Paired link",
-            sentence=_PURPOSE[direction.key],
+            title=gettext("Paired link"),
+            sentence=gettext(_PURPOSE[direction.key]),
             name=other.name,
             cluster=cluster,
             url=other.get_absolute_url() if may_see else "",
             badge=link_badge(other.state),
         )
+    advice = (
+        gettext("Create it on %(cluster)s with these values:")
+        if may_create
+        else gettext("Create it on %(cluster)s with these values, or ask an administrator of that cluster:")
+    )
     return OtherSide(
-        title="Next step: create the paired link",
-        sentence=f"{_MISSING[direction.key]} Create it on {cluster} with these values"
-        + (":" if may_create else ", or ask an administrator of that cluster:"),
+        title=gettext("Next step: create the paired link"),
+        sentence=f"{gettext(_MISSING[direction.key])} {advice % {'cluster': cluster}}",
         name=link.name,
         cluster=cluster,
         values=_values(link, direction),
@@ -248,19 +286,23 @@ def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, m
 
 
 _PURPOSE = {
-    SEND.key: "The source side of this connection. Mirror topics are added here, on the destination side.",
-    BOTH.key: "It has the mirror topics of that cluster. Topics can be reversed and restored between the two links.",
-    "accept": "The destination side of this connection. Mirror topics are added and managed there.",
+    SEND.key: gettext_noop("The source side of this connection. Mirror topics are added here, on the destination side."),
+    BOTH.key: gettext_noop(
+        "It has the mirror topics of that cluster. Topics can be reversed and restored between the two links."
+    ),
+    "accept": gettext_noop("The destination side of this connection. Mirror topics are added and managed there."),
 }
 _MISSING = {
-    SEND.key: "The source side of this link does not exist yet. Nothing is copied without it.",
-    BOTH.key: "Topics can already be mirrored to this cluster. To reverse or restore them, create the paired link.",
-    "accept": "The destination side of this link does not exist yet. Mirror topics are added there.",
+    SEND.key: gettext_noop("The source side of this link does not exist yet. Nothing is copied without it."),
+    BOTH.key: gettext_noop(
+        "Topics can already be mirrored to this cluster. To reverse or restore them, create the paired link."
+    ),
+    "accept": gettext_noop("The destination side of this link does not exist yet. Mirror topics are added there."),
 }
 
 
 def _values(link: ClusterLink, direction: Direction) -> list[tuple[str, str]]:
-    there = [("link name", link.name), (direction.remote_field, link.destination.cluster_id)]
+    there = [(gettext("link name"), link.name), (direction.remote_field, link.destination.cluster_id)]
     return [*there, ("link.mode", direction.mode), ("connection.mode", _connection_mode(link, direction))]
 
 
@@ -280,28 +322,38 @@ def _create_url(link: ClusterLink, direction: Direction) -> str:
 READY_BADGES: Mapping[ReadyState, Badge] = MappingProxyType(
     {
         ReadyState.READY: Badge(
-            code="READY", label="Ready", icon="check-circle-fill", family=Family.OK, meaning="All facts allow a failover."
+            code="READY",
+            label=gettext_noop("Ready"),
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning=gettext_noop("All facts allow a failover."),
         ),
         ReadyState.UNKNOWN: Badge(
-            code="UNKNOWN", label="Unknown", icon="question-circle", family=Family.WARN, meaning="A fact is unknown or too old."
+            code="UNKNOWN",
+            label=gettext_noop("Unknown"),
+            icon="question-circle",
+            family=Family.WARN,
+            meaning=gettext_noop("A fact is unknown or too old."),
         ),
         ReadyState.NOT_READY: Badge(
             code="NOT_READY",
-            label="Not ready",
+            label=gettext_noop("Not ready"),
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="A failover now would have a problem.",
+            meaning=gettext_noop("A failover now would have a problem."),
         ),
     }
 )
 _ADVICE: Mapping[ReadyFact, str] = MappingProxyType(
     {
-        ReadyFact.HEALTH: "See the reason for the health on the link's overview.",
-        ReadyFact.DRILL: "Run a failover drill of all mirror topics.",
-        ReadyFact.VERIFICATION: "Verify all mirror topics, and examine records that differ.",
-        ReadyFact.RIGHTS: "Grant the permissions that the errors of the link, its tasks and its mirror topics name.",
-        ReadyFact.GROUPS: "See the errors of consumer offset sync on the Tasks and Groups tabs.",
-        ReadyFact.RETENTION: "Reduce the lag, and set retention.ms on the source topics to a longer time.",
+        ReadyFact.HEALTH: gettext_noop("See the reason for the health on the link's overview."),
+        ReadyFact.DRILL: gettext_noop("Run a failover drill of all mirror topics."),
+        ReadyFact.VERIFICATION: gettext_noop("Verify all mirror topics, and examine records that differ."),
+        ReadyFact.RIGHTS: gettext_noop(
+            "Grant the permissions that the errors of the link, its tasks and its mirror topics name."
+        ),
+        ReadyFact.GROUPS: gettext_noop("See the errors of consumer offset sync on the Tasks and Groups tabs."),
+        ReadyFact.RETENTION: gettext_noop("Reduce the lag, and set retention.ms on the source topics to a longer time."),
     }
 )
 
@@ -317,5 +369,5 @@ class ReadinessView:
 
 def readiness_view(found: Readiness) -> ReadinessView:
     """Return the view of a readiness."""
-    gaps = [_ADVICE[fact.fact] for fact in found.facts if fact.state is not ReadyState.READY]
+    gaps = [gettext(_ADVICE[fact.fact]) for fact in found.facts if fact.state is not ReadyState.READY]
     return ReadinessView(badge=READY_BADGES[found.state], sentence=found.sentence, gaps=gaps)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
+from django.utils.translation import gettext, gettext_noop
+
 from console.links.task_queries import COPY, VERIFY, TaskView
 from console.web import numbers
 from console.web.badges import MIRROR_BADGES, Badge, Family
@@ -30,66 +32,83 @@ TASK_BADGES: Mapping[TaskState, Badge] = MappingProxyType(
     {
         TaskState(badge.code): badge
         for badge in (
-            _badge(_S.ACTIVE, "Active", "check-circle-fill", Family.OK, meaning="Last run succeeded."),
+            _badge(
+                _S.ACTIVE, gettext_noop("Active"), "check-circle-fill", Family.OK, meaning=gettext_noop("Last run succeeded.")
+            ),
             _badge(
                 _S.IN_ERROR,
-                "In error",
+                gettext_noop("In error"),
                 "x-octagon-fill",
                 Family.BAD,
-                meaning="The last run had errors.",
-                next_step="Fix the cause. The task is retried automatically.",
+                meaning=gettext_noop("The last run had errors."),
+                next_step=gettext_noop("Fix the cause. The task is retried automatically."),
             ),
             _badge(
                 _S.NOT_CONFIGURED,
-                "Not configured",
+                gettext_noop("Not configured"),
                 "circle-half",
                 Family.DONE,
-                meaning="The task is turned off, or has nothing to do.",
-                next_step="To turn it on, change the link's configuration.",
+                meaning=gettext_noop("The task is turned off, or has nothing to do."),
+                next_step=gettext_noop("To turn it on, change the link's configuration."),
             ),
             _badge(
                 _S.UNKNOWN,
-                "No run yet",
+                gettext_noop("No run yet"),
                 "hourglass-split",
                 Family.BUSY,
-                meaning="The task is turned on. No run has finished yet.",
-                next_step="Wait for the first run. If none starts, check that the worker is running.",
+                meaning=gettext_noop("The task is turned on. No run has finished yet."),
+                next_step=gettext_noop("Wait for the first run. If none starts, check that the worker is running."),
             ),
             _badge(
                 _S.LINK_PAUSED,
-                "Link paused",
+                gettext_noop("Link paused"),
                 "pause-circle-fill",
                 Family.IDLE,
-                meaning="The link is paused. Its tasks do not run.",
-                next_step="Resume the link.",
+                meaning=gettext_noop("The link is paused. Its tasks do not run."),
+                next_step=gettext_noop("Resume the link."),
             ),
             _badge(
                 _S.LINK_UNAVAILABLE,
-                "Source unreachable",
+                gettext_noop("Source unreachable"),
                 "plug-fill",
                 Family.WARN,
-                meaning="The source cluster does not respond. The task resumes automatically when it does.",
-                next_step="Check the source cluster and the network.",
+                meaning=gettext_noop("The source cluster does not respond. The task resumes automatically when it does."),
+                next_step=gettext_noop("Check the source cluster and the network."),
             ),
             _badge(
                 _S.LINK_FAILED,
-                "Link failed",
+                gettext_noop("Link failed"),
                 "link-45deg",
                 Family.BAD,
-                meaning="The source rejects the link's credentials, permissions or configuration.",
-                next_step="Correct the link's configuration. The task then resumes automatically.",
+                meaning=gettext_noop("The source rejects the link's credentials, permissions or configuration."),
+                next_step=gettext_noop("Correct the link's configuration. The task then resumes automatically."),
             ),
         )
     }
 )
 _TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        COPY: ("Copy records", "Copies the records of all mirror topics that are not paused, continuously."),
-        VERIFY: ("Verify records", "Compares mirror topics with their source topics, record by record."),
-        TaskName.AUTO_CREATE: ("Auto-create mirror topics", "Creates mirror topics for source topics that match the filters."),
-        TaskName.TOPIC_CONFIGS: ("Sync topic configs", "Applies configs and partition counts of source topics to mirrors."),
-        TaskName.CONSUMER_OFFSETS: ("Sync consumer offsets", "Copies consumer group offsets from the source."),
-        TaskName.ACLS: ("Sync ACLs", "Copies ACLs from the source."),
+        COPY: (
+            gettext_noop("Copy records"),
+            gettext_noop("Copies the records of all mirror topics that are not paused, continuously."),
+        ),
+        VERIFY: (
+            gettext_noop("Verify records"),
+            gettext_noop("Compares mirror topics with their source topics, record by record."),
+        ),
+        TaskName.AUTO_CREATE: (
+            gettext_noop("Auto-create mirror topics"),
+            gettext_noop("Creates mirror topics for source topics that match the filters."),
+        ),
+        TaskName.TOPIC_CONFIGS: (
+            gettext_noop("Sync topic configs"),
+            gettext_noop("Applies configs and partition counts of source topics to mirrors."),
+        ),
+        TaskName.CONSUMER_OFFSETS: (
+            gettext_noop("Sync consumer offsets"),
+            gettext_noop("Copies consumer group offsets from the source."),
+        ),
+        TaskName.ACLS: (gettext_noop("Sync ACLs"), gettext_noop("Copies ACLs from the source.")),
     }
 )
 
@@ -123,8 +142,8 @@ def task_row(task: TaskView, *, now: datetime) -> TaskRow:
     notes = [error_note(error.code, error.message, now=now) for error in task.errors[:ERRORS_SHOWN]]
     return TaskRow(
         name=task.name,
-        label=label,
-        explains=explains,
+        label=gettext(label),
+        explains=gettext(explains),
         badge=TASK_BADGES[task.state],
         summary=task.summary,
         errors=[note for note in notes if note],
@@ -143,14 +162,14 @@ def task_row(task: TaskView, *, now: datetime) -> TaskRow:
 
 
 def task_label(name: str) -> str:
-    return _TEXTS[name][0]
+    return gettext(_TEXTS[name][0])
 
 
 def _duration(task: TaskView) -> str:
     if task.started_at is None:
         return ""
     if task.finished_at is None or task.finished_at < task.started_at:
-        return "running"
+        return gettext("running")
     return numbers.duration((task.finished_at - task.started_at).total_seconds() * 1000)
 
 
@@ -161,44 +180,44 @@ STANDING_BADGES: Mapping[Standing, Badge] = MappingProxyType(
     {
         Standing.MIRRORED: Badge(
             code=Standing.MIRRORED,
-            label="Mirrored",
+            label=gettext_noop("Mirrored"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="The link has a mirror topic for it.",
+            meaning=gettext_noop("The link has a mirror topic for it."),
         ),
         Standing.WAITING: Badge(
             code=Standing.WAITING,
-            label="Pending",
+            label=gettext_noop("Pending"),
             icon="hourglass-split",
             family=Family.BUSY,
-            meaning="The next auto-create run creates its mirror topic.",
-            next_step="Wait, or run the task AutoCreateMirror now.",
+            meaning=gettext_noop("The next auto-create run creates its mirror topic."),
+            next_step=gettext_noop("Wait, or run the task AutoCreateMirror now."),
         ),
         Standing.NOT_MIRRORED: Badge(
             code=Standing.NOT_MIRRORED,
-            label="Not mirrored",
+            label=gettext_noop("Not mirrored"),
             icon="circle-half",
             family=Family.DONE,
-            meaning="At least one check prevents it from being mirrored.",
+            meaning=gettext_noop("At least one check prevents it from being mirrored."),
         ),
     }
 )
 CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
     {
-        CheckCode.SOURCE_TOPIC: "Source topic",
-        CheckCode.INTERNAL_TOPIC: "Internal topic",
-        CheckCode.AUTO_CREATE: "Auto-create",
-        CheckCode.INCLUDED: "Included",
-        CheckCode.NOT_EXCLUDED: "Not excluded",
-        CheckCode.MIRROR_NAME: "Mirror topic name",
-        CheckCode.STOPPED_MIRROR: "Stopped mirror",
-        CheckCode.RING: "Replication loop",
-        CheckCode.CHAIN: "Chained mirrors",
-        CheckCode.NAMESPACE: "Namespace",
-        CheckCode.MIRRORED_ELSEWHERE: "Other links",
-        CheckCode.NAME_FREE: "Name on destination",
-        CheckCode.LINK_STATE: "Link state",
-        CheckCode.LAST_TRY: "Last attempt",
+        CheckCode.SOURCE_TOPIC: gettext_noop("Source topic"),
+        CheckCode.INTERNAL_TOPIC: gettext_noop("Internal topic"),
+        CheckCode.AUTO_CREATE: gettext_noop("Auto-create"),
+        CheckCode.INCLUDED: gettext_noop("Included"),
+        CheckCode.NOT_EXCLUDED: gettext_noop("Not excluded"),
+        CheckCode.MIRROR_NAME: gettext_noop("Mirror topic name"),
+        CheckCode.STOPPED_MIRROR: gettext_noop("Stopped mirror"),
+        CheckCode.RING: gettext_noop("Replication loop"),
+        CheckCode.CHAIN: gettext_noop("Chained mirrors"),
+        CheckCode.NAMESPACE: gettext_noop("Namespace"),
+        CheckCode.MIRRORED_ELSEWHERE: gettext_noop("Other links"),
+        CheckCode.NAME_FREE: gettext_noop("Name on destination"),
+        CheckCode.LINK_STATE: gettext_noop("Link state"),
+        CheckCode.LAST_TRY: gettext_noop("Last attempt"),
     }
 )
 # Failed checks with which a mirror topic cannot be added; the others are of auto-create or only warn.
@@ -215,9 +234,15 @@ _PREVENTING = frozenset(
         CheckCode.LINK_STATE,
     }
 )
-_PASSED = Badge(code="PASSED", label="Passed", icon="check-circle-fill", family=Family.OK, meaning="")
-_FAILED = Badge(code="FAILED", label="Blocking", icon="x-octagon-fill", family=Family.BAD, meaning="")
-_NOTED = Badge(code="NOTED", label="Failed, will be retried", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
+_PASSED = Badge(code="PASSED", label=gettext_noop("Passed"), icon="check-circle-fill", family=Family.OK, meaning="")
+_FAILED = Badge(code="FAILED", label=gettext_noop("Blocking"), icon="x-octagon-fill", family=Family.BAD, meaning="")
+_NOTED = Badge(
+    code="NOTED",
+    label=gettext_noop("Failed, will be retried"),
+    icon="exclamation-triangle-fill",
+    family=Family.WARN,
+    meaning="",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +293,7 @@ def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
     checks = sorted(verdict.checks, key=lambda check: check.passed)
     return [
         CheckRow(
-            label=CHECK_LABELS[check.code],
+            label=gettext(CHECK_LABELS[check.code]),
             badge=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
             finding=check.finding,
             next_step=check.next_step,

@@ -11,6 +11,7 @@ from django.db.models import Q, prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, check_permission
@@ -131,7 +132,11 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
             raise
         return _form(request, link, rows=rows, enabled=enabled, problem=problem_of(error), status=status_of(error))
     if save:
-        message = "Filters saved. They are applied now." if enabled else "Auto-create is off. Its filters are deleted."
+        message = (
+            gettext("Filters saved. They are applied now.")
+            if enabled
+            else gettext("Auto-create is off. Its filters are deleted.")
+        )
         return done(request, reverse("pages:link-topics", args=link.url_args), message)
     preview = _preview(judge_source(link=link, by=by, filters=rows) if enabled else [])
     return _form(request, link, rows=rows, enabled=enabled, preview=preview)
@@ -309,7 +314,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
     counts = group_queries.count_groups(link=link)
-    listed.options = {"status": [(key, f"{GROUP_BADGES[key].label} ({count})") for key, count in counts.items()]}
+    listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
     context = {
         "list": listed,
         "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
@@ -332,8 +337,8 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     counts, conflicts = acl_queries.count_acls(link=link)
     listed.options = {
         "status": [
-            *([("conflicts", f"Conflicts ({conflicts})")] if conflicts else []),
-            *((key, f"{ACL_BADGES[key].label} ({count})") for key, count in counts.items()),
+            *([("conflicts", f"{gettext('Conflicts')} ({conflicts})")] if conflicts else []),
+            *((key, f"{gettext(ACL_BADGES[key].label)} ({count})") for key, count in counts.items()),
         ]
     }
     context = {

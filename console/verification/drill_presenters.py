@@ -8,6 +8,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext, gettext_noop, ngettext
+
 from console.web import numbers
 from console.web.badges import Badge, Family
 from console.web.numbers import Moment, moment
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 NAMED = 3  # partitions of a group that are listed
 LISTED = 50  # topics and groups of a drill; the REST API lists all
 
-_STARTS = {LATEST: "new records only", EARLIEST: "all records of the source"}
+_STARTS = {LATEST: gettext_noop("new records only"), EARLIEST: gettext_noop("all records of the source")}
 
 
 def _busy(code: str, label: str, meaning: str) -> Badge:
@@ -33,31 +35,39 @@ def _busy(code: str, label: str, meaning: str) -> Badge:
 
 DRILL_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
-        "PREPARING": _busy("PREPARING", "Copying", "Scratch copies are created and catch up with the source."),
-        "FAILING_OVER": _busy("FAILING_OVER", "Failing over", "The scratch copies are being failed over."),
-        "CHECKING": _busy("CHECKING", "Checking", "All records are compared, then each partition is written to and read."),
-        "CLEANING": _busy("CLEANING", "Cleaning up", "The scratch copies are being deleted."),
+        "PREPARING": _busy(
+            "PREPARING", gettext_noop("Copying"), gettext_noop("Scratch copies are created and catch up with the source.")
+        ),
+        "FAILING_OVER": _busy(
+            "FAILING_OVER", gettext_noop("Failing over"), gettext_noop("The scratch copies are being failed over.")
+        ),
+        "CHECKING": _busy(
+            "CHECKING",
+            gettext_noop("Checking"),
+            gettext_noop("All records are compared, then each partition is written to and read."),
+        ),
+        "CLEANING": _busy("CLEANING", gettext_noop("Cleaning up"), gettext_noop("The scratch copies are being deleted.")),
         "PASSED": Badge(
             code="PASSED",
-            label="Passed",
+            label=gettext_noop("Passed"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="A failover at that time would have succeeded.",
+            meaning=gettext_noop("A failover at that time would have succeeded."),
         ),
         "FAILED": Badge(
             code="FAILED",
-            label="Failed",
+            label=gettext_noop("Failed"),
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="A failover at that time would have had a problem, or no records could be compared.",
-            next_step="Fix the problems in the report, then start another drill.",
+            meaning=gettext_noop("A failover at that time would have had a problem, or no records could be compared."),
+            next_step=gettext_noop("Fix the problems in the report, then start another drill."),
         ),
         "CANCELED": Badge(
             code="CANCELED",
-            label="Canceled",
+            label=gettext_noop("Canceled"),
             icon="dash-circle",
             family=Family.DONE,
-            meaning="A user canceled the drill. Its scratch copies were deleted.",
+            meaning=gettext_noop("A user canceled the drill. Its scratch copies were deleted."),
         ),
     }
 )
@@ -122,7 +132,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         canceling=badge.family is Family.BUSY and bool(drill.canceled_by),
         at=moment(drill.requested_at, now=now),
         by=drill.requested_by,
-        start=_STARTS.get(drill.start_spec, f"records since {drill.start_spec}"),
+        start=_start(drill.start_spec),
         rto=numbers.duration(drill.rto_ms),
         of_batches=len(drill.report) > BATCH,
         problem=drill.problem,
@@ -140,12 +150,17 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
                 rpo=numbers.lag_time(row["rpo_ms"]),
                 compared=numbers.count(row["records_compared"]),
                 differences=numbers.count(row["differences"]),
-                writable="yes" if row["writable"] else "no",
+                writable=gettext("yes") if row["writable"] else gettext("no"),
                 problem=row["problem"] or row.get("note", ""),
             )
             for row in sorted(drill.report, key=_is_good)[:LISTED]
         ],
     )
+
+
+def _start(spec: str) -> str:
+    """Return which records the scratch copies have, in words."""
+    return gettext(_STARTS[spec]) if spec in _STARTS else gettext("records since %(start)s") % {"start": spec}
 
 
 def _is_unsure(drill: Drill) -> bool:
@@ -163,7 +178,8 @@ def _least_clamped(row: Mapping[str, Any]) -> int:
 
 def _progress(drill: Drill) -> str:
     done, total = len(drill.report), max(len(drill.topics), len(drill.report))
-    return f"{numbers.count(done)} of {numbers.plural(total, 'topic')} done"
+    text = ngettext("%(done)s of %(count)s topic done", "%(done)s of %(count)s topics done", total)
+    return text % {"done": numbers.count(done), "count": numbers.count(total)}
 
 
 def _group_line(row: Mapping[str, Any]) -> GroupLine:
@@ -171,14 +187,17 @@ def _group_line(row: Mapping[str, Any]) -> GroupLine:
         f"{offset['partition']}: {numbers.count(offset['source_offset'])} → {numbers.count(offset['offset_after'])}"
         for offset in row["clamped_offsets"][:NAMED]
     ]
-    more = row["clamped"] - len(listed)
-    unknown = f"{numbers.plural(row['unknown'], 'partition')} unknown" if row["unknown"] else ""
-    words = [*listed, *([f"{more} more"] if more else []), *([unknown] if unknown else [])]
+    more, unknown = row["clamped"] - len(listed), row["unknown"]
+    if more:
+        listed.append(gettext("%(count)s more") % {"count": more})
+    if unknown:
+        text = ngettext("%(count)s partition unknown", "%(count)s partitions unknown", unknown)
+        listed.append(text % {"count": numbers.count(unknown)})
     return GroupLine(
         group=row["group"],
         topic=row["mirror_topic_name"],
         partitions=numbers.count(row["partitions"]),
         clamped=numbers.count(row["clamped"]),
         clamped_by=numbers.count(row["offsets_set_back"]),
-        offsets=", ".join(words) or "same as source",
+        offsets=", ".join(listed) or gettext("same as source"),
     )

@@ -8,6 +8,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext, gettext_noop, ngettext
+
 from console.links.group_presenters import readable_name
 from console.links.presenters import Tile
 from console.mirrors.presenters import MirrorRow, mirror_row
@@ -20,13 +22,16 @@ if TYPE_CHECKING:
     from linkengine.domain.health import Verdict
 
 GROUPS_SHOWN = 100
-# Facts that the product cannot check. No confirmation is required, and the report shows which were confirmed.
+# Facts that the product cannot check. No confirmation is required, and the report shows which were confirmed. The operation and
+# its reports store them in English; the pages translate them.
 CHECKLIST: Mapping[str, str] = MappingProxyType(
     {
-        "producers": "Producers of these topics are stopped, or cannot reach the source cluster.",
-        "consumers": "Consumers of these topics are stopped on the source cluster.",
-        "clients": "Clients have the addresses and credentials of the destination cluster.",
-        "records": "Applications can continue without the records that were not copied. New records get the same offsets.",
+        "producers": gettext_noop("Producers of these topics are stopped, or cannot reach the source cluster."),
+        "consumers": gettext_noop("Consumers of these topics are stopped on the source cluster."),
+        "clients": gettext_noop("Clients have the addresses and credentials of the destination cluster."),
+        "records": gettext_noop(
+            "Applications can continue without the records that were not copied. New records get the same offsets."
+        ),
     }
 )
 
@@ -66,30 +71,40 @@ def records_words(known: int, *, unknown: int, topics: int) -> str:
     if not unknown:
         return numbers.count(known)
     if unknown >= topics:
-        return "unknown"
-    return f"at least {numbers.count(known)}; unknown for {numbers.plural(unknown, 'topic')}"
+        return gettext("unknown")
+    text = ngettext(
+        "at least %(known)s; unknown for %(count)s topic", "at least %(known)s; unknown for %(count)s topics", unknown
+    )
+    return text % {"known": numbers.count(known), "count": numbers.count(unknown)}
 
 
 def rpo_words(rpo_ms: int | None) -> str:
     """Return a time lag; "unknown" if it is not known."""
-    return "unknown" if rpo_ms is None else numbers.lag_time(rpo_ms)
+    return gettext("unknown") if rpo_ms is None else numbers.lag_time(rpo_ms)
 
 
 def failover_tiles(risk: FailoverRisk) -> list[Tile]:
     """Return the tiles with the cost of a failover of all topics of a link now."""
     topics = len(risk.records)
     return [
-        Tile(label="Topics to fail over", value=numbers.count(topics), hint="mirror topics that are not stopped"),
         Tile(
-            label="RPO now",
+            label=gettext("Topics to fail over"),
+            value=numbers.count(topics),
+            hint=gettext("mirror topics that are not stopped"),
+        ),
+        Tile(
+            label=gettext("RPO now"),
             value=rpo_words(risk.rpo_ms) if topics else numbers.UNKNOWN,
-            hint=f"{numbers.plural(risk.never_seen, 'partition')} of unknown age" if risk.never_seen else "data loss window",
+            hint=ngettext("%(count)s partition of unknown age", "%(count)s partitions of unknown age", risk.never_seen)
+            % {"count": numbers.count(risk.never_seen)}
+            if risk.never_seen
+            else gettext("data loss window"),
             alarm=bool(topics) and risk.rpo_ms is None,
         ),
         Tile(
-            label="Records at risk",
+            label=gettext("Records at risk"),
             value=records_words(risk.known_records, unknown=risk.unknown, topics=topics) if topics else numbers.UNKNOWN,
-            hint="not copied when last measured",
+            hint=gettext("not copied when last measured"),
             alarm=risk.unknown > 0 or risk.known_records > 0,
         ),
     ]
@@ -101,7 +116,7 @@ def failover_row(
     """Create the row of a mirror topic."""
     return FailoverRow(
         row=mirror_row(summary, now=now, health=health),
-        missing="unknown" if missing is None else numbers.count(missing),
+        missing=gettext("unknown") if missing is None else numbers.count(missing),
         groups=sorted({readable_name(row.group) for row in groups}),
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from console.access import Permission, can, role_needed, visible_mirrors
@@ -46,8 +47,8 @@ from linkengine.domain.states import MirrorEvent
 VERB = bulk_verb_of(MirrorEvent.FAILOVER)
 NOTHING_CHOSEN = {
     "code": "",
-    "message": "No mirror topics are selected.",
-    "meaning": "Select topics, or all of them, then continue.",
+    "message": gettext_lazy("No mirror topics are selected."),
+    "meaning": gettext_lazy("Select topics, or all of them, then continue."),
 }
 
 
@@ -102,11 +103,14 @@ def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
     reason = request.POST.get("reason", "").strip()
     wrong: dict[str, object] = {}
     if not reason:
-        wrong["wrong_reason"] = "Enter a reason. The failover report shows it."
+        wrong["wrong_reason"] = gettext("Enter a reason. The failover report shows it.")
     elif len(reason) > LONGEST_REASON:
-        wrong["wrong_reason"] = f"The reason has {len(reason):,} characters; at most {LONGEST_REASON} are stored."
+        wrong["wrong_reason"] = gettext("The reason has %(count)s characters; at most %(most)s are stored.") % {
+            "count": numbers.count(len(reason)),
+            "most": LONGEST_REASON,
+        }
     if request.POST.get("confirm", "").strip() != link.name:
-        wrong["wrong_name"] = "The name does not match the link name."
+        wrong["wrong_name"] = gettext("The name does not match the link name.")
     return wrong
 
 
@@ -195,7 +199,7 @@ def _review(
         "measured": numbers.exact(now),
         "repeated": [*_selection(request, chosen), ("seen", digest_of(chosen, VERB))],
     }
-    head = link_context(link, by=by, now=now, tab="failover", last="Fail over")
+    head = link_context(link, by=by, now=now, tab="failover", last=gettext("Fail over"))
     return reply(request, "links/failover_review.html", head | context | more, status=status)
 
 

@@ -1,7 +1,8 @@
 """A failover report as a PDF file.
 
 Uses the fonts that every PDF viewer has, which cover Latin-1; other characters, in the names of consumer groups and in reasons,
-are written as ``U+0444``. The JSON has them. ReportLab is imported when a file is made: few processes ever make one.
+are written as ``U+0444``. The JSON has them. These fonts have no Japanese, so the file is in English in every language of the
+console. ReportLab is imported when a file is made: few processes ever make one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from console.verification.report_presenters import ReportDocument, ReportRow
 
+LANGUAGE = "en"  # of all files; the texts of the document have to be in it as well
 MARGIN_MM = 16
 WIDEST_PT = 6.0  # an upper bound of the mean width of a character at 8 points
 _SHADE, _LINE = "#eef1f4", "#c6ccd3"

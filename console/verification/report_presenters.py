@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
+
 from console.links.group_presenters import readable_name
-from console.links.presenters import Tile
+from console.links.presenters import Tile, mirror_topics
 from console.web import numbers
 from console.web.numbers import Moment, moment
 from linkengine.domain.mirrorjobs import FILLERS
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
 
 RECENT = timedelta(seconds=15)  # between the last measurement of the source and the request
-_DOCUMENTS = {StopReason.PROMOTE: "Promotion", StopReason.FAILOVER: "Failover"}
-REPORTED_OPERATIONS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
+_TITLES = {
+    StopReason.PROMOTE: gettext_noop("Promotion of %(subject)s"),
+    StopReason.FAILOVER: gettext_noop("Failover of %(subject)s"),
+}
+REPORTED_OPERATIONS = {StopReason.PROMOTE: gettext_lazy("Promoted"), StopReason.FAILOVER: gettext_lazy("Failed over")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,7 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
         page_url=report.get_absolute_url() if report.pk else "",
         link_name=report.link_name,
         link_url=report.link.get_absolute_url() if report.link else "",
-        kind=REPORTED_OPERATIONS[StopReason(report.reason)],
+        kind=str(REPORTED_OPERATIONS[StopReason(report.reason)]),
         by=report.requested_by,
         requested=moment(report.requested_at, now=now),
         writable=moment(report.writable_at, now=now),
@@ -151,10 +156,9 @@ def report_document(
     groups = {key: {row.group for row in found.rows} for key, found in clamped.items()}
     rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in reports]
     listed = [_clamped_line(report, row) for report in reports for row in _rows_of(clamped, report)]
-    kind = _DOCUMENTS[StopReason(first.reason)]
-    subject = first.mirror_name if number is None else numbers.plural(total, "mirror topic")
+    subject = first.mirror_name if number is None else mirror_topics(total)
     return ReportDocument(
-        title=f"{kind} of {subject}",
+        title=gettext(_TITLES[StopReason(first.reason)]) % {"subject": subject},
         file_name=f"failover-report-{first.pk}" if number is None else f"failover-operation-{number}",
         facts=_facts_of(first, number=number),
         notes=_notes_of(rows, totals, number=number, unreported=unreported),
@@ -185,41 +189,50 @@ def _clamped_line(report: StopReport, row: ClampedOffset) -> ClampedLine:
 
 def _facts_of(report: StopReport, *, number: int | None) -> list[tuple[str, str]]:
     """Return the facts that all reports of a document share, and those of a single topic."""
-    deleted = "" if report.link else " (deleted)"
+    name = report.link_name if report.link else gettext("%(name)s (deleted)") % {"name": report.link_name}
     facts = [
-        ("Cluster link", f"{report.link_name}{deleted}"),
-        ("Source cluster", report.source_cluster_id or "unknown"),
-        ("Destination cluster", report.destination_cluster_id or "unknown"),
-        ("Requested by", report.requested_by),
-        ("Requested", numbers.exact(report.requested_at)),
-        ("Reason", report.request_reason or "none given"),
+        (gettext("Cluster link"), name),
+        (gettext("Source cluster"), report.source_cluster_id or gettext("unknown")),
+        (gettext("Destination cluster"), report.destination_cluster_id or gettext("unknown")),
+        (gettext("Requested by"), report.requested_by),
+        (gettext("Requested"), numbers.exact(report.requested_at)),
+        (gettext("Reason"), report.request_reason or gettext("none given")),
     ]
     if report.approved_by:
-        facts.append(("Approved by", report.approved_by))
+        facts.append((gettext("Approved by"), report.approved_by))
     if report.operation_number is not None:
-        facts.insert(0, ("Operation", str(report.operation_number)))
+        facts.insert(0, (gettext("Operation"), str(report.operation_number)))
     if number is None:
-        facts += [("Source topic", report.source_topic), ("Writable", numbers.exact(report.writable_at))]
+        facts.append((gettext("Source topic"), report.source_topic))
+        facts.append((gettext("Writable"), numbers.exact(report.writable_at)))
     return facts
 
 
 def _notes_of(rows: Sequence[ReportRow], totals: StopTotals, *, number: int | None, unreported: int | None) -> list[str]:
     notes = [rows[0].sentence] if number is None else []
     if number is not None and totals.records_not_copied is None:
-        notes.append("The number of records that were not copied is unknown for at least one topic, so the total is unknown.")
+        notes.append(
+            gettext("The number of records that were not copied is unknown for at least one topic, so the total is unknown.")
+        )
     if unreported:
-        topics = numbers.plural(unreported, "topic")
-        notes.append(f"The stop of {topics} of this operation has not ended, so there is no report of it yet.")
+        note = ngettext(
+            "The stop of %(count)s topic of this operation has not ended, so there is no report of it yet.",
+            "The stop of %(count)s topics of this operation has not ended, so there is no report of it yet.",
+            unreported,
+        )
+        notes.append(note % {"count": numbers.count(unreported)})
     if unreported is None:
-        notes.append("Topics that were refused, that have not stopped yet, or that you may not see are not known here.")
+        notes.append(
+            gettext("Topics that were refused, that have not stopped yet, or that you may not see are not known here.")
+        )
     return notes
 
 
 def _refused_row(row: Mapping[str, str | None], *, now: datetime) -> RefusedRow:
     resolved_at = row["resolved_at"]
     return RefusedRow(
-        name="Empty records before the start" if row["name"] == FILLERS else row["name"] or "",
-        value="" if row["name"] == FILLERS else row["value"] or "cluster default",
+        name=gettext("Empty records before the start") if row["name"] == FILLERS else row["name"] or "",
+        value="" if row["name"] == FILLERS else row["value"] or gettext("cluster default"),
         reason=row["message"] or "",
         resolved=moment(datetime.fromisoformat(resolved_at), now=now) if resolved_at else None,
     )
@@ -228,15 +241,19 @@ def _refused_row(row: Mapping[str, str | None], *, now: datetime) -> RefusedRow:
 def report_tiles(totals: StopTotals) -> list[Tile]:
     """Return the tiles with the totals of a link's failover reports."""
     return [
-        Tile(label="Stopped mirrors", value=numbers.count(totals.mirrors), hint="newest report of each"),
+        Tile(label=gettext("Stopped mirrors"), value=numbers.count(totals.mirrors), hint=gettext("newest report of each")),
         Tile(
-            label="Records not copied",
+            label=gettext("Records not copied"),
             value=numbers.count(totals.records_not_copied),
-            hint="unknown if a source was not measured recently",
+            hint=gettext("unknown if a source was not measured recently"),
             alarm=bool(totals.mirrors) and totals.records_not_copied != 0,
         ),
-        Tile(label="Worst RPO", value=numbers.lag_time(totals.worst_rpo_ms), hint="data loss window"),
-        Tile(label="Worst RTO", value=numbers.duration(totals.worst_rto_ms), hint="from request to writable"),
+        Tile(label=gettext("Worst RPO"), value=numbers.lag_time(totals.worst_rpo_ms), hint=gettext("data loss window")),
+        Tile(
+            label=gettext("Worst RTO"),
+            value=numbers.duration(totals.worst_rto_ms),
+            hint=gettext("from request to writable"),
+        ),
     ]
 
 
@@ -247,14 +264,20 @@ def _was_seen_recently(report: StopReport) -> bool:
 
 def _promoted(report: StopReport) -> str:
     if report.records_not_copied is None:
-        return (
+        return gettext(
             "Source and mirror were in sync when the fence was started. The source could not be read afterwards, so it is "
             "unknown whether it received more records."
         )
     if not report.records_not_copied:
-        return "Source and mirror were in sync before the fence, and the source had no records after it: no loss."
-    records = numbers.plural(report.records_not_copied, "record")
-    return f"{records} reached the source after it was in sync with the mirror and are not here: producers still wrote to it."
+        return gettext("Source and mirror were in sync before the fence, and the source had no records after it: no loss.")
+    text = ngettext(
+        "%(count)s record reached the source after it was in sync with the mirror and are not here: "
+        "producers still wrote to it.",
+        "%(count)s records reached the source after it was in sync with the mirror and are not here: "
+        "producers still wrote to it.",
+        report.records_not_copied,
+    )
+    return text % {"count": numbers.count(report.records_not_copied)}
 
 
 def _sentence(report: StopReport) -> str:
@@ -262,17 +285,34 @@ def _sentence(report: StopReport) -> str:
         return _promoted(report)
     if report.records_not_copied is None or report.source_seen_at is None:
         return _unknown(report)
-    seen, held_back = f"as of the last measurement of the source, {numbers.exact(report.source_seen_at)}", _held_back(report)
-    if not report.records_not_copied:
-        return f"All records were copied {seen}. Records that the source received later are not here."
-    records = numbers.plural(report.records_not_copied, "record")
+    missing, seen, held_back = report.records_not_copied, numbers.exact(report.source_seen_at), _held_back(report)
+    if not missing:
+        text = gettext(
+            "All records were copied as of the last measurement of the source, %(seen)s. "
+            "Records that the source received later are not here."
+        )
+        return text % {"seen": seen}
     if not held_back:
-        return f"{records} were not copied {seen}. Records that the source received later are not here either."
-    return (
-        f"Up to {records} were not copied {seen}. {numbers.count(held_back)} of these offsets were behind an open "
-        "transaction and could not be copied. Aborted records and transaction markers among them are not losses. "
-        "Records that the source received later are not here either."
+        text = ngettext(
+            "%(count)s record were not copied as of the last measurement of the source, %(seen)s. "
+            "Records that the source received later are not here either.",
+            "%(count)s records were not copied as of the last measurement of the source, %(seen)s. "
+            "Records that the source received later are not here either.",
+            missing,
+        )
+        return text % {"count": numbers.count(missing), "seen": seen}
+    text = ngettext(
+        "Up to %(count)s record were not copied as of the last measurement of the source, %(seen)s. "
+        "%(held_back)s of these offsets were behind an open transaction and could not be copied. "
+        "Aborted records and transaction markers among them are not losses. "
+        "Records that the source received later are not here either.",
+        "Up to %(count)s records were not copied as of the last measurement of the source, %(seen)s. "
+        "%(held_back)s of these offsets were behind an open transaction and could not be copied. "
+        "Aborted records and transaction markers among them are not losses. "
+        "Records that the source received later are not here either.",
+        missing,
     )
+    return text % {"count": numbers.count(missing), "seen": seen, "held_back": numbers.count(held_back)}
 
 
 def _unknown(report: StopReport) -> str:
@@ -280,14 +320,20 @@ def _unknown(report: StopReport) -> str:
     counts = [partition.get("missing_when_seen") for partition in report.partitions]
     least = sum(count for count in counts if count is not None)
     if report.source_seen_at is None or None in counts:
-        sentence = "How many records were left behind is not known: the source end was never seen in all partitions."
+        sentence = gettext("How many records were left behind is not known: the source end was never seen in all partitions.")
     else:
         age = numbers.duration(int((report.requested_at - report.source_seen_at).total_seconds() * 1000))
-        sentence = (
-            f"How many records were left behind is not known: the source was last seen {age} before the failover, "
-            f"{numbers.exact(report.source_seen_at)}."
-        )
-    return f"{sentence} When last seen, at least {numbers.plural(least, 'record')} were missing." if least else sentence
+        sentence = gettext(
+            "How many records were left behind is not known: the source was last seen %(age)s before the failover, %(seen)s."
+        ) % {"age": age, "seen": numbers.exact(report.source_seen_at)}
+    if not least:
+        return sentence
+    text = ngettext(
+        "When last seen, at least %(count)s record were missing.",
+        "When last seen, at least %(count)s records were missing.",
+        least,
+    )
+    return f"{sentence} {text % {'count': numbers.count(least)}}"
 
 
 def _held_back(report: StopReport) -> int:
