@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from console.access.audit_pages import EVENTS
@@ -214,19 +214,19 @@ _LAG, _LAG_MS = _known("lag", "unknown"), _known("lag_ms", "unknown_ms")
 SAMPLES = Listing(
     noun="sample",
     columns=(
-        Column(title="Time", key="at", by=lambda row: row.at, descends=True),
-        Column(title="Interval", key="interval", by=lambda row: row.seconds, css="number", descends=True),
-        Column(title="Lag (messages)", key="lag", by=_LAG, css="number", descends=True),
-        Column(title="Time lag (RPO)", key="age", by=_LAG_MS, css="number", descends=True),
-        Column(title="Throughput", key="rate", by=lambda row: row.bytes_per_s, css="number", descends=True),
+        Column(title=gettext_lazy("Time"), key="at", by=lambda row: row.at, descends=True),
+        Column(title=gettext_lazy("Interval"), key="interval", by=lambda row: row.seconds, css="number", descends=True),
+        Column(title=gettext_lazy("Lag (messages)"), key="lag", by=_LAG, css="number", descends=True),
+        Column(title=gettext_lazy("Time lag (RPO)"), key="age", by=_LAG_MS, css="number", descends=True),
+        Column(title=gettext_lazy("Throughput"), key="rate", by=lambda row: row.bytes_per_s, css="number", descends=True),
     ),
     default="-at",
     filters=(
         Filter(
             name="known",
-            label="Lag",
-            every="Known and unknown",
-            options=[("yes", "Known"), ("no", "Unknown")],
+            label=gettext_lazy("Lag"),
+            every=gettext_lazy("Known and unknown"),
+            options=[("yes", gettext_lazy("Known")), ("no", gettext_lazy("Unknown"))],
             by=lambda row: "no" if row.unknown or row.unknown_ms else "yes",
         ),
     ),

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
@@ -296,28 +296,44 @@ def _max_lag(row: ListedLink) -> int | None:
 LINKS = Listing(
     noun="link",
     columns=(
-        Column(title="Name", key="name", by=lambda link: link.row.name),
-        Column(title="Direction", key="direction", by=lambda link: (link.row.source, link.row.destination)),
-        Column(title="Health", key="health", by=lambda link: (severity(link.row.health), -link.row.attention, link.row.name)),
-        Column(title="Mirror topics", key="mirrors", by=lambda link: link.row.mirrors, descends=True),
-        Column(title="Max lag", key="lag", by=_max_lag, css="number", descends=True),
-        Column(title="RPO now", key="age", by=lambda link: link.summary.oldest_lag_ms, css="number only-wide", descends=True),
-        Column(title="Throughput", key="rate", by=lambda link: link.summary.bytes_per_s, css="number only-wide", descends=True),
+        Column(title=gettext_lazy("Name"), key="name", by=lambda link: link.row.name),
+        Column(title=gettext_lazy("Direction"), key="direction", by=lambda link: (link.row.source, link.row.destination)),
+        Column(
+            title=gettext_lazy("Health"),
+            key="health",
+            by=lambda link: (severity(link.row.health), -link.row.attention, link.row.name),
+        ),
+        Column(title=gettext_lazy("Mirror topics"), key="mirrors", by=lambda link: link.row.mirrors, descends=True),
+        Column(title=gettext_lazy("Max lag"), key="lag", by=_max_lag, css="number", descends=True),
+        Column(
+            title=gettext_lazy("RPO now"),
+            key="age",
+            by=lambda link: link.summary.oldest_lag_ms,
+            css="number only-wide",
+            descends=True,
+        ),
+        Column(
+            title=gettext_lazy("Throughput"),
+            key="rate",
+            by=lambda link: link.summary.bytes_per_s,
+            css="number only-wide",
+            descends=True,
+        ),
     ),
     default="health",  # the worst first
-    search_label="Filter by name",
+    search_label=gettext_lazy("Filter by name"),
     filters=(
         Filter(
             name="state",
-            label="State",
-            every="All states",
-            options=[(badge.code, badge.label) for badge in LINK_BADGES.values()],
+            label=gettext_lazy("State"),
+            every=gettext_lazy("All states"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in LINK_BADGES.values()],
         ),
         Filter(
             name="health",
-            label="Health",
-            every="All health",
-            options=[(badge.code, badge.label) for badge in HEALTH_BADGES.values()],
+            label=gettext_lazy("Health"),
+            every=gettext_lazy("All health"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in HEALTH_BADGES.values()],
             by=lambda link: link.row.health.badge.code,
         ),
     ),
@@ -343,9 +359,9 @@ LINKS = Listing(
 )
 MIRROR_STATE = Filter(
     name="state",
-    label="State",
-    every="All states",
-    options=[(badge.code, badge.label) for badge in MIRROR_BADGES.values()],
+    label=gettext_lazy("State"),
+    every=gettext_lazy("All states"),
+    options=[(badge.code, gettext_lazy(badge.label)) for badge in MIRROR_BADGES.values()],
 )
 MIRROR_EXPORT: dict[str, str | Value] = {
     "mirror_topic": "mirror.name",
@@ -363,17 +379,17 @@ MIRROR_EXPORT: dict[str, str | Value] = {
 MIRRORS = Listing(  # ``mirror_page`` sorts and filters
     noun="mirror topic",
     columns=(
-        Column(title="Mirror topic", key="name"),
-        Column(title="Source topic", css="only-wide"),
-        Column(title="Health", key="health"),
-        Column(title="Max lag", key="lag", css="number", descends=True),
-        Column(title="Time lag", key="age", css="number", descends=True),
-        Column(title="Throughput", key="rate", css="number only-wide", descends=True),
-        Column(title="Partitions", css="number only-wide"),
-        Column(title="State since", key="since", css="only-wide"),
+        Column(title=gettext_lazy("Mirror topic"), key="name"),
+        Column(title=gettext_lazy("Source topic"), css="only-wide"),
+        Column(title=gettext_lazy("Health"), key="health"),
+        Column(title=gettext_lazy("Max lag"), key="lag", css="number", descends=True),
+        Column(title=gettext_lazy("Time lag"), key="age", css="number", descends=True),
+        Column(title=gettext_lazy("Throughput"), key="rate", css="number only-wide", descends=True),
+        Column(title=gettext_lazy("Partitions"), css="number only-wide"),
+        Column(title=gettext_lazy("State since"), key="since", css="only-wide"),
     ),
     default="name",  # rows keep their places while the page is polled
-    search_label="Filter by topic name",
+    search_label=gettext_lazy("Filter by topic name"),
     filters=(MIRROR_STATE,),
     export=MIRROR_EXPORT,
 )

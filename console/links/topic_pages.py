@@ -11,7 +11,7 @@ from django.db.models import Q, prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, check_permission
@@ -44,18 +44,18 @@ NAMES_SHOWN = 20
 SOURCE_TOPICS = Listing(
     noun="source topic",
     columns=(
-        Column(title="Source topic", key="name", by=lambda verdict: verdict.topic),
-        Column(title="Status", key="standing", by=lambda verdict: list(STANDING_BADGES).index(verdict.standing)),
-        Column(title="Mirror topic or reason"),
+        Column(title=gettext_lazy("Source topic"), key="name", by=lambda verdict: verdict.topic),
+        Column(title=gettext_lazy("Status"), key="standing", by=lambda verdict: list(STANDING_BADGES).index(verdict.standing)),
+        Column(title=gettext_lazy("Mirror topic or reason")),
     ),
     default="name",
-    search_label="Filter by topic name",
+    search_label=gettext_lazy("Filter by topic name"),
     filters=(
         Filter(
             name="standing",
-            label="Status",
-            every="All statuses",
-            options=[(badge.code, badge.label) for badge in STANDING_BADGES.values()],
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in STANDING_BADGES.values()],
             by=lambda verdict: verdict.standing.value,
         ),
     ),
@@ -218,20 +218,22 @@ def _problems(verdict: Verdict) -> Sequence[Check]:
 GROUPS = Listing(
     noun="group",
     columns=(
-        Column(title="Group", key="name", by=("name",)),
-        Column(title="Status", key="status", by=("status",)),
-        Column(title="Reason and next step"),
-        Column(title="Last checked", key="checked", by=("looked_at",), css="only-wide", descends=True, optional=True),
+        Column(title=gettext_lazy("Group"), key="name", by=("name",)),
+        Column(title=gettext_lazy("Status"), key="status", by=("status",)),
+        Column(title=gettext_lazy("Reason and next step")),
+        Column(
+            title=gettext_lazy("Last checked"), key="checked", by=("looked_at",), css="only-wide", descends=True, optional=True
+        ),
     ),
     default="name",
     search=("name",),
-    search_label="Group name",
+    search_label=gettext_lazy("Group name"),
     filters=(
         Filter(
             name="status",
-            label="Status",
-            every="All statuses",
-            options=[(badge.code, badge.label) for badge in GROUP_BADGES.values()],
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in GROUP_BADGES.values()],
             by="status",
         ),
     ),
@@ -255,29 +257,36 @@ GROUPS = Listing(
 ACLS = Listing(
     noun="ACL",
     columns=(
-        Column(title="Resource", key="resource", by=("resource_type", "resource_name", "principal", "operation", "permission")),
-        Column(title="Principal", key="principal", by=("principal",)),
-        Column(title="Access", key="access", by=("permission", "operation")),
-        Column(title="Status", key="status", by=("status",)),
-        Column(title="Reason and next step"),
-        Column(title="Since", key="since", by=("since",), css="only-wide", descends=True),
+        Column(
+            title=gettext_lazy("Resource"),
+            key="resource",
+            by=("resource_type", "resource_name", "principal", "operation", "permission"),
+        ),
+        Column(title=gettext_lazy("Principal"), key="principal", by=("principal",)),
+        Column(title=gettext_lazy("Access"), key="access", by=("permission", "operation")),
+        Column(title=gettext_lazy("Status"), key="status", by=("status",)),
+        Column(title=gettext_lazy("Reason and next step")),
+        Column(title=gettext_lazy("Since"), key="since", by=("since",), css="only-wide", descends=True),
     ),
     default="resource",
     search=("resource_name", "principal"),
-    search_label="Resource or principal",
+    search_label=gettext_lazy("Resource or principal"),
     filters=(
         Filter(
             name="status",
-            label="Status",
-            every="All statuses",
-            options=[("conflicts", "Conflicts"), *((badge.code, badge.label) for badge in ACL_BADGES.values())],
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[
+                ("conflicts", gettext_lazy("Conflicts")),
+                *((badge.code, gettext_lazy(badge.label)) for badge in ACL_BADGES.values()),
+            ],
             by=lambda status: Q(is_conflict=True) if status == "conflicts" else Q(status=status),
         ),
         Filter(
             name="permission",
-            label="Permission",
-            every="Allow and deny",
-            options=[("ALLOW", "Allow"), ("DENY", "Deny")],
+            label=gettext_lazy("Permission"),
+            every=gettext_lazy("Allow and deny"),
+            options=[("ALLOW", gettext_lazy("Allow")), ("DENY", gettext_lazy("Deny"))],
             by="permission",
         ),
     ),
