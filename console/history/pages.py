@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET
 
 from console.access.audit_pages import EVENTS
@@ -212,7 +212,8 @@ def _known(name: str, unknown: str) -> Callable[[Row], int | None]:
 
 _LAG, _LAG_MS = _known("lag", "unknown"), _known("lag_ms", "unknown_ms")
 SAMPLES = Listing(
-    noun="sample",
+    noun=gettext_noop("sample"),
+    plural=gettext_noop("samples"),
     columns=(
         Column(title=gettext_lazy("Time"), key="at", by=lambda row: row.at, descends=True),
         Column(title=gettext_lazy("Interval"), key="interval", by=lambda row: row.seconds, css="number", descends=True),

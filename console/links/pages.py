@@ -294,7 +294,8 @@ def _max_lag(row: ListedLink) -> int | None:
 
 
 LINKS = Listing(
-    noun="link",
+    noun=gettext_noop("link"),
+    plural=gettext_noop("links"),
     columns=(
         Column(title=gettext_lazy("Name"), key="name", by=lambda link: link.row.name),
         Column(title=gettext_lazy("Direction"), key="direction", by=lambda link: (link.row.source, link.row.destination)),
@@ -377,7 +378,8 @@ MIRROR_EXPORT: dict[str, str | Value] = {
     "error_code": "mirror.error_code",
 }
 MIRRORS = Listing(  # ``mirror_page`` sorts and filters
-    noun="mirror topic",
+    noun=gettext_noop("mirror topic"),
+    plural=gettext_noop("mirror topics"),
     columns=(
         Column(title=gettext_lazy("Mirror topic"), key="name"),
         Column(title=gettext_lazy("Source topic"), css="only-wide"),

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from django.db.models import BooleanField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Value, prefetch_related_objects
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from console.access import (
     Permission,
@@ -412,7 +413,7 @@ LIMIT = 500  # maximum in the list; with more topics the user enters names or na
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopicChoice:
-    """A source topic that can be mirrored, or the reason why it cannot."""
+    """A source topic that can be mirrored, or the reason why it cannot, in the language of the page."""
 
     name: str
     partitions: int
@@ -459,11 +460,13 @@ def _choice(topic: SourceTopic, link: ClusterLink, *, mirrored: dict[str, str], 
     name = link.prefix + topic.name
     reason = ""
     if topic.internal:
-        reason = "Internal topic"
+        reason = gettext("Internal topic")
+    elif name in mirrored and not mirrored[name]:
+        reason = gettext("Already mirrored")
     elif name in mirrored:
-        reason = f"'{name}' is a mirror topic of {mirrored[name]}" if mirrored[name] else "Already mirrored"
+        reason = gettext("'%(name)s' is a mirror topic of %(link)s") % {"name": name, "link": mirrored[name]}
     elif name in taken:
-        reason = f"The destination already has a topic '{name}'"
+        reason = gettext("The destination already has a topic '%(name)s'") % {"name": name}
     return SourceTopicChoice(
         name=topic.name,
         partitions=topic.partitions,

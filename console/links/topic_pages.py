@@ -11,7 +11,7 @@ from django.db.models import Q, prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, check_permission
@@ -42,7 +42,8 @@ NAMES_SHOWN = 20
 
 
 SOURCE_TOPICS = Listing(
-    noun="source topic",
+    noun=gettext_noop("source topic"),
+    plural=gettext_noop("source topics"),
     columns=(
         Column(title=gettext_lazy("Source topic"), key="name", by=lambda verdict: verdict.topic),
         Column(title=gettext_lazy("Status"), key="standing", by=lambda verdict: list(STANDING_BADGES).index(verdict.standing)),
@@ -216,7 +217,8 @@ def _problems(verdict: Verdict) -> Sequence[Check]:
 
 
 GROUPS = Listing(
-    noun="group",
+    noun=gettext_noop("group"),
+    plural=gettext_noop("groups"),
     columns=(
         Column(title=gettext_lazy("Group"), key="name", by=("name",)),
         Column(title=gettext_lazy("Status"), key="status", by=("status",)),
@@ -255,7 +257,8 @@ GROUPS = Listing(
     },
 )
 ACLS = Listing(
-    noun="ACL",
+    noun=gettext_noop("ACL"),
+    plural=gettext_noop("ACLs"),
     columns=(
         Column(
             title=gettext_lazy("Resource"),
