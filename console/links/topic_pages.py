@@ -121,7 +121,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
     check_permission(by, Permission.MANAGE_LINK, link=link)
     if request.POST.get("seen") != _seen(link):
-        problem = problem_of(stale_form_error("The filters of this link"))
+        problem = problem_of(stale_form_error(gettext("The filters of this link")))
         was_enabled = link.config(AUTO_CREATE) == "true"
         return _form(request, link, rows=filters_of(link), enabled=was_enabled, problem=problem, status=409)
     rows, enabled = _submitted(request), request.POST.get("enabled") == "true"
