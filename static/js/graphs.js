@@ -1,5 +1,6 @@
 // Interactive charts of a link or a mirror, drawn by uPlot from the JSON that the page names. Without this file, or if the data
-// cannot be loaded, the page keeps the pictures that the server has drawn. Texts and ticks come from the server.
+// cannot be loaded, the page keeps the pictures that the server has drawn. Texts and ticks come from the server, in the language of
+// the page: those of the script itself are the data-text attributes of #graphs.
 (() => {
   "use strict";
 
@@ -15,6 +16,7 @@
   const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4]];
   const MARKER_COLOURS = { error: "--bad-ink", failover: "--warn-ink", edit: "--busy-ink", pause: "--idle-ink", verification: "--ok-ink" };
 
+  const textOf = (name, values = {}) => root.dataset[`text${name}`].replace(/\{(\w+)\}/g, (_, key) => values[key]);
   const part = (name) => root.querySelector(`[data-graph-${name}]`);
   const entries = new Map(); // key of a chart: its plot and the data that it shows
   let shown = null; // the time span that is shown, as the server returned it
@@ -69,8 +71,8 @@
   // --- data -----------------------------------------------------------------------------------------------------
   async function read(base) {
     const response = await fetch(address(base));
-    if (!response.ok) throw new Error(`the server returned ${response.status}`);
-    if (response.redirected) throw new Error("your session has ended");
+    if (!response.ok) throw new Error(textOf("Status", { status: response.status }));
+    if (response.redirected) throw new Error(textOf("Session"));
     return response.json();
   }
 
@@ -84,7 +86,8 @@
       note.hidden = true;
     } catch (error) {
       if (number !== latest) return;
-      note.textContent = `The charts were not updated: ${error.message}. ${shown ? `They end at ${exact(shown.end)}.` : ""} Reload the page.`;
+      const reason = error.message;
+      note.textContent = shown ? textOf("Stale", { reason, end: exact(shown.end) }) : textOf("Failed", { reason });
       note.hidden = false;
     }
   }
@@ -95,7 +98,8 @@
     keepPlace(() => {
       root.hidden = false; // before the charts are created, which need a width
       document.querySelector("[data-graph-fallback]")?.remove(); // it stops polling, too
-      part("range").textContent = `${exact(series.start)} to ${exact(series.end)}, ${series.resolution} per point`;
+      const [start, end, resolution] = [exact(series.start), exact(series.end), series.resolution];
+      part("range").textContent = textOf("Range", { start, end, resolution });
       for (const chart of series.charts) showChart(chart, series, false);
       showChart(events.chart, events, true);
       showEvents(events);
@@ -141,8 +145,8 @@
       item.append(link, ` ${event.sign} ${event.kind}: ${event.text}`);
       return item;
     });
-    if (!items.length) items.push(element("li", "", "None in this time range."));
-    if (more) items.push(element("li", "soft", `${more} older. Zoom in to list them.`));
+    if (!items.length) items.push(element("li", "", textOf("None")));
+    if (more) items.push(element("li", "soft", textOf("Older", { more })));
     part("events").replaceChildren(...items);
   }
 
@@ -157,7 +161,7 @@
     place.tabIndex = 0;
     place.setAttribute("role", "group");
     place.setAttribute("aria-labelledby", id);
-    place.setAttribute("aria-roledescription", "chart");
+    place.setAttribute("aria-roledescription", textOf("Chart"));
     head.append(title, time);
     body.append(place, list);
     figure.append(head, body);
