@@ -103,7 +103,7 @@ class FieldText:
     size: str
     is_null: bool
     is_empty: bool
-    cut: str  # a sentence on how much is shown, "" for all
+    cut: str  # how much is shown, "" for all
     text: str | None
     json: str | None
     hex: str
@@ -228,19 +228,19 @@ def field_text(field: Mapping[str, Any] | None) -> FieldText:
         size=numbers.size(size),
         is_null=field is None,
         is_empty=field is not None and size == 0,
-        cut=gettext("Only the first %(shown)s of %(size)s is shown.")
-        % {"shown": numbers.size(len(data)), "size": numbers.size(size)}
-        if len(data) < size
-        else "",
+        cut=_part(len(data), of=size),
         text=None if text is None else _printable(text),
         json=None if pretty is None else _printable(pretty),
         hex=hex_dump(data[:HEX_BYTES]),
-        hex_cut=gettext("Only the first %(shown)s of %(size)s is shown as hex.")
-        % {"shown": numbers.size(HEX_BYTES), "size": numbers.size(size)}
-        if size > HEX_BYTES
-        else "",
+        hex_cut=_part(HEX_BYTES, of=size),
         shown=shown,
     )
+
+
+def _part(shown: int, *, of: int) -> str:
+    if shown >= of:
+        return ""
+    return gettext("the first %(shown)s of %(size)s") % {"shown": numbers.size(shown), "size": numbers.size(of)}
 
 
 def _text(data: bytes, *, is_cut: bool) -> str | None:
