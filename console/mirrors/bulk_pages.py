@@ -11,6 +11,7 @@ from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access.approval_pages import approval_need
@@ -46,8 +47,8 @@ _FREE = (MirrorEvent.PAUSE, MirrorEvent.RESUME, MirrorEvent.FAILOVER)
 LONGEST_REASON = 500  # characters of the reason of a failover
 CHANGED = {
     "code": "CONFLICT",
-    "message": "The list of mirror topics has changed since you opened this page. Nothing was changed.",
-    "meaning": "Review the new list below and confirm again, or go back.",
+    "message": gettext_lazy("The list of mirror topics has changed since you opened this page. Nothing was changed."),
+    "meaning": gettext_lazy("Review the new list below and confirm again, or go back."),
 }
 
 
@@ -76,10 +77,12 @@ class Refusals:
     @property
     def words(self) -> str:
         """Return the number of topics that the operation would change, for the heading of a confirmation."""
+        values = {"number": numbers.count(self.possible), "total": numbers.count(self.total)}
         if not self.rows:
-            return numbers.count(self.total)
-        most = "" if self.complete else "at most "
-        return f"{most}{numbers.count(self.possible)} of {numbers.count(self.total)}"
+            return pgettext("mirror topics", "%(total)s") % values
+        if self.complete:
+            return pgettext("mirror topics", "%(number)s of %(total)s") % values
+        return pgettext("mirror topics", "at most %(number)s of %(total)s") % values
 
     @property
     def names(self) -> set[str]:
@@ -104,7 +107,9 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     if values.get("seen") != digest_of(chosen, verb):
         return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
     if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
-        return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
+        return _confirmation(
+            request, link, verb, chosen, wrong_name=gettext("The name does not match the link name."), status=422
+        )
     started = bulk_actions.start(
         link=link,
         operation=verb.name,
@@ -129,7 +134,7 @@ def _options(values: QueryDict, verb: BulkVerb, retried: BulkOperation | None) -
 def bulk_verb_of(name: str) -> BulkVerb:
     """Return the display of an operation on several topics; raise NotFoundError if it does not exist."""
     if name not in BULK_VERBS:
-        raise NotFoundError(f"Mirror topics have no operation {name!r}.")
+        raise NotFoundError(gettext("Mirror topics have no operation %(name)s.") % {"name": repr(name)})
     return BULK_VERBS[name]
 
 
@@ -140,7 +145,7 @@ def _retried(values: QueryDict, *, link: ClusterLink, by: Actor) -> BulkOperatio
         return None
     found = visible_operations(by).filter(link=link, pk=int(key) if key.isdecimal() and len(key) <= MOST_DIGITS else 0).first()
     if found is None:
-        raise NotFoundError("The operation that should be retried does not exist.", code="UNKNOWN_OPERATION")
+        raise NotFoundError(gettext("The operation that should be retried does not exist."), code="UNKNOWN_OPERATION")
     return found
 
 
@@ -182,7 +187,7 @@ def _confirmation(
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     context = {
         "link": link_head(link, now=now),
-        "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
+        "crumbs": crumbs(link, last=gettext("%(label)s mirror topics") % {"label": gettext(verb.label)}),
         "environment_name": link.destination.environment.name,
         "verb": verb,
         "stakes": [
@@ -224,9 +229,16 @@ def _dropped(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> str:
     counted = reversals.count_divergence(link, mirrors[:NAMES_SHOWN])
     unknown = len(mirrors) - len(counted)
     if not counted:
-        return "unknown"
+        return gettext("unknown")
     total = numbers.count(sum(point.diverged for points in counted.values() for point in points))
-    return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
+    return _at_least(total, unknown=unknown) if unknown else total
+
+
+def _at_least(total: str, *, unknown: int) -> str:
+    text = ngettext(
+        "at least %(total)s; unknown for %(count)s topic", "at least %(total)s; unknown for %(count)s topics", unknown
+    )
+    return text % {"total": total, "count": numbers.count(unknown)}
 
 
 def _count_writable(mirrors: Sequence[MirrorTopic]) -> int:
@@ -240,15 +252,15 @@ def _at_risk(chosen: Sequence[MirrorSummary], missing: Mapping[int, int | None])
     known = [count for count in counts if count is not None]
     unknown = len(counts) - len(known)
     if not known:
-        return "unknown" if unknown else "0"
+        return gettext("unknown") if unknown else "0"
     total = numbers.count(sum(known))
-    return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
+    return _at_least(total, unknown=unknown) if unknown else total
 
 
 def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, missing: int | None, now: datetime) -> Stake:
     return Stake(
         row=mirror_row(summary, now=now),
-        missing="unknown" if missing is None else numbers.count(missing),
+        missing=gettext("unknown") if missing is None else numbers.count(missing),
         groups=len({row.group for row in groups.get(summary.mirror.pk, ())}),
     )
 
@@ -266,7 +278,7 @@ def refusals_of(
         if problem:
             rows.append((summary.mirror.name, problem["message"]))
         elif summary.mirror.name in unapproved:
-            rows.append((summary.mirror.name, "This operation needs the approval of a second user."))
+            rows.append((summary.mirror.name, gettext("This operation needs the approval of a second user.")))
     return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
 
 
@@ -295,31 +307,35 @@ _REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a fai
 
 
 OPERATIONS = Listing(
-    noun="operation",
+    noun=gettext_noop("operation"),
+    plural=gettext_noop("operations"),
     columns=(
-        Column(title="Operation", key="operation", by=("operation",)),
-        Column(title="Cluster link", key="link", by=("link__name",)),
-        Column(title="Status"),
-        Column(title="Done", key="done", by=("done",), css="number", descends=True),
-        Column(title="Failed", key="failed", by=("failed",), css="number", descends=True),
-        Column(title="Requested", key="requested", by=("requested_at",), descends=True),
+        Column(title=gettext_lazy("Operation"), key="operation", by=("operation",)),
+        Column(title=gettext_lazy("Cluster link"), key="link", by=("link__name",)),
+        Column(title=gettext_lazy("Status")),
+        Column(title=gettext_lazy("Done"), key="done", by=("done",), css="number", descends=True),
+        Column(title=gettext_lazy("Failed"), key="failed", by=("failed",), css="number", descends=True),
+        Column(title=gettext_lazy("Requested"), key="requested", by=("requested_at",), descends=True),
     ),
     default="-requested",
     search=("link__name", "requested_by"),
-    search_label="Link or user",
+    search_label=gettext_lazy("Link or user"),
     filters=(
         Filter(
             name="operation",
-            label="Operation",
-            every="All operations",
-            options=[(BulkOperation.CREATE, "Add"), *((verb.name, verb.label) for verb in BULK_VERBS.values())],
+            label=gettext_lazy("Operation"),
+            every=gettext_lazy("All operations"),
+            options=[
+                (BulkOperation.CREATE, gettext_lazy("Add")),
+                *((verb.name, gettext_lazy(verb.label)) for verb in BULK_VERBS.values()),
+            ],
             by="operation",
         ),
         Filter(
             name="status",
-            label="Status",
-            every="All statuses",
-            options=[(badge.code, badge.label) for badge in OPERATION_BADGES],
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in OPERATION_BADGES],
             by=bulk_queries.has_status,
         ),
     ),
@@ -376,7 +392,8 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
         canceled = bulk_actions.cancel(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
         return _refused(request, operation, error)
-    return done(request, operation.get_absolute_url(), f"{numbers.plural(canceled, 'topic')} canceled.")
+    message = ngettext("%(count)s topic canceled.", "%(count)s topics canceled.", canceled)
+    return done(request, operation.get_absolute_url(), message % {"count": numbers.count(canceled)})
 
 
 @page("operations")
@@ -426,6 +443,9 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
         "checklist": operation.options.get("checklist", ()),
         "may_cancel": bool(row.waiting) and bulk_actions.may_cancel(operation, by=by),
         "environment_name": link.destination.environment.name,
-        "crumbs": [Crumb(label="Operations", url=reverse("pages:operations")), Crumb(label=f"Operation {operation.pk}")],
+        "crumbs": [
+            Crumb(label=gettext("Operations"), url=reverse("pages:operations")),
+            Crumb(label=gettext("Operation %(number)s") % {"number": operation.pk}),
+        ],
     }
     return reply(request, "operations/detail.html", context | more, status=status)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.web import numbers
 from console.web.badges import Badge, Family, mirror_badge
@@ -26,51 +27,63 @@ CREATE = "create"
 TOPIC_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "WAITING": Badge(
-            code="WAITING", label="Waiting", icon="hourglass-split", family=Family.BUSY, meaning="The operation has not begun."
+            code="WAITING",
+            label=gettext_noop("Waiting"),
+            icon="hourglass-split",
+            family=Family.BUSY,
+            meaning=gettext_noop("The operation has not begun."),
         ),
         "ACCEPTED": Badge(
             code="ACCEPTED",
-            label="Accepted",
+            label=gettext_noop("Accepted"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="The operation was requested. The state of the mirror topic shows its progress.",
+            meaning=gettext_noop("The operation was requested. The state of the mirror topic shows its progress."),
         ),
         "FAILED": Badge(
-            code="FAILED", label="Failed", icon="x-octagon-fill", family=Family.BAD, meaning="The operation was refused."
+            code="FAILED",
+            label=gettext_noop("Failed"),
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning=gettext_noop("The operation was refused."),
         ),
         "CANCELED": Badge(
-            code="CANCELED", label="Canceled", icon="dash-circle", family=Family.DONE, meaning="Canceled before it began."
+            code="CANCELED",
+            label=gettext_noop("Canceled"),
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning=gettext_noop("Canceled before it began."),
         ),
     }
 )
 RUNNING = Badge(
     code="RUNNING",
-    label="In progress",
+    label=gettext_noop("In progress"),
     icon="arrow-repeat",
     family=Family.BUSY,
-    meaning="A worker carries out the operation topic by topic. You can leave this page.",
+    meaning=gettext_noop("A worker carries out the operation topic by topic. You can leave this page."),
 )
 FINISHED = Badge(
     code="FINISHED",
-    label="Finished",
+    label=gettext_noop("Finished"),
     icon="check-circle-fill",
     family=Family.OK,
-    meaning="The operation was accepted for all topics.",
+    meaning=gettext_noop("The operation was accepted for all topics."),
 )
 WITH_FAILURES = Badge(
     code="FINISHED_WITH_FAILURES",
-    label="Finished with failures",
+    label=gettext_noop("Finished with failures"),
     icon="exclamation-triangle-fill",
     family=Family.WARN,
-    meaning="The operation failed for some topics. The other topics are not affected.",
-    next_step="Read the reasons below, correct the causes, then retry the failed topics.",
+    meaning=gettext_noop("The operation failed for some topics. The other topics are not affected."),
+    next_step=gettext_noop("Read the reasons below, correct the causes, then retry the failed topics."),
 )
 CANCELED = Badge(
     code="CANCELED",
-    label="Canceled",
+    label=gettext_noop("Canceled"),
     icon="dash-circle",
     family=Family.DONE,
-    meaning="The topics that had not begun were canceled. The others are not affected.",
+    meaning=gettext_noop("The topics that had not begun were canceled. The others are not affected."),
 )
 OPERATION_BADGES = (RUNNING, FINISHED, WITH_FAILURES, CANCELED)
 
@@ -157,8 +170,9 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, link: Cl
 
 
 def _title(operation: str, total: int) -> str:
-    label = "Add" if operation == CREATE else BULK_VERBS[operation].label
-    return f"{label} {numbers.plural(total, 'mirror topic')}"
+    label = gettext_noop("Add") if operation == CREATE else BULK_VERBS[operation].label
+    text = ngettext("%(label)s %(count)s mirror topic", "%(label)s %(count)s mirror topics", total)
+    return text % {"label": gettext(label), "count": numbers.count(total)}
 
 
 def _badge(operation: BulkOperation, *, waiting: int, failed: int) -> Badge:

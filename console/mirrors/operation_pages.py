@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, check_permission
@@ -67,7 +68,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         return _confirmation(request, mirror, verb, problem=problem, refused=bool(problem), status=409 if problem else 200)
     typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
     if typed and request.POST.get("confirm", "").strip() != mirror.name:
-        message, seen = "The name does not match the mirror topic name.", request.POST.get("seen", "")
+        message, seen = gettext("The name does not match the mirror topic name."), request.POST.get("seen", "")
         return _confirmation(request, mirror, verb, wrong_name=message, seen=seen, status=422)
     try:
         _perform(request, mirror, verb, by=by, now=now)
@@ -79,7 +80,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         status = 409 if impossible else status_of(error)
         return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status)
     url = mirror.link.get_absolute_url() if verb.event is MirrorEvent.DELETE else mirror.get_absolute_url()
-    return done(request, url, verb.done.format(name=mirror.name))
+    return done(request, url, gettext(verb.done) % {"name": mirror.name})
 
 
 def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
@@ -144,19 +145,23 @@ def risk_of(summary: MirrorSummary, verb: Verb, effects: Preview) -> Risk | None
     if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
         return None
     total = effects.records_at_risk if verb.loses_lag else effects.records_to_copy
-    note = {
-        True: "The source is not contacted again; records produced since the last sample are not counted.",
-        False: "The promotion waits until the lag is 0.",
-    }[verb.loses_lag]
+    notes = []
     if total is None:
-        note = "The number of missing records is unknown: not all partitions have been measured. " + note
+        notes.append(gettext("The number of missing records is unknown: not all partitions have been measured."))
     elif verb.loses_lag and total != summary.total_lag:
-        note = "Some offsets are behind an open transaction; aborted records and markers among them are not losses. " + note
+        notes.append(
+            gettext("Some offsets are behind an open transaction; aborted records and markers among them are not losses.")
+        )
+    notes.append(
+        gettext("The source is not contacted again; records produced since the last sample are not counted.")
+        if verb.loses_lag
+        else gettext("The promotion waits until the lag is 0.")
+    )
     return Risk(
-        label="Records at risk" if verb.loses_lag else "Lag, all partitions",
-        value="unknown" if total is None else numbers.count(total),
+        label=gettext("Records at risk") if verb.loses_lag else gettext("Lag, all partitions"),
+        value=gettext("unknown") if total is None else numbers.count(total),
         age=numbers.lag_time(summary.lag_ms) if summary.lag_ms is not None else "",
-        words=note,
+        words=" ".join(notes),
     )
 
 
@@ -179,7 +184,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
         "approval_url": f"{reverse('pages:new-approval')}?{urlencode(requested)}",
-        "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
+        "crumbs": crumbs(mirror.link, last=gettext("%(doing)s %(name)s") % {"doing": gettext(verb.label), "name": mirror.name}),
         "environment_name": mirror.link.destination.environment.name,
     }
     return reply(request, "mirrors/operate.html", context | more, status=status)
@@ -195,7 +200,7 @@ def verb_of(operation: str) -> Verb:
     """Return the display of an operation; raise NotFoundError if it does not exist."""
     verb = next((verb for event, verb in VERBS.items() if event == operation), None)
     if verb is None:
-        raise NotFoundError(f"Mirror topics have no operation {operation!r}.")
+        raise NotFoundError(gettext("Mirror topics have no operation %(name)s.") % {"name": repr(operation)})
     return verb
 
 
@@ -242,5 +247,6 @@ def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
         moved = reparent(mirror=mirror, link_name=request.POST.get("link_name", ""), validate_only=False, by=by, now=now)
     except ConsoleError as error:
         return show_refusal(request, mirror, error)
-    message = f"Mirror topic '{mirror.name}' moved to cluster link '{moved.link.name}'. Resume it to continue copying."
+    message = gettext("Mirror topic '%(name)s' moved to cluster link '%(link_name)s'. Resume it to continue copying.")
+    message %= {"name": mirror.name, "link_name": moved.link.name}
     return done(request, moved.mirror.get_absolute_url(), message)

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext, gettext_noop
 
 from console.web.numbers import exact
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
-
-if TYPE_CHECKING:
-    pass
-
 
 # --- labels, icons and confirmation texts -----------------------------------------------------------------------------
 #
@@ -25,14 +22,14 @@ _E = MirrorEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """An operation with the texts of its button and its confirmation."""
+    """An operation with the texts of its button and its confirmation, in English; pages show their translations."""
 
     event: MirrorEvent
     label: str  # of the button
     icon: str
     doing: str  # verb in the heading of the confirmation: "Promote orders?"
     explains: str
-    done: str  # message after the request was accepted; {name} is the mirror topic
+    done: str  # message after the request was accepted; %(name)s is the mirror topic
     danger: bool = False  # irreversible in each link mode
     loses_lag: bool = False  # records that are not copied yet are lost
 
@@ -40,81 +37,95 @@ class Verb:
 _VERBS = (
     Verb(
         event=_E.PAUSE,
-        label="Pause",
+        label=gettext_noop("Pause"),
         icon="pause-circle-fill",
-        doing="Pause",
-        explains="Copying stops within a second. The topic remains readable and read-only. No data is lost as long as the "
-        "source retains its records. You can resume it at any time.",
-        done="{name} is paused.",
+        doing=gettext_noop("Pause"),
+        explains=gettext_noop(
+            "Copying stops within a second. The topic remains readable and read-only. No data is lost as long as the "
+            "source retains its records. You can resume it at any time."
+        ),
+        done=gettext_noop("%(name)s is paused."),
     ),
     Verb(
         event=_E.RESUME,
-        label="Resume",
+        label=gettext_noop("Resume"),
         icon="play-fill",
-        doing="Resume",
-        explains="Copying resumes where it stopped.",
-        done="{name} is resumed.",
+        doing=gettext_noop("Resume"),
+        explains=gettext_noop("Copying resumes where it stopped."),
+        done=gettext_noop("%(name)s is resumed."),
     ),
     Verb(
         event=_E.PROMOTE,
-        label="Promote",
+        label=gettext_noop("Promote"),
         icon="arrow-repeat",
-        doing="Promote",
-        explains="The link copies the last records, configs and partitions. When the lag is 0, the topic becomes writable. "
-        "Stop the producers on the source first, or the lag may never reach 0. Until then, writes are rejected.",
-        done="{name} is being promoted. It becomes writable when its lag is 0.",
+        doing=gettext_noop("Promote"),
+        explains=gettext_noop(
+            "The link copies the last records, configs and partitions. When the lag is 0, the topic becomes writable. "
+            "Stop the producers on the source first, or the lag may never reach 0. Until then, writes are rejected."
+        ),
+        done=gettext_noop("%(name)s is being promoted. It becomes writable when its lag is 0."),
     ),
     Verb(
         event=_E.FAILOVER,
-        label="Fail over",
+        label=gettext_noop("Fail over"),
         icon="exclamation-triangle-fill",
-        doing="Fail over",
-        explains="Mirroring stops immediately, without contacting the source, and the topic becomes writable. Records that "
-        "are not copied yet remain on the source only.",
-        done="{name} is failing over. It becomes writable within seconds.",
+        doing=gettext_noop("Fail over"),
+        explains=gettext_noop(
+            "Mirroring stops immediately, without contacting the source, and the topic becomes writable. Records that "
+            "are not copied yet remain on the source only."
+        ),
+        done=gettext_noop("%(name)s is failing over. It becomes writable within seconds."),
         danger=True,
         loses_lag=True,
     ),
     Verb(
         event=_E.REVERSE_AND_START,
-        label="Reverse and start",
+        label=gettext_noop("Reverse and start"),
         icon="arrow-left-right",
-        doing="Reverse",
-        explains="Both topics become read-only until they are in sync. Then they swap roles and mirroring starts in reverse.",
-        done="{name} is being reversed.",
+        doing=gettext_noop("Reverse"),
+        explains=gettext_noop(
+            "Both topics become read-only until they are in sync. Then they swap roles and mirroring starts in reverse."
+        ),
+        done=gettext_noop("%(name)s is being reversed."),
     ),
     Verb(
         event=_E.REVERSE_AND_PAUSE,
-        label="Reverse and pause",
+        label=gettext_noop("Reverse and pause"),
         icon="arrow-left-right",
-        doing="Reverse",
-        explains="Both topics become read-only until they are in sync. Then they swap roles and the new mirror is paused.",
-        done="{name} is being reversed.",
+        doing=gettext_noop("Reverse"),
+        explains=gettext_noop(
+            "Both topics become read-only until they are in sync. Then they swap roles and the new mirror is paused."
+        ),
+        done=gettext_noop("%(name)s is being reversed."),
     ),
     Verb(
         event=_E.RESTORE,
-        label="Truncate and restore",
+        label=gettext_noop("Truncate and restore"),
         icon="scissors",
-        doing="Restore",
-        explains="The topic becomes a mirror again. Its diverged records are exported to a file and deleted from the topic.",
-        done="{name} is being restored.",
+        doing=gettext_noop("Restore"),
+        explains=gettext_noop(
+            "The topic becomes a mirror again. Its diverged records are exported to a file and deleted from the topic."
+        ),
+        done=gettext_noop("%(name)s is being restored."),
         danger=True,
     ),
     Verb(
         event=_E.RECOVER,
-        label="Recover",
+        label=gettext_noop("Recover"),
         icon="arrow-repeat",
-        doing="Recover",
-        explains="Mirroring is retried from where it stopped. Fix the cause of the failure first.",
-        done="{name} is being recovered.",
+        doing=gettext_noop("Recover"),
+        explains=gettext_noop("Mirroring is retried from where it stopped. Fix the cause of the failure first."),
+        done=gettext_noop("%(name)s is being recovered."),
     ),
     Verb(
         event=_E.DELETE,
-        label="Delete",
+        label=gettext_noop("Delete"),
         icon="trash",
-        doing="Delete",
-        explains="The topic and all its records are deleted on the destination cluster. The source topic is not changed.",
-        done="{name} is being deleted.",
+        doing=gettext_noop("Delete"),
+        explains=gettext_noop(
+            "The topic and all its records are deleted on the destination cluster. The source topic is not changed."
+        ),
+        done=gettext_noop("%(name)s is being deleted."),
         danger=True,
     ),
 )
@@ -154,11 +165,13 @@ _FREQUENT = {_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER}
 _VERIFY = BulkVerb(
     name="verify",
     event=None,
-    label="Verify",
+    label=gettext_noop("Verify"),
     icon="check-circle-fill",
-    doing="Verify",
-    explains="Compares all records of each topic with its source in Spark, a few topics at a time. Mirroring continues. The "
-    "page of each mirror topic shows the result.",
+    doing=gettext_noop("Verify"),
+    explains=gettext_noop(
+        "Compares all records of each topic with its source in Spark, a few topics at a time. Mirroring continues. The page of "
+        "each mirror topic shows the result."
+    ),
     frequent=True,
 )
 BULK_VERBS: Mapping[str, BulkVerb] = MappingProxyType({verb.name: verb for verb in (*map(_bulk, _VERBS), _VERIFY)})
@@ -172,11 +185,12 @@ def bulk_verbs(*, bidirectional: bool) -> list[BulkVerb]:
 def explanation(verb: Verb, *, state: str, since: datetime) -> str:
     """Return what an operation does. A deletion also warns of records written to a topic that was stopped at ``since``."""
     if verb.event is not _E.DELETE or state != MirrorState.STOPPED:
-        return verb.explains
-    return (
-        f"This topic is no longer mirrored. Applications may have written to it since {exact(since)}; these records exist "
-        f"in no other topic. {verb.explains}"
+        return gettext(verb.explains)
+    warning = gettext(
+        "This topic is no longer mirrored. Applications may have written to it since %(time)s; these records exist in no other "
+        "topic."
     )
+    return f"{warning % {'time': exact(since)}} {gettext(verb.explains)}"
 
 
 def needs_typed_name(event: MirrorEvent, *, bidirectional: bool) -> bool:
@@ -187,9 +201,9 @@ def needs_typed_name(event: MirrorEvent, *, bidirectional: bool) -> bool:
 def reversibility(event: MirrorEvent, *, bidirectional: bool) -> str:
     """Return whether an operation is reversible, which depends on the link mode; "" if nothing needs to be said."""
     if event is _E.DELETE:
-        return "This cannot be undone."
+        return gettext("This cannot be undone.")
     if event not in {_E.PROMOTE, _E.FAILOVER}:
         return ""
     if bidirectional:
-        return "The link is bidirectional: the source topic can become a mirror of this topic afterwards."
-    return "This cannot be undone: a stopped topic cannot become a mirror again on this link."
+        return gettext("The link is bidirectional: the source topic can become a mirror of this topic afterwards.")
+    return gettext("This cannot be undone: a stopped topic cannot become a mirror again on this link.")

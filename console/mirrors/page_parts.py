@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -92,25 +93,25 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime) -> MirrorHead:
 
 # (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab.
 _GROUPS = (
-    ("Overview", (("overview", "Overview", "pages:mirror"),)),
+    (gettext_noop("Overview"), (("overview", gettext_noop("Overview"), "pages:mirror"),)),
     (
-        "Data",
+        gettext_noop("Data"),
         (
-            ("verification", "Verification", "pages:mirror-verification"),
-            ("filled-offsets", "Filled offsets", "pages:mirror-filled-offsets"),
-            ("lineage", "Lineage", "pages:mirror-lineage"),
+            ("verification", gettext_noop("Verification"), "pages:mirror-verification"),
+            ("filled-offsets", gettext_noop("Filled offsets"), "pages:mirror-filled-offsets"),
+            ("lineage", gettext_noop("Lineage"), "pages:mirror-lineage"),
         ),
     ),
     (
-        "Failover",
+        gettext_noop("Failover"),
         (
-            ("gate", "Migration gate", "pages:mirror-migration-gate"),
-            ("reports", "Failover reports", "pages:mirror-reports"),
-            ("restores", "Restores", "pages:mirror-restores"),
+            ("gate", gettext_noop("Migration gate"), "pages:mirror-migration-gate"),
+            ("reports", gettext_noop("Failover reports"), "pages:mirror-reports"),
+            ("restores", gettext_noop("Restores"), "pages:mirror-restores"),
         ),
     ),
-    ("Configs", (("configs", "Configs", "pages:mirror-configs"),)),
-    ("History", (("history", "History", "pages:mirror-history"),)),
+    (gettext_noop("Configs"), (("configs", gettext_noop("Configs"), "pages:mirror-configs"),)),
+    (gettext_noop("History"), (("history", gettext_noop("History"), "pages:mirror-history"),)),
 )
 
 
@@ -148,9 +149,12 @@ def _tabs(mirror: MirrorTopic, *, current: str) -> tuple[list[Tab], list[Tab]]:
     """Return the groups of tabs, and the tabs of the current group if it has several."""
     groups, shown = [], []
     for label, keys in _GROUPS:
-        tabs = [Tab(label=name, url=reverse(page, args=mirror.url_args), current=key == current) for key, name, page in keys]
+        tabs = [
+            Tab(label=gettext(name), url=reverse(page, args=mirror.url_args), current=key == current)
+            for key, name, page in keys
+        ]
         is_current = any(tab.current for tab in tabs)
-        groups.append(Tab(label=label, url=tabs[0].url, current=is_current))
+        groups.append(Tab(label=gettext(label), url=tabs[0].url, current=is_current))
         if is_current and len(tabs) > 1:
             shown = tabs
     return groups, shown
@@ -189,32 +193,36 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
     total = sum(lag for lag in lags if lag is not None) if lags and None not in lags else None
     return [
         Tile(
-            label="Max lag",
+            label=gettext("Max lag"),
             value=numbers.count(summary.max_lag),
-            hint=f"messages · {numbers.plural(behind, 'partition')} behind" if behind else "messages, max of all partitions",
+            hint=ngettext("messages · %(count)s partition behind", "messages · %(count)s partitions behind", behind)
+            % {"count": numbers.count(behind)}
+            if behind
+            else gettext("messages, max of all partitions"),
         ),
         Tile(
-            label="Total lag",
+            label=gettext("Total lag"),
             value=numbers.count(total),
-            hint=f"messages, {_bytes_words(summary.lag_bytes)}",
+            hint=_lag_hint(summary.lag_bytes),
         ),
         Tile(
-            label="Time lag",
+            label=gettext("Time lag"),
             value=numbers.lag_time(summary.lag_ms),
-            hint="unknown" if summary.lag_ms is None else "data loss window if you fail over now",
+            hint=gettext("unknown") if summary.lag_ms is None else gettext("data loss window if you fail over now"),
         ),
         Tile(
-            label="Throughput",
+            label=gettext("Throughput"),
             value=numbers.byte_rate(summary.bytes_per_s),
-            hint="not measured" if summary.records_per_s is None else numbers.record_rate(summary.records_per_s),
+            hint=gettext("not measured") if summary.records_per_s is None else numbers.record_rate(summary.records_per_s),
         ),
     ]
 
 
-def _bytes_words(lag_bytes: int | None) -> str:
+def _lag_hint(lag_bytes: int | None) -> str:
     if lag_bytes is None:
-        return "bytes unknown"
-    return f"about {numbers.size(lag_bytes)}" if lag_bytes else "0 B"
+        return gettext("messages, bytes unknown")
+    text = gettext("messages, about %(size)s") if lag_bytes else gettext("messages, %(size)s")
+    return text % {"size": numbers.size(lag_bytes)}
 
 
 def choice_rows(choices: Sequence[SourceTopicChoice], *, chosen: Sequence[str] = ()) -> list[dict[str, object]]:
@@ -223,29 +231,38 @@ def choice_rows(choices: Sequence[SourceTopicChoice], *, chosen: Sequence[str] =
     Chosen topics that are not among the choices come last, so that a search does not remove them from the selection.
     """
     known, picked = {choice.name for choice in choices}, set(chosen)
-    missing = [{"name": name, "available": True, "selected": True, "note": "chosen"} for name in chosen if name not in known]
+    missing = [
+        {"name": name, "available": True, "selected": True, "note": gettext("chosen")} for name in chosen if name not in known
+    ]
     return [
         {
             "name": choice.name,
             "selected": choice.available and choice.name in picked,
             "available": choice.available,
-            "note": f"{numbers.plural(choice.partitions, 'partition')}, {numbers.retention(choice.retention_ms)} retention"
-            if choice.available
-            else choice.reason,
+            "note": _topic_note(choice) if choice.available else choice.reason,
         }
         for choice in choices
     ] + missing
+
+
+def _topic_note(choice: SourceTopicChoice) -> str:
+    text = ngettext(
+        "%(count)s partition, %(retention)s retention", "%(count)s partitions, %(retention)s retention", choice.partitions
+    )
+    return text % {"count": numbers.count(choice.partitions), "retention": numbers.retention(choice.retention_ms)}
 
 
 def choices_summary(choices: Sequence[SourceTopicChoice]) -> str:
     """Return how many topics can be mirrored and how many cannot."""
     available = sum(1 for choice in choices if choice.available)
     rest = len(choices) - available
-    text = f"{numbers.plural(available, 'topic')} can be mirrored."
-    return f"{text} {rest} cannot; see the list for the reasons." if rest else text
+    text = ngettext("%(count)s topic can be mirrored.", "%(count)s topics can be mirrored.", available)
+    text %= {"count": numbers.count(available)}
+    unavailable = gettext("%(count)s cannot; see the list for the reasons.") % {"count": rest}
+    return f"{text} {unavailable}" if rest else text
 
 
 def copied_words(summary: MirrorSummary) -> str:
     total = sum(row.bytes_copied for row in summary.partitions)
     records = sum(row.records_copied for row in summary.partitions)
-    return f"{numbers.count(records)} records, {numbers.size(total)}"
+    return gettext("%(count)s records, %(size)s") % {"count": numbers.count(records), "size": numbers.size(total)}

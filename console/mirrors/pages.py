@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import Permission, can, check_permission
@@ -59,7 +60,7 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         return _form(request, link)
     factor = request.POST.get("replication_factor", "").strip()
     if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
-        wrong = f"Enter a whole number from 1 to {MOST_REPLICAS:,}, or leave the field empty."
+        wrong = gettext("Enter a whole number from 1 to %(most)s, or leave the field empty.") % {"most": f"{MOST_REPLICAS:,}"}
         return _form(request, link, replication_wrong=wrong, status=422)
     if request.POST.get("intent") == "curl":
         return _form(request, link, curl=True)
@@ -77,7 +78,7 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         )
     except ConsoleError as error:
         return _refused(request, link, error)
-    return done(request, mirror.get_absolute_url(), f"Mirror topic {mirror.name} added.")
+    return done(request, mirror.get_absolute_url(), gettext("Mirror topic %(name)s added.") % {"name": mirror.name})
 
 
 def _submitted_topics(request: HttpRequest) -> list[str]:
@@ -93,8 +94,10 @@ def _add_several(
         names = _matching(request, link)
         if request.POST.get("seen") != fingerprint(*names):
             raise ConflictError(
-                "The list of source topics has changed since you opened this page. Nothing was added. Check the number below, "
-                "then add them again."
+                gettext(
+                    "The list of source topics has changed since you opened this page. Nothing was added. Check the number "
+                    "below, then add them again."
+                )
             )
     problem = start_problem(start) if start else ""
     if problem:
@@ -146,10 +149,12 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
     matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
     context = {
         "link": link_head(link, now=now),
-        "crumbs": crumbs(link, last="Add mirror topic"),
+        "crumbs": crumbs(link, last=gettext("Add mirror topic")),
         "environment_name": link.destination.environment.name,
         "listable": bool(choices) and not too_many,
-        "too_many": numbers.plural(len(choices), "topic") if too_many else "",
+        "too_many": ngettext("%(count)s topic", "%(count)s topics", len(choices)) % {"count": numbers.count(len(choices))}
+        if too_many
+        else "",
         "choices": [] if too_many else choice_rows(choices, chosen=chosen),
         "choices_summary": choices_summary(choices),
         "query": search,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext, ngettext
+
 from console.links.presenters import source_servers
 from console.models.mirrors import UNSEEN, is_fresh
 from console.web import numbers
@@ -153,34 +155,46 @@ def _gap_group(reason: GapReason, gaps: Sequence[GapRange]) -> GapGroup:
     return GapGroup(
         badge=GAP_BADGES[reason],
         offsets=numbers.count(filled),
-        counted=numbers.plural(filled, "offset"),
+        counted=_offsets(filled),
         ranges=[_range_text(gap) for gap in gaps[:SHOWN_RANGES]],
         more=max(0, len(gaps) - SHOWN_RANGES),
         lost=reason is GapReason.LOST,
     )
 
 
+def _offsets(number: int) -> str:
+    return ngettext("%(count)s offset", "%(count)s offsets", number) % {"count": numbers.count(number)}
+
+
 def _range_text(gap: GapRange) -> str:
     last = gap.end - 1
-    span = f"{gap.start:,}" if last == gap.start else f"{gap.start:,} to {last:,}"
-    some = "" if gap.filled == gap.end - gap.start else f" ({gap.filled:,} of them)"
-    return f"partition {gap.partition}: {span}{some}{_times(gap)}"
+    values = {"partition": gap.partition, "first": f"{gap.start:,}", "last": f"{last:,}", "filled": f"{gap.filled:,}"}
+    if gap.filled != gap.end - gap.start:
+        text = gettext("partition %(partition)s: %(first)s to %(last)s (%(filled)s of them)")
+    elif last != gap.start:
+        text = gettext("partition %(partition)s: %(first)s to %(last)s")
+    else:
+        text = gettext("partition %(partition)s: %(first)s")
+    return text % values + _times(gap)
 
 
 def _times(gap: GapRange) -> str:
     """Return when lost records were written, by the timestamps of the adjacent records; "" if unknown."""
-    ends = [(word, ms) for word, ms in (("after", gap.before_ms), ("before", gap.after_ms)) if ms is not None]
-    words = " and ".join(f"{word} {utc_words(ms)}" for word, ms in ends)
-    return f", written {words}" if words else ""
+    after, before = (None if ms is None else utc_words(ms) for ms in (gap.before_ms, gap.after_ms))
+    if after and before:
+        return gettext(", written after %(after)s and before %(before)s") % {"after": after, "before": before}
+    if after:
+        return gettext(", written after %(after)s") % {"after": after}
+    return gettext(", written before %(before)s") % {"before": before} if before else ""
 
 
 def start_label(spec: str) -> str:
     """Return the start offset of a mirror in words."""
     if spec == EARLIEST:
-        return "Earliest record of the source"
+        return gettext("Earliest record of the source")
     if spec == LATEST:
-        return "Latest: end of the source at creation"
-    return f"Records since {utc_words(start_time_ms(spec) or 0)}"
+        return gettext("Latest: end of the source at creation")
+    return gettext("Records since %(time)s") % {"time": utc_words(start_time_ms(spec) or 0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +246,20 @@ def held_back(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], *, now
     if not waiting:
         return None
     offsets = sum(row.held_back or 0 for row in waiting)
-    named = ", ".join(f"partition {row.partition} from offset {numbers.count(row.source_end)}" for row in waiting[:NAMED])
+    place = gettext("partition %(partition)s from offset %(offset)s")
+    shown = [{"partition": row.partition, "offset": numbers.count(row.source_end)} for row in waiting[:NAMED]]
+    named = ", ".join(place % values for values in shown)
     more = len(waiting) - NAMED
     first = waiting[0].partition
     return HeldBack(
-        sentence=f"{numbers.plural(offsets, 'offset')} held back by an open transaction.",
-        places=f"{named} and {numbers.plural(more, 'more partition')}" if more > 0 else named,
+        sentence=ngettext(
+            "%(count)s offset held back by an open transaction.", "%(count)s offsets held back by an open transaction.", offsets
+        )
+        % {"count": numbers.count(offsets)},
+        places=ngettext("%(named)s and %(count)s more partition", "%(named)s and %(count)s more partitions", more)
+        % {"named": named, "count": numbers.count(more)}
+        if more > 0
+        else named,
         command=f"kafka-transactions.sh --bootstrap-server {_server(mirror)} find-hanging --topic {mirror.source_topic} "
         f"--partition {first}",
     )
@@ -285,13 +307,18 @@ def _row(group: Sequence[Origin], *, names: Mapping[str, str], now: datetime) ->
     first = group[0]
     ends = [origin.until for origin in group if origin.until]
     until = max(ends, default=None) if len(ends) == len(group) else None
+    partitions = len({origin.partition for origin in group})
     return OriginRow(
         topic=first.topic,
         cluster=names.get(first.cluster_id, first.cluster_id),
         link=first.link_name,
-        offsets=numbers.plural(sum(origin.end - origin.start for origin in group), "offset"),
-        partitions=numbers.plural(len({origin.partition for origin in group}), "partition"),
-        ranges=[f"partition {origin.partition}: {origin.start:,} to {origin.end:,}" for origin in group[:SHOWN_RANGES]],
+        offsets=_offsets(sum(origin.end - origin.start for origin in group)),
+        partitions=ngettext("%(count)s partition", "%(count)s partitions", partitions) % {"count": numbers.count(partitions)},
+        ranges=[
+            gettext("partition %(partition)s: %(first)s to %(last)s")
+            % {"partition": origin.partition, "first": f"{origin.start:,}", "last": f"{origin.end:,}"}
+            for origin in group[:SHOWN_RANGES]
+        ],
         more=max(0, len(group) - SHOWN_RANGES),
         since=moment(first.since, now=now),
         until=moment(until, now=now) if until else None,
@@ -305,9 +332,10 @@ def _chain(origins: Iterable[Origin], names: Mapping[str, str]) -> list[str]:
     for origin in origins:
         for upstream in origin.upstream:
             if upstream.hidden:
-                chain.append("a topic that you do not have permission to see")
+                chain.append(gettext("a topic that you do not have permission to see"))
                 continue
             cluster = names.get(upstream.cluster_id, upstream.cluster_id)
-            chain.append(f"{upstream.topic} on {cluster}, over link {upstream.link_name}")
+            values = {"topic": upstream.topic, "cluster": cluster, "link_name": upstream.link_name}
+            chain.append(gettext("%(topic)s on %(cluster)s, over link %(link_name)s") % values)
             chain += _chain([upstream], names)
     return chain

@@ -12,6 +12,7 @@ from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone, translation
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, can, check_permission
@@ -69,7 +70,7 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         if error.kind == "denied":
             raise
         return _show(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, reverse("pages:link-drills", args=link.url_args), "Failover drill started.")
+    return done(request, reverse("pages:link-drills", args=link.url_args), gettext("Failover drill started."))
 
 
 @page("links")
@@ -80,14 +81,15 @@ def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int)
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     drill = link.drills.select_related("link__destination__environment").filter(pk=drill_id).first()
     if drill is None:
-        raise NotFoundError(f"Drill {drill_id} does not exist.", code="UNKNOWN_DRILL")
+        raise NotFoundError(gettext("Drill %(number)s does not exist.") % {"number": drill_id}, code="UNKNOWN_DRILL")
     try:
         cancel_drill(drill=drill, by=by, now=timezone.now())
     except ConsoleError as error:
         if error.kind == "denied":
             raise
         return _show(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, reverse("pages:link-drills", args=link.url_args), f"Drill {drill_id} canceled. It is cleaned up now.")
+    message = gettext("Drill %(number)s canceled. It is cleaned up now.") % {"number": drill_id}
+    return done(request, reverse("pages:link-drills", args=link.url_args), message)
 
 
 @page("links")
@@ -98,7 +100,7 @@ def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     found, health = readiness_with_health(link=link, now=now)
     view = None if health is None else link_health_view(health, link)
-    context = link_context(link, by=by, now=now, tab="readiness", last="Failover readiness", health=view)
+    context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
     return reply(request, "links/readiness.html", context | {"readiness": readiness_view(found)})
 
 
@@ -150,6 +152,8 @@ def _do(request: HttpRequest, mirror: MirrorTopic, action: Callable[[], object])
 
 
 _MOST_DIGITS = 19  # of an offset, which is an int64
+_PARTITION = gettext_noop("The partition must be a whole number.")
+_OFFSET = gettext_noop("The offset must be a whole number.")
 
 
 @page("links")
@@ -164,8 +168,8 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     try:
         found = compare_record(
             mirror=mirror,
-            partition=_number(request, "partition"),
-            offset=_number(request, "offset") if request.GET.get("offset") else None,
+            partition=_number(request, "partition", _PARTITION),
+            offset=_number(request, "offset", _OFFSET) if request.GET.get("offset") else None,
             timestamp_ms=None if request.GET.get("offset") else _time_ms(request.GET.get("time", "")),
             by=by,
             now=now,
@@ -184,7 +188,11 @@ def _show_record(request: HttpRequest, mirror: MirrorTopic, *, status: int = 200
     context = {
         "mirror": head,
         "environment_name": mirror.link.destination.environment.name,
-        "crumbs": [*crumbs(mirror.link, last=mirror.name)[:-1], Crumb(label=mirror.name, url=head.url), Crumb(label="Records")],
+        "crumbs": [
+            *crumbs(mirror.link, last=mirror.name)[:-1],
+            Crumb(label=mirror.name, url=head.url),
+            Crumb(label=gettext("Records")),
+        ],
         "last_partition": max(0, mirror.num_partitions - 1),
         "partition": request.GET.get("partition", "0"),
         "offset": request.GET.get("offset", ""),
@@ -193,10 +201,10 @@ def _show_record(request: HttpRequest, mirror: MirrorTopic, *, status: int = 200
     return reply(request, "mirrors/records.html", context | more, status=status)
 
 
-def _number(request: HttpRequest, name: str) -> int:
+def _number(request: HttpRequest, name: str, wrong: str) -> int:
     text = request.GET.get(name, "").strip()
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise InvalidInputError(f"The {name} must be a whole number.", field=name)
+        raise InvalidInputError(gettext(wrong), field=name)
     return int(text)
 
 
@@ -206,7 +214,7 @@ def _time_ms(text: str) -> int:
         found = datetime.fromisoformat(text.strip())
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        message = "The time must be an ISO 8601 date and time, such as 2026-11-25T20:00:00. It is in UTC."
+        message = gettext("The time must be an ISO 8601 date and time, such as 2026-11-25T20:00:00. It is in UTC.")
         raise InvalidInputError(message, field="time") from None
 
 
@@ -221,24 +229,25 @@ def _with_offset(text: str) -> Q:
 
 
 GAPS = Listing(
-    noun="range",
+    noun=gettext_noop("range"),
+    plural=gettext_noop("ranges"),
     columns=(
-        Column(title="Partition", key="partition", by=("partition", "start"), css="number"),
-        Column(title="First offset", key="start", by=("start", "partition"), css="number"),
-        Column(title="Last offset", key="end", by=("end", "partition"), css="number"),
-        Column(title="Filled", key="filled", by=("filled",), css="number", descends=True),
-        Column(title="Reason", key="reason", by=("reason",)),
-        Column(title="Last change", key="noted", by=("noted_at",), descends=True),
+        Column(title=gettext_lazy("Partition"), key="partition", by=("partition", "start"), css="number"),
+        Column(title=gettext_lazy("First offset"), key="start", by=("start", "partition"), css="number"),
+        Column(title=gettext_lazy("Last offset"), key="end", by=("end", "partition"), css="number"),
+        Column(title=gettext_lazy("Filled"), key="filled", by=("filled",), css="number", descends=True),
+        Column(title=gettext_lazy("Reason"), key="reason", by=("reason",)),
+        Column(title=gettext_lazy("Last change"), key="noted", by=("noted_at",), descends=True),
     ),
     default="partition",
     search=_with_offset,
-    search_label="Ranges with the offset",
+    search_label=gettext_lazy("Ranges with the offset"),
     filters=(
         Filter(
             name="reason",
-            label="Reason",
-            every="All reasons",
-            options=[(badge.code, badge.label) for badge in GAP_BADGES.values()],
+            label=gettext_lazy("Reason"),
+            every=gettext_lazy("All reasons"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in GAP_BADGES.values()],
             by="reason",
         ),
     ),
@@ -285,7 +294,7 @@ def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
         "crumbs": [
             *crumbs(mirror.link, last=mirror.name)[:-1],
             Crumb(label=mirror.name, url=head.url),
-            Crumb(label="Filled offsets"),
+            Crumb(label=gettext("Filled offsets")),
         ],
     }
     return reply(request, "mirrors/gap_list.html", context)
@@ -302,29 +311,37 @@ _HIDDEN = ("id", "mirror", "link", "destination", "drill", "mirror_name")
 _CLAMPED = ("group", "partition", "source_offset", "before", "after", "message")
 
 
-_MIRROR = Column(title="Mirror topic", key="name", by=("mirror_name",))
-_LINK = Column(title="Cluster link", key="link", by=("link_name",))
+_MIRROR = Column(title=gettext_lazy("Mirror topic"), key="name", by=("mirror_name",))
+_LINK = Column(title=gettext_lazy("Cluster link"), key="link", by=("link_name",))
 _FIGURES = (
-    Column(title="Operation", key="operation", by=("reason",)),
-    Column(title="Writable", key="writable", by=("writable_at",), descends=True),
-    Column(title="Not copied", key="not-copied", by=("records_not_copied",), css="number", descends=True, optional=True),
+    Column(title=gettext_lazy("Operation"), key="operation", by=("reason",)),
+    Column(title=gettext_lazy("Writable"), key="writable", by=("writable_at",), descends=True),
+    Column(
+        title=gettext_lazy("Not copied"),
+        key="not-copied",
+        by=("records_not_copied",),
+        css="number",
+        descends=True,
+        optional=True,
+    ),
     Column(title="RPO", key="rpo", by=("rpo_ms",), css="number", descends=True, optional=True),
     Column(title="RTO", key="rto", by=("rto_ms",), css="number", descends=True),
 )
-_BY = Column(title="By", key="by", by=("requested_by",))
+_BY = Column(title=gettext_lazy("By"), key="by", by=("requested_by",))
 _OPERATION = Filter(
     name="operation",
-    label="Operation",
-    every="All operations",
-    options=[(reason.value, label) for reason, label in REPORTED_OPERATIONS.items()],
+    label=gettext_lazy("Operation"),
+    every=gettext_lazy("All operations"),
+    options=[(reason.value, gettext_lazy(label)) for reason, label in REPORTED_OPERATIONS.items()],
     by="reason",
 )
 REPORTS = Listing(
-    noun="report",
+    noun=gettext_noop("report"),
+    plural=gettext_noop("reports"),
     columns=(_MIRROR, _LINK, *_FIGURES, _BY),
     default="-writable",
     search=("mirror_name", "link_name", "requested_by"),
-    search_label="Mirror topic, link or user",
+    search_label=gettext_lazy("Mirror topic, link or user"),
     filters=(_OPERATION,),
     time="writable_at",
     export={
@@ -349,9 +366,9 @@ REPORTS = Listing(
 )
 LINK_REPORTS = replace(
     REPORTS,
-    columns=(_MIRROR, *_FIGURES, Column(title="Clamped groups"), _BY),
+    columns=(_MIRROR, *_FIGURES, Column(title=gettext_lazy("Clamped groups")), _BY),
     search=("mirror_name", "requested_by"),
-    search_label="Mirror topic or user",
+    search_label=gettext_lazy("Mirror topic or user"),
 )
 
 
@@ -391,7 +408,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         "list": listed,
         "reports": [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown],
-        "crumbs": [Crumb(label="Cluster links", url=reverse("pages:links")), Crumb(label="Failover reports")],
+        "crumbs": [Crumb(label=gettext("Cluster links"), url=reverse("pages:links")), Crumb(label=gettext("Failover reports"))],
     }
     return reply(request, "reports/list.html", context)
 
@@ -477,8 +494,8 @@ def _page(request: HttpRequest, document: ReportDocument, *, name: str, number: 
     """Show a report. ``name`` and ``number`` are those of its URL; the files have the same number."""
     files = {f"{form}_url": reverse(f"pages:{name}-{form}", args=(number,)) for form in ("json", "pdf")}
     crumbs_ = [
-        Crumb(label="Cluster links", url=reverse("pages:links")),
-        Crumb(label="Failover reports", url=reverse("pages:reports")),
+        Crumb(label=gettext("Cluster links"), url=reverse("pages:links")),
+        Crumb(label=gettext("Failover reports"), url=reverse("pages:reports")),
         Crumb(label=document.title),
     ]
     return reply(request, "reports/detail.html", {"document": document, "crumbs": crumbs_} | files | more)
@@ -487,8 +504,8 @@ def _page(request: HttpRequest, document: ReportDocument, *, name: str, number: 
 def _no_report(request: HttpRequest, operation: BulkOperation | None, number: int) -> HttpResponse:
     """Return to an operation whose topics have not stopped yet; raise NotFoundError if there is none with reports."""
     if operation is None or operation.operation not in (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE):
-        raise NotFoundError(f"Operation {number} has no failover report.", code="UNKNOWN_REPORT")
-    messages.info(request, "No topic of this operation has stopped yet, so there is no report yet.")
+        raise NotFoundError(gettext("Operation %(number)s has no failover report.") % {"number": number}, code="UNKNOWN_REPORT")
+    messages.info(request, gettext("No topic of this operation has stopped yet, so there is no report yet."))
     return go(request, operation.get_absolute_url())
 
 

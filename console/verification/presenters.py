@@ -8,6 +8,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext, gettext_noop, ngettext
+
 from console.verification.rules import GATED, GateProblem, gate_problem
 from console.web import numbers
 from console.web.badges import VERIFY_BADGES, Badge, Family
@@ -119,7 +121,9 @@ def run_view(run: VerifyRun | None, *, now: datetime, reads_records: bool) -> Ru
         differences=numbers.count(run.differences),
         size=numbers.size(run.bytes_compared),
         duration=_duration(run, now),
-        not_copied=numbers.plural(run.not_copied, "offset") if run.not_copied else "",
+        not_copied=ngettext("%(count)s offset", "%(count)s offsets", run.not_copied) % {"count": numbers.count(run.not_copied)}
+        if run.not_copied
+        else "",
         requested=moment(run.requested_at, now=now),
         by=run.requested_by,
         error=run.error_message,
@@ -132,7 +136,8 @@ def _duration(run: VerifyRun, now: datetime) -> str:
     if run.duration_ms is not None:
         return numbers.duration(run.duration_ms)
     if run.status in _LIVE and run.started_at:
-        return f"{numbers.duration((now - run.started_at).total_seconds() * 1000)} so far"
+        duration = numbers.duration((now - run.started_at).total_seconds() * 1000)
+        return gettext("%(duration)s so far") % {"duration": duration}
     return ""
 
 
@@ -155,20 +160,23 @@ def _coverage_summary(parts: Sequence[PartitionCoverage]) -> str:
     unverified = [part.unverified for part in parts]
     known = [count for count in unverified if count is not None]
     if not known or len(known) < len(unverified):
-        return "Verified offsets are not known yet."
+        return gettext("Verified offsets are not known yet.")
     if not any(part.comparable for part in parts):
-        return "Nothing to verify: source and mirror have no offsets in common."
+        return gettext("Nothing to verify: source and mirror have no offsets in common.")
     if sum(known) == 0:
-        return "All offsets that source and mirror have in common are verified."
-    return f"{numbers.plural(sum(known), 'offset')} of the mirror {'is' if sum(known) == 1 else 'are'} not verified."
+        return gettext("All offsets that source and mirror have in common are verified.")
+    text = ngettext(
+        "%(count)s offset of the mirror is not verified.", "%(count)s offsets of the mirror are not verified.", sum(known)
+    )
+    return text % {"count": numbers.count(sum(known))}
 
 
 def _continuous_summary(*, enabled: bool, watched: bool) -> str:
     if not watched:
-        return "In this state new records are not verified automatically."
+        return gettext("In this state new records are not verified automatically.")
     if enabled:
-        return "New records are verified continuously."
-    return "New records are not verified automatically (verify.continuous.enable is false)."
+        return gettext("New records are verified continuously.")
+    return gettext("New records are not verified automatically (verify.continuous.enable is false).")
 
 
 def _coverage_row(part: PartitionCoverage, *, now: datetime) -> CoverageRow:
@@ -191,76 +199,82 @@ GATE_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "RUNNING": Badge(
             code="RUNNING",
-            label="Checking",
+            label=gettext_noop("Checking"),
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="All records are being compared. The other checks follow.",
+            meaning=gettext_noop("All records are being compared. The other checks follow."),
         ),
         "GREEN": Badge(
             code="GREEN",
-            label="Passed",
+            label=gettext_noop("Passed"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="All checks passed. The topic can be promoted.",
-            next_step="Stop the producers on the source, then promote.",
+            meaning=gettext_noop("All checks passed. The topic can be promoted."),
+            next_step=gettext_noop("Stop the producers on the source, then promote."),
         ),
         "RED": Badge(
             code="RED",
-            label="Failed",
+            label=gettext_noop("Failed"),
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="At least one check failed. After a promotion, data or settings would be missing or different.",
-            next_step="Fix the failed checks and run the checks again, or override the gate with a reason.",
+            meaning=gettext_noop(
+                "At least one check failed. After a promotion, data or settings would be missing or different."
+            ),
+            next_step=gettext_noop("Fix the failed checks and run the checks again, or override the gate with a reason."),
         ),
         "OVERRIDDEN": Badge(
             code="OVERRIDDEN",
-            label="Overridden",
+            label=gettext_noop("Overridden"),
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="A user overrode the gate without passed checks.",
+            meaning=gettext_noop("A user overrode the gate without passed checks."),
         ),
         GateProblem.TOO_OLD: Badge(
             code=GateProblem.TOO_OLD,
-            label="Expired",
+            label=gettext_noop("Expired"),
             icon="clock-history",
             family=Family.WARN,
-            meaning="The last results are too old. The gate is closed again.",
-            next_step="Run the checks again.",
+            meaning=gettext_noop("The last results are too old. The gate is closed again."),
+            next_step=gettext_noop("Run the checks again."),
         ),
         GateProblem.REFUTED: Badge(
             code=GateProblem.REFUTED,
-            label="Invalidated",
+            label=gettext_noop("Invalidated"),
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="Since the last run, different, lost or missed deleted records were found. The gate is closed again.",
-            next_step="Fix the cause and run the checks again, or override the gate with a reason.",
+            meaning=gettext_noop(
+                "Since the last run, different, lost or missed deleted records were found. The gate is closed again."
+            ),
+            next_step=gettext_noop("Fix the cause and run the checks again, or override the gate with a reason."),
         ),
         GateProblem.OUTLIVED: Badge(
             code=GateProblem.OUTLIVED,
-            label="Obsolete",
+            label=gettext_noop("Obsolete"),
             icon="clock-history",
             family=Family.WARN,
-            meaning="Since the last run, the topic became a mirror again or moved to another source. The gate is closed.",
-            next_step="Run the checks again.",
+            meaning=gettext_noop(
+                "Since the last run, the topic became a mirror again or moved to another source. The gate is closed."
+            ),
+            next_step=gettext_noop("Run the checks again."),
         ),
     }
 )
 _CHECK_BADGES: Mapping[GateCheckState, tuple[str, str, Family]] = MappingProxyType(
     {
-        GateCheckState.PASSED: ("check-circle-fill", "passed", Family.OK),
-        GateCheckState.FAILED: ("x-octagon-fill", "failed", Family.BAD),
-        GateCheckState.NOT_APPLICABLE: ("info-circle", "not applicable", Family.IDLE),
+        GateCheckState.PASSED: ("check-circle-fill", gettext_noop("passed"), Family.OK),
+        GateCheckState.FAILED: ("x-octagon-fill", gettext_noop("failed"), Family.BAD),
+        GateCheckState.NOT_APPLICABLE: ("info-circle", gettext_noop("not applicable"), Family.IDLE),
     }
 )
 _NAMES: Mapping[GateCheckName, str] = MappingProxyType(
     {
-        GateCheckName.DATA_VERIFIED: "Data verified",
-        GateCheckName.NOTHING_LOST: "No losses",
-        GateCheckName.NO_LAG: "No lag",
-        GateCheckName.CONFIGS_EQUAL: "Partitions and configs in sync",
-        GateCheckName.GROUPS_SYNCED: "Consumer offsets synced",
-        GateCheckName.ACLS_SYNCED: "ACLs synced",
-        GateCheckName.CANARY_READ: "Readable by a consumer",
+        GateCheckName.DATA_VERIFIED: gettext_noop("Data verified"),
+        GateCheckName.NOTHING_LOST: gettext_noop("No losses"),
+        GateCheckName.NO_LAG: gettext_noop("No lag"),
+        GateCheckName.CONFIGS_EQUAL: gettext_noop("Partitions and configs in sync"),
+        GateCheckName.GROUPS_SYNCED: gettext_noop("Consumer offsets synced"),
+        GateCheckName.ACLS_SYNCED: gettext_noop("ACLs synced"),
+        GateCheckName.CANARY_READ: gettext_noop("Readable by a consumer"),
     }
 )
 if set(_NAMES) != set(GateCheckName) or set(_CHECK_BADGES) != set(GateCheckState):
@@ -307,4 +321,6 @@ def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
 
 def _check(row: Mapping[str, str]) -> CheckView:
     icon, word, family = _CHECK_BADGES[GateCheckState(row["state"])]
-    return CheckView(name=_NAMES[GateCheckName(row["name"])], icon=icon, word=word, family=family, detail=row["detail"])
+    return CheckView(
+        name=gettext(_NAMES[GateCheckName(row["name"])]), icon=icon, word=gettext(word), family=family, detail=row["detail"]
+    )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext, gettext_noop, ngettext
+
 from console.web import numbers
 from console.web.badges import GAP_BADGES, Badge, Family
 from linkengine.domain.moments import utc_words
@@ -27,55 +29,69 @@ _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 VERDICT_BADGES: Mapping[RecordVerdict, Badge] = MappingProxyType(
     {
         RecordVerdict.EQUAL: Badge(
-            code="EQUAL", label="Equal", icon="check-circle-fill", family=Family.OK, meaning="Both sides have the same record."
+            code="EQUAL",
+            label=gettext_noop("Equal"),
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning=gettext_noop("Both sides have the same record."),
         ),
         RecordVerdict.DIFFERENT: Badge(
             code="DIFFERENT",
-            label="Differs",
+            label=gettext_noop("Differs"),
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="Source and mirror differ at this offset.",
-            next_step="Do not change either topic. Run a verification to find all differences.",
+            meaning=gettext_noop("Source and mirror differ at this offset."),
+            next_step=gettext_noop("Do not change either topic. Run a verification to find all differences."),
         ),
         RecordVerdict.FILLER: Badge(
-            code="FILLER", label="Filler", icon="dash-circle", family=Family.DONE, meaning="The mirror has a filler."
+            code="FILLER",
+            label=gettext_noop("Filler"),
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning=gettext_noop("The mirror has a filler."),
         ),
         RecordVerdict.NO_RECORD: Badge(
-            code="NO_RECORD", label="No record", icon="dash-circle", family=Family.DONE, meaning="Neither side has a record."
+            code="NO_RECORD",
+            label=gettext_noop("No record"),
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning=gettext_noop("Neither side has a record."),
         ),
         RecordVerdict.NOT_COPIED: Badge(
             code="NOT_COPIED",
-            label="Not copied",
+            label=gettext_noop("Not copied"),
             icon="hourglass-split",
             family=Family.BUSY,
-            meaning="The mirror has not reached this offset.",
+            meaning=gettext_noop("The mirror has not reached this offset."),
         ),
         RecordVerdict.NOT_COMPARABLE: Badge(
             code="NOT_COMPARABLE",
-            label="Not comparable",
+            label=gettext_noop("Not comparable"),
             icon="dash-circle",
             family=Family.WARN,
-            meaning="The sides cannot be compared at this offset.",
+            meaning=gettext_noop("The sides cannot be compared at this offset."),
         ),
         RecordVerdict.UNKNOWN: Badge(
             code="UNKNOWN",
-            label="Unknown",
+            label=gettext_noop("Unknown"),
             icon="question-circle",
             family=Family.WARN,
-            meaning="The offset could not be compared.",
+            meaning=gettext_noop("The offset could not be compared."),
         ),
     }
 )
 _PRESENCE_LABELS: Mapping[Presence, str] = MappingProxyType(
     {
-        Presence.RECORD: "Record",
-        Presence.TRANSACTION_MARKER: "Transaction marker",
-        Presence.ABORTED: "Data of an aborted transaction. Consumers do not see it, and its contents are not shown.",
-        Presence.NO_RECORD: "No record. Compaction has removed it.",
-        Presence.UNCOMMITTED: "Not readable yet. A transaction is open at or before this offset.",
-        Presence.BEFORE_START: "Below the log start offset",
-        Presence.BEYOND_END: "At or beyond the log end offset",
-        Presence.UNREADABLE: "Could not be read",
+        Presence.RECORD: gettext_noop("Record"),
+        Presence.TRANSACTION_MARKER: gettext_noop("Transaction marker"),
+        Presence.ABORTED: gettext_noop(
+            "Data of an aborted transaction. Consumers do not see it, and its contents are not shown."
+        ),
+        Presence.NO_RECORD: gettext_noop("No record. Compaction has removed it."),
+        Presence.UNCOMMITTED: gettext_noop("Not readable yet. A transaction is open at or before this offset."),
+        Presence.BEFORE_START: gettext_noop("Below the log start offset"),
+        Presence.BEYOND_END: gettext_noop("At or beyond the log end offset"),
+        Presence.UNREADABLE: gettext_noop("Could not be read"),
     }
 )
 
@@ -140,7 +156,10 @@ def comparison_view(found: ComparedRecord, *, source: str, destination: str) -> 
         badge=VERDICT_BADGES[found.judgement.verdict],
         text=found.judgement.text,
         reason=GAP_BADGES[reason] if reason else None,
-        sides=[_side(f"Source, {source}", found.source), _side(f"Mirror, {destination}", found.mirror)],
+        sides=[
+            _side(gettext("Source, %(cluster)s") % {"cluster": source}, found.source),
+            _side(gettext("Mirror, %(cluster)s") % {"cluster": destination}, found.mirror),
+        ],
         previous_offset=found.offset - 1 if found.offset else None,
         next_offset=found.next_offset,
     )
@@ -152,7 +171,7 @@ def _side(title: str, side: Mapping[str, Any]) -> SideText:
     marker = f" ({side['marker']})" if side["marker"] else ""
     return SideText(
         title=title,
-        status=f"{_PRESENCE_LABELS[presence]}{marker}",
+        status=f"{gettext(_PRESENCE_LABELS[presence])}{marker}",
         message=side["message"],
         key=field_text(record["key"]) if record else None,
         value=field_text(record["value"]) if record else None,
@@ -165,20 +184,37 @@ def _side(title: str, side: Mapping[str, Any]) -> SideText:
 def _facts(record: Mapping[str, Any] | None, side: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if record is not None:
-        time = "none" if record["timestamp_ms"] < 0 else utc_words(record["timestamp_ms"])
-        facts += [("Timestamp", f"{time} ({record['timestamp_ms']} ms)"), ("Timestamp type", record["timestamp_type"])]
-        facts.append(("Record size", numbers.size(record["size"])))
+        time = gettext("none") if record["timestamp_ms"] < 0 else utc_words(record["timestamp_ms"])
+        facts.append((gettext("Timestamp"), f"{time} ({record['timestamp_ms']} ms)"))
+        facts.append((gettext("Timestamp type"), record["timestamp_type"]))
+        facts.append((gettext("Record size"), numbers.size(record["size"])))
     batch = side["batch"]
     if batch is not None:
-        offsets = f"offsets {batch['base_offset']:,} to {batch['next_offset'] - 1:,}"
         facts += [
-            ("Batch", f"{offsets}, {numbers.plural(batch['record_count'], 'record')}, {numbers.size(batch['size'])}"),
-            ("Compression", batch["compression"]),
-            ("Leader epoch", numbers.count(batch["leader_epoch"])),
-            ("Transactional", "yes" if batch["is_transactional"] else "no"),
+            (gettext("Batch"), _batch_words(batch)),
+            (gettext("Compression"), batch["compression"]),
+            (gettext("Leader epoch"), numbers.count(batch["leader_epoch"])),
+            (gettext("Transactional"), gettext("yes") if batch["is_transactional"] else gettext("no")),
         ]
-    facts += [("Log start", numbers.count(side["log_start_offset"])), ("Log end", numbers.count(side["log_end_offset"]))]
+    facts += [
+        (gettext("Log start"), numbers.count(side["log_start_offset"])),
+        (gettext("Log end"), numbers.count(side["log_end_offset"])),
+    ]
     return facts
+
+
+def _batch_words(batch: Mapping[str, Any]) -> str:
+    text = ngettext(
+        "offsets %(first)s to %(last)s, %(count)s record, %(size)s",
+        "offsets %(first)s to %(last)s, %(count)s records, %(size)s",
+        batch["record_count"],
+    )
+    return text % {
+        "first": f"{batch['base_offset']:,}",
+        "last": f"{batch['next_offset'] - 1:,}",
+        "count": numbers.count(batch["record_count"]),
+        "size": numbers.size(batch["size"]),
+    }
 
 
 def field_text(field: Mapping[str, Any] | None) -> FieldText:
@@ -192,13 +228,19 @@ def field_text(field: Mapping[str, Any] | None) -> FieldText:
         size=numbers.size(size),
         is_null=field is None,
         is_empty=field is not None and size == 0,
-        cut=f"the first {numbers.size(len(data))} of {numbers.size(size)}" if len(data) < size else "",
+        cut=_part(len(data), of=size),
         text=None if text is None else _printable(text),
         json=None if pretty is None else _printable(pretty),
         hex=hex_dump(data[:HEX_BYTES]),
-        hex_cut=f"the first {numbers.size(HEX_BYTES)} of {numbers.size(size)}" if size > HEX_BYTES else "",
+        hex_cut=_part(HEX_BYTES, of=size),
         shown=shown,
     )
+
+
+def _part(shown: int, *, of: int) -> str:
+    if shown >= of:
+        return ""
+    return gettext("the first %(shown)s of %(size)s") % {"shown": numbers.size(shown), "size": numbers.size(of)}
 
 
 def _text(data: bytes, *, is_cut: bool) -> str | None:
