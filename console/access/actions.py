@@ -166,7 +166,7 @@ def _check_binding(binding: RoleBinding, *, is_new: bool = True) -> None:
         binding.full_clean(validate_constraints=is_new)  # a binding that is replaced has met them
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
-        raise InvalidInputError(" ".join(messages), field=None if field == "__all__" else field) from None
+        raise InvalidInputError(" ".join(map(gettext, messages)), field=None if field == "__all__" else field) from None
 
 
 def _path(binding: RoleBinding) -> str:
@@ -215,7 +215,7 @@ def create_group(
         group.full_clean()
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
-        raise InvalidInputError(" ".join(messages), field=None if field == "__all__" else field) from None
+        raise InvalidInputError(" ".join(map(gettext, messages)), field=None if field == "__all__" else field) from None
     with transaction.atomic():
         group.save(force_insert=True)
         detail = {"organization": organization.name, **({"external_name": external_name} if external_name else {})}

@@ -328,4 +328,4 @@ def _what(found: ApprovalRequest) -> str:
 
 
 def _label(event: MirrorEvent) -> str:
-    return gettext(str(VERBS[event].label))
+    return gettext(VERBS[event].label)
