@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext, pgettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import approval_actions, visible_links
@@ -134,7 +134,7 @@ REQUESTS = Listing(
     noun=gettext_noop("approval request"),
     plural=gettext_noop("approval requests"),
     columns=(
-        Column(title=gettext_lazy("Request"), key="operation", by=("operation",)),
+        Column(title=pgettext_lazy("approval", "Request"), key="operation", by=("operation",)),
         Column(title=gettext_lazy("Cluster link"), key="link", by=("link__destination__name", "link__name")),
         Column(title=gettext_lazy("Status")),
         Column(title=gettext_lazy("Requested"), key="requested", by=("requested_at",), descends=True),
@@ -289,7 +289,10 @@ def _show(
         "may_withdraw": alive and (own or may_decide),
     }
     return reply(
-        request, "access/approval.html", access_context("approvals", last=gettext("Request")) | context | more, status=status
+        request,
+        "access/approval.html",
+        access_context("approvals", last=pgettext("approval", "Request")) | context | more,
+        status=status,
     )
 
 
