@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.access import Permission, check_permission, second_factor
@@ -46,9 +47,11 @@ def renew_invitation(*, user: User, by: Actor, now: datetime) -> str:
     """Create another invitation link, also for a user who forgot the password; the previous link stops working."""
     account = _check_manages(user, by=by)
     if account.kind == Account.Kind.SERVICE:
-        raise InvalidInputError(f"'{user.get_username()}' is a service account and has no password. Create an API key for it.")
+        message = gettext("'%(name)s' is a service account and has no password. Create an API key for it.")
+        raise InvalidInputError(message % {"name": user.get_username()})
     if not user.is_active and not Invitation.objects.filter(user=user).exists():
-        raise ConflictError(f"User '{user.get_username()}' is deactivated. Activate the user first.")
+        message = gettext("User '%(name)s' is deactivated. Activate the user first.")
+        raise ConflictError(message % {"name": user.get_username()})
     _check_may_act_as(user, by=by, now=now)
     with transaction.atomic():
         token = _new_invitation(user, by=by, now=now)
@@ -62,7 +65,8 @@ def cancel_invitation(*, user: User, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         deleted, _ = Invitation.objects.filter(user=user).delete()
         if not deleted:
-            raise ConflictError(f"User '{user.get_username()}' has no open invitation, so nothing was changed.")
+            message = gettext("User '%(name)s' has no open invitation, so nothing was changed.")
+            raise ConflictError(message % {"name": user.get_username()})
         audit.record(by=by, action="CancelInvitation", resource=_path(user), now=now)
         if not user.is_active:
             user.delete()
@@ -72,7 +76,8 @@ def find_invitation(*, token: str, now: datetime) -> Invitation:
     """Return the invitation of a token; raise NotFoundError if it is unknown, used, replaced or expired."""
     found = Invitation.objects.select_related("user").filter(token_hash=hash_secret(token), expires_at__gt=now).first()
     if found is None:
-        raise NotFoundError("This invitation link is not valid: it was used, replaced or has expired. Ask for a new one.")
+        message = gettext("This invitation link is not valid: it was used, replaced or has expired. Ask for a new one.")
+        raise NotFoundError(message)
     return found
 
 
@@ -84,7 +89,7 @@ def accept_invitation(*, token: str, password: str, request_id: str, client_addr
     with transaction.atomic():
         deleted, _ = Invitation.objects.filter(token_hash=hash_secret(token), user=user).delete()
         if not deleted:
-            raise NotFoundError("This invitation link was used in the meantime. Sign in, or ask for a new one.")
+            raise NotFoundError(gettext("This invitation link was used in the meantime. Sign in, or ask for a new one."))
         user.set_password(password)
         user.is_active = True
         user.save(update_fields=["password", "is_active"])
@@ -107,10 +112,11 @@ def deactivate_user(*, user: User, by: Actor, now: datetime) -> None:
     """Deactivate a user or a service account: sessions end, API keys and tokens are rejected. Roles and keys are kept."""
     _check_manages(user, by=by)
     if by.user is not None and by.user.pk == user.pk:
-        raise ConflictError("You cannot deactivate yourself. Ask another administrator to do it.")
+        raise ConflictError(gettext("You cannot deactivate yourself. Ask another administrator to do it."))
     with transaction.atomic():
         if not User.objects.filter(pk=user.pk, is_active=True).update(is_active=False):
-            raise ConflictError(f"'{user.get_username()}' is not active, so nothing was changed.")
+            message = gettext("'%(name)s' is not active, so nothing was changed.")
+            raise ConflictError(message % {"name": user.get_username()})
         Invitation.objects.filter(user=user).delete()
         end_sessions(user)
         audit.record(by=by, action="DeactivateUser", resource=_path(user), now=now)
@@ -120,19 +126,23 @@ def activate_user(*, user: User, by: Actor, now: datetime) -> None:
     """Activate a deactivated user or service account, with the roles and API keys that it had."""
     _check_manages(user, by=by)
     if Invitation.objects.filter(user=user).exists():
-        raise ConflictError(f"User '{user.get_username()}' has an open invitation and becomes active by accepting it.")
+        message = gettext("User '%(name)s' has an open invitation and becomes active by accepting it.")
+        raise ConflictError(message % {"name": user.get_username()})
     with transaction.atomic():
         if not User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
-            raise ConflictError(f"'{user.get_username()}' is active already, so nothing was changed.")
+            message = gettext("'%(name)s' is active already, so nothing was changed.")
+            raise ConflictError(message % {"name": user.get_username()})
         audit.record(by=by, action="ActivateUser", resource=_path(user), now=now)
 
 
 def save_preferences(*, time_zone: str, density: str, by: Actor, now: datetime) -> Account:
     """Store the actor's time zone ("" is UTC) and the density of tables."""
     if time_zone and time_zone not in zoneinfo.available_timezones():
-        raise InvalidInputError(f"'{time_zone}' is not a time zone. Choose one from the list.", field="time_zone")
+        message = gettext("'%(value)s' is not a time zone. Choose one from the list.") % {"value": time_zone}
+        raise InvalidInputError(message, field="time_zone")
     if density not in Account.Density.values:
-        raise InvalidInputError(f"'{density}' is not a density. Choose one from the list.", field="density")
+        message = gettext("'%(value)s' is not a density. Choose one from the list.") % {"value": density}
+        raise InvalidInputError(message, field="density")
     assert by.user is not None  # only users have preferences
     values = {"time_zone": time_zone, "density": density}
     created = {**values, "created_at": now, "created_by": by.name}
@@ -156,7 +166,7 @@ def end_session(*, session_id: int, by: Actor, now: datetime) -> None:
     """End one session of the actor."""
     row = UserSession.objects.filter(pk=session_id, user=by.user).first() if by.user else None
     if row is None:
-        raise NotFoundError("This session has ended already.")
+        raise NotFoundError(gettext("This session has ended already."))
     with transaction.atomic():
         Session.objects.filter(session_key=row.session_key).delete()
         row.delete()
@@ -180,7 +190,8 @@ def end_sessions(user: User, *, but: str | None = None) -> None:
 
 def _create_user(name: str, *, kind: str, organization: Organization, description: str = "", by: Actor, now: datetime) -> User:
     if name.strip().lower() in RESERVED_NAMES:
-        raise InvalidInputError(f"The name '{name}' is reserved. Choose another name.", field="name")
+        message = gettext("The name '%(name)s' is reserved. Choose another name.") % {"name": name}
+        raise InvalidInputError(message, field="name")
     user = User(username=User.normalize_username(name), is_active=kind == Account.Kind.SERVICE)
     user.set_unusable_password()
     try:
@@ -191,7 +202,8 @@ def _create_user(name: str, *, kind: str, organization: Organization, descriptio
         message = " ".join(error.message_dict.get("username", error.messages))
         raise InvalidInputError(message, field="name") from None
     except IntegrityError:
-        raise InvalidInputError("A user with that user name already exists. Choose another name.", field="name") from None
+        message = gettext("A user with that user name already exists. Choose another name.")
+        raise InvalidInputError(message, field="name") from None
     account = Account(
         user=user, kind=kind, organization=organization, description=description, created_at=now, created_by=by.name
     )
@@ -217,9 +229,8 @@ def _check_manages(user: User, *, by: Actor) -> Account:
     if by.may_do_all:
         return account or Account(user=user)
     if account is None or account.organization is None or user.is_superuser or user.is_staff:
-        reason = f"User '{user.get_username()}' is managed by the administrators of this installation only. Ask one of them."
-        audit.record_denial(by=by, action="MANAGE_USERS", resource=_path(user), reason=reason)
-        raise DeniedError(reason, code="NOT_AUTHORIZED")
+        text = gettext_noop("User '%(name)s' is managed by the administrators of this installation only. Ask one of them.")
+        raise _denied(user, text, action="MANAGE_USERS", by=by)
     check_permission(by, Permission.MANAGE_USERS, organization=account.organization)
     return account
 
@@ -231,12 +242,18 @@ def _check_may_act_as(user: User, *, by: Actor, now: datetime) -> None:
     rows = RoleBinding.objects.of_user(user).in_force(now)
     if covered_until(by, rows.select_related("organization", "environment", "cluster__environment")) == FOREVER:
         return
-    reason = (
-        f"User '{user.get_username()}' has a role that you could not grant, or your own role expires. The link would let you "
-        "use that role. Ask an administrator who has all permissions of the user."
+    text = gettext_noop(
+        "User '%(name)s' has a role that you could not grant, or your own role expires. The link would let you use that role. "
+        "Ask an administrator who has all permissions of the user."
     )
-    audit.record_denial(by=by, action="RenewInvitation", resource=_path(user), reason=reason)
-    raise DeniedError(reason, code="NOT_AUTHORIZED")
+    raise _denied(user, text, action="RenewInvitation", by=by)
+
+
+def _denied(user: User, text: str, *, action: str, by: Actor) -> DeniedError:
+    """Record the denial and return its error. The audit log stays English."""
+    values = {"name": user.get_username()}
+    audit.record_denial(by=by, action=action, resource=_path(user), reason=text % values)
+    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED")
 
 
 def _path(user: User) -> str:
@@ -256,11 +273,11 @@ def turn_on(*, secret: str, code: str, by: Actor, now: datetime) -> list[str]:
     """
     assert by.user is not None  # only users have a second factor
     if second_factor.has_second_factor(by.user):
-        raise ConflictError("You have a second factor already. Turn it off first to set up another device.")
+        raise ConflictError(gettext("You have a second factor already. Turn it off first to set up another device."))
     with transaction.atomic():
         codes = second_factor.activate(by.user, secret, code)
         if codes is None:
-            message = "The code is not valid. Enter the current code of the app, and check the clock of the device."
+            message = gettext("The code is not valid. Enter the current code of the app, and check the clock of the device.")
             raise InvalidInputError(message, field="code")
         audit.record(by=by, action="TurnOnSecondFactor", resource=f"user/{by.user.get_username()}", now=now)
     return codes
@@ -271,7 +288,7 @@ def turn_off(*, by: Actor, now: datetime) -> None:
     assert by.user is not None  # only users have a second factor
     with transaction.atomic():
         if not second_factor.deactivate(by.user):
-            raise ConflictError("You have no second factor, so nothing was changed.")
+            raise ConflictError(gettext("You have no second factor, so nothing was changed."))
         audit.record(by=by, action="TurnOffSecondFactor", resource=f"user/{by.user.get_username()}", now=now)
 
 

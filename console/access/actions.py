@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.access import Permission, check_permission
@@ -99,7 +100,8 @@ def check_password(new: str, user: User, *, field: str) -> None:
 
 def _store(binding: RoleBinding, *, replaces: RoleBinding | None, by: Actor, now: datetime) -> RoleBinding:
     if binding.expires_at is not None and binding.expires_at <= now:
-        raise InvalidInputError("The expiry time is in the past. Choose a later time, or none.", field="expires_at")
+        message = gettext("The expiry time is in the past. Choose a later time, or none.")
+        raise InvalidInputError(message, field="expires_at")
     _check_binding(binding, is_new=replaces is None)
     _check_holds_role(by, binding, action="GrantRole")
     _check_held_as_long(by, binding)
@@ -121,12 +123,11 @@ def _check_holds_role(by: Actor, binding: RoleBinding, *, action: str) -> None:
     if missing is None:
         return
     path = _path(binding)
-    reason = (
-        f"The role {binding.role} includes the permission to {missing} in {path}, which you do not have. Ask an administrator "
+    text = gettext_noop(
+        "The role %(role)s includes the permission to %(permission)s in %(path)s, which you do not have. Ask an administrator "
         "who has it."
     )
-    audit.record_denial(by=by, action=action, resource=path, reason=reason)
-    raise DeniedError(reason, code="NOT_AUTHORIZED")
+    raise _denied(text, {"role": binding.role, "permission": missing, "path": path}, by=by, action=action, resource=path)
 
 
 def _check_held_as_long(by: Actor, binding: RoleBinding) -> None:
@@ -135,28 +136,37 @@ def _check_held_as_long(by: Actor, binding: RoleBinding) -> None:
     if until == FOREVER or (binding.expires_at is not None and binding.expires_at <= until):
         return
     path = _path(binding)
-    reason = (
-        f"Your own role for {path} expires at {until:%Y-%m-%d %H:%M} UTC, so a role that you grant there must expire by then. "
-        "Choose an earlier expiry time, or ask an administrator whose role does not expire."
+    text = gettext_noop(
+        "Your own role for %(path)s expires at %(time)s UTC, so a role that you grant there must expire by then. Choose an "
+        "earlier expiry time, or ask an administrator whose role does not expire."
     )
-    audit.record_denial(by=by, action="GrantRole", resource=path, reason=reason)
-    raise DeniedError(reason, code="NOT_AUTHORIZED", field="expires_at")
+    values = {"path": path, "time": f"{until:%Y-%m-%d %H:%M}"}
+    raise _denied(text, values, by=by, action="GrantRole", resource=path, field="expires_at")
+
+
+def _denied(
+    text: str, values: Mapping[str, str], *, by: Actor, action: str, resource: str, field: str | None = None
+) -> DeniedError:
+    """Record the denial and return its error. The audit log stays English."""
+    audit.record_denial(by=by, action=action, resource=resource, reason=text % values)
+    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED", field=field)
 
 
 def _check_binding(binding: RoleBinding, *, is_new: bool = True) -> None:
     if bool(binding.resource_type) != bool(binding.resource_name) and binding.resource_type != "Cluster":
-        raise InvalidInputError("A resource needs both a type and a name. Give both, or neither.", field="resource_name")
+        message = gettext("A resource needs both a type and a name. Give both, or neither.")
+        raise InvalidInputError(message, field="resource_name")
     if (binding.user is None) == (binding.group is None):
-        raise InvalidInputError("A role binding has either a user or a group. Give one of them.", field="user")
+        raise InvalidInputError(gettext("A role binding has either a user or a group. Give one of them."), field="user")
     group, place = binding.group, binding.organization_of_place
     if group is not None and place is not None and group.organization_id != place.pk:
-        message = f"Group '{group.name}' belongs to another organization. Choose a group of {place.name}, or a user."
-        raise InvalidInputError(message, field="group")
+        message = gettext("Group '%(group)s' belongs to another organization. Choose a group of %(organization)s, or a user.")
+        raise InvalidInputError(message % {"group": group.name, "organization": place.name}, field="group")
     try:
         binding.full_clean(validate_constraints=is_new)  # a binding that is replaced has met them
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
-        raise InvalidInputError(" ".join(messages), field=None if field == "__all__" else field) from None
+        raise InvalidInputError(" ".join(map(gettext, messages)), field=None if field == "__all__" else field) from None
 
 
 def _path(binding: RoleBinding) -> str:
@@ -188,9 +198,11 @@ def create_group(
     """
     check_permission(by, Permission.MANAGE_USERS, organization=organization)
     if external_name and not by.may_do_all:
-        reason = "Only an administrator of this installation may map a group of the identity provider. Ask one of them."
-        audit.record_denial(by=by, action="CreateGroup", resource=f"{audit.path_of(organization)}/group/{name}", reason=reason)
-        raise DeniedError(reason, code="NOT_AUTHORIZED", field="external_name")
+        text = gettext_noop(
+            "Only an administrator of this installation may map a group of the identity provider. Ask one of them."
+        )
+        path = f"{audit.path_of(organization)}/group/{name}"
+        raise _denied(text, {}, by=by, action="CreateGroup", resource=path, field="external_name")
     group = UserGroup(
         organization=organization,
         name=name,
@@ -203,7 +215,7 @@ def create_group(
         group.full_clean()
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
-        raise InvalidInputError(" ".join(messages), field=None if field == "__all__" else field) from None
+        raise InvalidInputError(" ".join(map(gettext, messages)), field=None if field == "__all__" else field) from None
     with transaction.atomic():
         group.save(force_insert=True)
         detail = {"organization": organization.name, **({"external_name": external_name} if external_name else {})}
@@ -243,7 +255,8 @@ def remove_member(*, group: UserGroup, user: User, by: Actor, now: datetime) -> 
     with transaction.atomic():
         deleted, _ = GroupMember.objects.filter(group=group, user=user).delete()
         if not deleted:
-            raise NotFoundError(f"User '{user.get_username()}' is not a member of group '{group.name}'.")
+            message = gettext("User '%(user)s' is not a member of group '%(group)s'.")
+            raise NotFoundError(message % {"user": user.get_username(), "group": group.name})
         detail = {"user": user.get_username()}
         audit.record(by=by, action="RemoveGroupMember", resource=_group_path(group), now=now, detail=detail)
 
@@ -272,12 +285,12 @@ def _check_bindings(group: UserGroup, *, by: Actor, action: str, lasting: bool, 
     for binding in rows:
         if may_grant(by, binding) and (not lasting or held_until(by, binding) >= (binding.expires_at or FOREVER)):
             continue
-        reason = (
-            f"Group '{group.name}' has the role {binding.role}, which you could not grant yourself, or not for as long as the "
-            "group has it. Ask an administrator who may grant it."
+        text = gettext_noop(
+            "Group '%(group)s' has the role %(role)s, which you could not grant yourself, or not for as long as the group has "
+            "it. Ask an administrator who may grant it."
         )
-        audit.record_denial(by=by, action=action, resource=_group_path(group), reason=reason)
-        raise DeniedError(reason, code="NOT_AUTHORIZED")
+        values = {"group": group.name, "role": binding.role}
+        raise _denied(text, values, by=by, action=action, resource=_group_path(group))
 
 
 def _group_path(group: UserGroup) -> str:

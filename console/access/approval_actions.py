@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.access import Permission, can, check_permission, visible_mirrors
@@ -30,7 +31,8 @@ def set_approval_operations(*, environment: Environment, operations: Collection[
     check_permission(by, Permission.MANAGE_ORGANIZATION, organization=environment.organization)
     unknown = set(operations) - {operation.value for operation in APPROVABLE}
     if unknown:
-        raise InvalidInputError(f"'{sorted(unknown)[0]}' is not an operation that can need an approval.", field="operations")
+        message = gettext("'%(value)s' is not an operation that can need an approval.") % {"value": sorted(unknown)[0]}
+        raise InvalidInputError(message, field="operations")
     with transaction.atomic():
         row = Environment.objects.select_for_update().get(pk=environment.pk)
         before, row.approval_operations = row.approval_operations, sorted(operations)
@@ -48,14 +50,16 @@ def request_approval(
     come with an API key; the decision may not (``may_decide``).
     """
     if by.user is None:
-        raise _denied(link, by=by, reason="Approvals are requested by users.")
+        raise _denied(link, gettext_noop("Approvals are requested by users."), by=by)
     _check_may_operate(link, operation, topics, by=by)
     if not needs_approval(link, operation, by=by):
-        raise InvalidInputError("This operation needs no approval here. Carry it out directly.", field="operation")
+        raise InvalidInputError(gettext("This operation needs no approval here. Carry it out directly."), field="operation")
     if not reason.strip():
-        raise InvalidInputError("Give the reason for the operation. The approver and the audit log see it.", field="reason")
+        message = gettext("Give the reason for the operation. The approver and the audit log see it.")
+        raise InvalidInputError(message, field="reason")
     if len(topics) > MOST_TOPICS:
-        raise InvalidInputError(f"Name at most {MOST_TOPICS:,} topics, or none for all of the link.", field="topics")
+        message = gettext("Name at most %(count)s topics, or none for all of the link.") % {"count": f"{MOST_TOPICS:,}"}
+        raise InvalidInputError(message, field="topics")
     _check_topics(link, operation, topics, by=by)
     with transaction.atomic():
         request = ApprovalRequest.objects.create(
@@ -74,7 +78,8 @@ def request_approval(
 def approve(*, request: ApprovalRequest, reason: str, lasts: timedelta, by: Actor, now: datetime) -> None:
     """Approve a request of another user. It lets that user carry out the operation for the time ``lasts``."""
     if not timedelta(0) < lasts <= LONGEST:
-        raise InvalidInputError("An approval can be in force for up to 24 hours. Choose a time in that range.", field="lasts")
+        message = gettext("An approval can be in force for up to 24 hours. Choose a time in that range.")
+        raise InvalidInputError(message, field="lasts")
     _check_may_decide(request, by=by)
     _decide(request, Status.APPROVED, reason=reason, expires_at=now + lasts, by=by, now=now)
 
@@ -82,7 +87,7 @@ def approve(*, request: ApprovalRequest, reason: str, lasts: timedelta, by: Acto
 def reject(*, request: ApprovalRequest, reason: str, by: Actor, now: datetime) -> None:
     """Reject a request of another user, with a reason."""
     if not reason.strip():
-        raise InvalidInputError("Give the reason for the rejection, which the requester sees.", field="reason")
+        raise InvalidInputError(gettext("Give the reason for the rejection, which the requester sees."), field="reason")
     _check_may_decide(request, by=by)
     _decide(request, Status.REJECTED, reason=reason, expires_at=now, by=by, now=now)
 
@@ -94,7 +99,8 @@ def withdraw(*, request: ApprovalRequest, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         open_requests = ApprovalRequest.objects.filter(pk=request.pk, expires_at__gt=now)
         if not open_requests.filter(status__in=(Status.REQUESTED, Status.APPROVED)).update(status=Status.WITHDRAWN):
-            raise ConflictError("This request was rejected or withdrawn, or has expired, so nothing was changed.")
+            message = gettext("This request was rejected or withdrawn, or has expired, so nothing was changed.")
+            raise ConflictError(message)
         _record("WithdrawApproval", request, by=by, now=now)
 
 
@@ -108,11 +114,11 @@ def may_decide(request: ApprovalRequest, *, by: Actor) -> bool:
 def _check_may_decide(request: ApprovalRequest, *, by: Actor) -> None:
     if may_decide(request, by=by):
         return
-    reason = (
+    text = gettext_noop(
         "You cannot decide about this request. Another user than the requester, with the permission for the operation on the "
         "whole link, decides about it in the console."
     )
-    raise _denied(request.link, by=by, reason=reason)
+    raise _denied(request.link, text, by=by)
 
 
 def _decide(request: ApprovalRequest, status: Status, *, reason: str, expires_at: datetime, by: Actor, now: datetime) -> None:
@@ -120,7 +126,8 @@ def _decide(request: ApprovalRequest, status: Status, *, reason: str, expires_at
     with transaction.atomic():
         undecided = ApprovalRequest.objects.filter(pk=request.pk, status=Status.REQUESTED, expires_at__gt=now)
         if not undecided.update(**values, expires_at=expires_at):
-            raise ConflictError("This request was decided or withdrawn, or has expired, so nothing was changed.")
+            message = gettext("This request was decided or withdrawn, or has expired, so nothing was changed.")
+            raise ConflictError(message)
         action = "ApproveOperation" if status is Status.APPROVED else "RejectOperation"
         _record(action, request, by=by, now=now, reason=reason.strip(), until=expires_at.isoformat())
 
@@ -143,13 +150,14 @@ def _check_topics(link: ClusterLink, operation: MirrorEvent, topics: Sequence[st
     known = set(visible_mirrors(by).filter(link=link, name__in=topics).values_list("name", flat=True))
     unknown = sorted(set(topics) - known)
     if unknown:
-        message = f"Topic '{unknown[0]}' is not a mirror topic of cluster link '{link.name}'. Correct the name or omit it."
-        raise InvalidInputError(message, field="topics")
+        message = gettext("Topic '%(topic)s' is not a mirror topic of cluster link '%(link)s'. Correct the name or omit it.")
+        raise InvalidInputError(message % {"topic": unknown[0], "link": link.name}, field="topics")
 
 
-def _denied(link: ClusterLink, *, by: Actor, reason: str) -> DeniedError:
-    audit.record_denial(by=by, action="DecideApproval", resource=audit.path_of(link), reason=reason)
-    return DeniedError(reason, code="NOT_AUTHORIZED")
+def _denied(link: ClusterLink, text: str, *, by: Actor) -> DeniedError:
+    """Record the denial and return its error. The audit log stays English."""
+    audit.record_denial(by=by, action="DecideApproval", resource=audit.path_of(link), reason=text)
+    return DeniedError(gettext(text), code="NOT_AUTHORIZED")
 
 
 def _record(action: str, request: ApprovalRequest, *, by: Actor, now: datetime, **more: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django import forms
@@ -13,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext, pgettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import approval_actions, visible_links
@@ -25,7 +27,7 @@ from console.mirrors.operation_presenters import VERBS
 from console.models import ApprovalRequest, ClusterLink, MirrorTopic
 from console.web.forms import ConsoleForm
 from console.web.lists import Column, Filter, Listing
-from console.web.numbers import moment, plural
+from console.web.numbers import count, moment
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
 
@@ -35,15 +37,15 @@ Status = ApprovalRequest.Status
 class RequestForm(ConsoleForm):
     """Link, operation, topics and reason."""
 
-    link = forms.ChoiceField(label="Cluster link")
-    operation = forms.ChoiceField(label="Operation")
+    link = forms.ChoiceField(label=gettext_lazy("Cluster link"))
+    operation = forms.ChoiceField(label=gettext_lazy("Operation"))
     topics = forms.CharField(
-        label="Mirror topics",
+        label=gettext_lazy("Mirror topics"),
         required=False,
-        help_text="One name per line. Empty: all mirror topics of the link.",
+        help_text=gettext_lazy("One name per line. Empty: all mirror topics of the link."),
         widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "form-control mono"}),
     )
-    reason = forms.CharField(label="Reason", max_length=500, widget=forms.Textarea(attrs={"rows": 2}))
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=500, widget=forms.Textarea(attrs={"rows": 2}))
 
     def __init__(self, *args: Any, by: Actor, **kwargs: Any) -> None:
         """Offer the links that the user may see."""
@@ -59,14 +61,16 @@ class DecisionForm(ConsoleForm):
     """Reason and duration of a decision."""
 
     reason = forms.CharField(
-        label="Reason",
+        label=gettext_lazy("Reason"),
         required=False,
         max_length=500,
-        help_text="Required to reject.",
+        help_text=gettext_lazy("Required to reject."),
         widget=forms.Textarea(attrs={"rows": 2}),
     )
     lasts = forms.ChoiceField(
-        label="The approval is in force for", choices=[("1", "1 hour"), ("4", "4 hours"), ("24", "24 hours")], initial="1"
+        label=gettext_lazy("The approval is in force for"),
+        choices=[("1", gettext_lazy("1 hour")), ("4", gettext_lazy("4 hours")), ("24", gettext_lazy("24 hours"))],
+        initial="1",
     )
 
 
@@ -96,7 +100,7 @@ def approval_need(
     rows = [
         {
             "url": request.get_absolute_url(),
-            "what": plural(len(request.topics), "topic") if request.topics else "all topics",
+            "what": _what(request),
             "approver": request.decided_by.get_username() if request.is_approved and request.decided_by else "",
             "decision_reason": request.decision_reason,
             "expires": moment(request.expires_at, now=now),
@@ -104,6 +108,18 @@ def approval_need(
         for request in requests
     ]
     return ApprovalNeed(link=link.pk, operation=operation.value, missing=frozenset(missing), rows=rows)
+
+
+# As the pages and the CSV file show them. Open and approved requests expire.
+_STATUS_LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        Status.REQUESTED: gettext_noop("Waiting"),
+        Status.APPROVED: gettext_noop("Approved"),
+        Status.REJECTED: gettext_noop("Rejected"),
+        Status.WITHDRAWN: gettext_noop("Withdrawn"),
+        "EXPIRED": gettext_noop("Expired"),
+    }
+)
 
 
 def _has_status(status: str) -> Q:
@@ -115,27 +131,24 @@ def _has_status(status: str) -> Q:
 
 
 REQUESTS = Listing(
-    noun="approval request",
+    noun=gettext_noop("approval request"),
+    plural=gettext_noop("approval requests"),
     columns=(
-        Column(title="Request", key="operation", by=("operation",)),
-        Column(title="Cluster link", key="link", by=("link__destination__name", "link__name")),
-        Column(title="Status"),
-        Column(title="Requested", key="requested", by=("requested_at",), descends=True),
-        Column(title="Expires", key="expires", by=("expires_at",), descends=True),
+        Column(title=pgettext_lazy("approval", "Request"), key="operation", by=("operation",)),
+        Column(title=gettext_lazy("Cluster link"), key="link", by=("link__destination__name", "link__name")),
+        Column(title=gettext_lazy("Status")),
+        Column(title=gettext_lazy("Requested"), key="requested", by=("requested_at",), descends=True),
+        Column(title=gettext_lazy("Expires"), key="expires", by=("expires_at",), descends=True),
     ),
     default="-requested",
     search=("link__name", "user__username", "reason"),
-    search_label="Link, user or reason",
+    search_label=gettext_lazy("Link, user or reason"),
     filters=(
         Filter(
             name="status",
-            label="Status",
-            every="All statuses",
-            options=[
-                (Status.REQUESTED, "Waiting"),
-                *((status, str(status.label)) for status in Status if status != Status.REQUESTED),
-                ("EXPIRED", "Expired"),
-            ],
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[(code, gettext_lazy(label)) for code, label in _STATUS_LABELS.items()],
             by=_has_status,
         ),
     ),
@@ -183,7 +196,7 @@ def create(request: HttpRequest) -> HttpResponse:
     shows = request.method == "GET" or "prefill" in request.POST
     initial = request.POST.dict() if "prefill" in request.POST else request.GET.dict()
     form = RequestForm(None if shows else request.POST, by=by, initial=initial)
-    context = access_context("approvals", last="Request approval") | {"form": form}
+    context = access_context("approvals", last=gettext("Request approval")) | {"form": form}
     if shows or not form.is_valid():
         return reply(request, "access/approval_new.html", context, status=200 if shows else 422)
     values = form.cleaned_data
@@ -201,7 +214,8 @@ def create(request: HttpRequest) -> HttpResponse:
             raise
         problem = {} if form.refuse(error) else problem_of(error)
         return reply(request, "access/approval_new.html", context | {"problem": problem}, status=status_of(error))
-    return done(request, stored.get_absolute_url(), "Approval requested. Send the address of this page to another user.")
+    message = gettext("Approval requested. Send the address of this page to another user.")
+    return done(request, stored.get_absolute_url(), message)
 
 
 @page("access")
@@ -220,7 +234,7 @@ def decide(request: HttpRequest, request_id: int, verb: str) -> HttpResponse:
     found = get_object_or_404(visible_requests(by=by), pk=request_id)
     if verb == "withdraw":
         approval_actions.withdraw(request=found, by=by, now=now)
-        return done(request, found.get_absolute_url(), "Withdrawn.")
+        return done(request, found.get_absolute_url(), gettext("Withdrawn."))
     if verb not in ("approve", "reject"):
         raise Http404
     form = DecisionForm(request.POST)
@@ -237,7 +251,7 @@ def decide(request: HttpRequest, request_id: int, verb: str) -> HttpResponse:
             raise
         problem = {} if form.refuse(error) else problem_of(error)
         return _show(request, found, form, status=status_of(error), problem=problem)
-    return done(request, found.get_absolute_url(), "Approved." if verb == "approve" else "Rejected.")
+    return done(request, found.get_absolute_url(), gettext("Approved.") if verb == "approve" else gettext("Rejected."))
 
 
 @page("access")
@@ -251,7 +265,8 @@ def choose_operations(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
         chosen = request.POST.getlist("operations")
         approval_actions.set_approval_operations(environment=environment, operations=chosen, by=by, now=now)
-        return done(request, reverse("pages:approvals"), f"Saved for environment {environment.name}.")
+        message = gettext("Saved for environment %(name)s.") % {"name": environment.name}
+        return done(request, reverse("pages:approvals"), message)
     operations = [
         {"value": event.value, "label": _label(event), "checked": event.value in environment.approval_operations}
         for event in APPROVABLE
@@ -273,23 +288,27 @@ def _show(
         "may_decide": may_decide,
         "may_withdraw": alive and (own or may_decide),
     }
-    return reply(request, "access/approval.html", access_context("approvals", last="Request") | context | more, status=status)
+    return reply(
+        request,
+        "access/approval.html",
+        access_context("approvals", last=pgettext("approval", "Request")) | context | more,
+        status=status,
+    )
 
 
 def _row(found: ApprovalRequest, *, now: datetime) -> dict[str, Any]:
     is_open = found.status == Status.REQUESTED and found.expires_at > now
-    what = plural(len(found.topics), "topic") if found.topics else "all topics"
     return {
         "key": found.pk,
         "url": found.get_absolute_url(),
-        "title": f"{_label(MirrorEvent(found.operation))}: {what}",
+        "title": f"{_label(MirrorEvent(found.operation))}: {_what(found)}",
         "link": f"{found.link.destination.name} / {found.link.name}",
-        "status": _status(found, now=now),
+        "status": gettext(_status(found, now=now)),
         "topics": found.topics,
         "reason": found.reason,
         "requester": found.user.get_username(),
         "requested": moment(found.requested_at, now=now),
-        "decider": found.decided_by.get_username() if found.decided_by else "a deleted user",
+        "decider": found.decided_by.get_username() if found.decided_by else gettext("a deleted user"),
         "decided": moment(found.decided_at, now=now),
         "decision_reason": found.decision_reason,
         "expires": moment(found.expires_at, now=now),
@@ -299,9 +318,17 @@ def _row(found: ApprovalRequest, *, now: datetime) -> dict[str, Any]:
 
 def _status(found: ApprovalRequest, *, now: datetime) -> str:
     if found.expires_at <= now and found.status in (Status.REQUESTED, Status.APPROVED):
-        return "Expired"
-    return "Waiting" if found.status == Status.REQUESTED else str(found.get_status_display())
+        return _STATUS_LABELS["EXPIRED"]
+    return _STATUS_LABELS[found.status]
+
+
+def _what(found: ApprovalRequest) -> str:
+    """Return what a request covers, in words."""
+    number = len(found.topics)
+    if not number:
+        return gettext("all topics")
+    return ngettext("%(count)s topic", "%(count)s topics", number) % {"count": count(number)}
 
 
 def _label(event: MirrorEvent) -> str:
-    return VERBS[event].label
+    return gettext(VERBS[event].label)

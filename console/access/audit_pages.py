@@ -6,6 +6,7 @@ import json
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET
 
 from console.access.presenters import event_row
@@ -15,25 +16,26 @@ from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import actor_of, page, reply
 
 EVENTS = Listing(
-    noun="event",
+    noun=gettext_noop("event"),
+    plural=gettext_noop("events"),
     columns=(
-        Column(title="Time", key="at", by=("at",), descends=True),
-        Column(title="Actor", key="actor", by=("actor",), css="only-wide"),
-        Column(title="Action", key="action", by=("action",)),
-        Column(title="Resource", key="resource", by=("resource",), css="only-wide"),
-        Column(title="Result", key="result", by=("result",)),
-        Column(title="Details"),
+        Column(title=gettext_lazy("Time"), key="at", by=("at",), descends=True),
+        Column(title=gettext_lazy("Actor"), key="actor", by=("actor",), css="only-wide"),
+        Column(title=gettext_lazy("Action"), key="action", by=("action",)),
+        Column(title=gettext_lazy("Resource"), key="resource", by=("resource",), css="only-wide"),
+        Column(title=gettext_lazy("Result"), key="result", by=("result",)),
+        Column(title=gettext_lazy("Details")),
     ),
     default="-at",
     search=("actor", "resource", "action"),
-    search_label="Actor, action or resource",
+    search_label=gettext_lazy("Actor, action or resource"),
     filters=(
-        Filter(name="action", label="Action", every="All actions", by="action"),
+        Filter(name="action", label=gettext_lazy("Action"), every=gettext_lazy("All actions"), by="action"),
         Filter(
             name="result",
-            label="Result",
-            every="All results",
-            options=[(badge.code, badge.label) for badge in AUDIT_BADGES.values()],
+            label=gettext_lazy("Result"),
+            every=gettext_lazy("All results"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in AUDIT_BADGES.values()],
             by="result",
         ),
     ),

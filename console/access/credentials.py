@@ -16,6 +16,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.core import signing
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext, gettext_lazy
 
 from console import audit
 from console.access.second_factor import has_second_factor
@@ -138,7 +139,8 @@ class SignInForm(AuthenticationForm):
         self.wait_s = count(attempts)
         if self.wait_s:
             note_refusal(self.request, action="ThrottleSignIn", resource=f"user/{name}")
-            raise ValidationError(f"Too many attempts. Wait {self.wait_s} seconds, then try again.", code="too_many_attempts")
+            message = gettext("Too many attempts. Wait %(seconds)s seconds, then try again.") % {"seconds": self.wait_s}
+            raise ValidationError(message, code="too_many_attempts")
         values: dict[str, Any] = super().clean()
         reset(attempts)
         return values
@@ -151,7 +153,9 @@ class AdminSignInForm(SignInForm, AdminAuthenticationForm):
         """Raise ValidationError for a user who has to enter a code, for which this form has no step."""
         super().confirm_login_allowed(user)
         if has_second_factor(user):
-            message = "You use a second factor. Sign in to the console, then open the administration with the same session."
+            message = gettext(
+                "You use a second factor. Sign in to the console, then open the administration with the same session."
+            )
             raise ValidationError(message, code="second_factor")
 
 
@@ -164,15 +168,15 @@ class AdminSignInForm(SignInForm, AdminAuthenticationForm):
 class UserNameField(forms.CharField):
     """A field for the exact name of an active user; its cleaned value is the ``User``."""
 
-    def __init__(self, *, label: str = "User", suggestions: str = "", required: bool = True) -> None:
+    def __init__(self, *, suggestions: str = "", required: bool = True) -> None:
         """``suggestions`` is the id of a ``<datalist>`` of the page with names to suggest, or ""."""
         attributes = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
         attributes |= {"list": suggestions} if suggestions else {}
         super().__init__(
-            label=label,
+            label=gettext_lazy("User"),
             required=required,
             max_length=150,
-            help_text="The exact user name.",
+            help_text=gettext_lazy("The exact user name."),
             widget=forms.TextInput(attrs=attributes),
         )
 
@@ -183,5 +187,6 @@ class UserNameField(forms.CharField):
             return None
         user = User.objects.filter(username=name, is_active=True).first()
         if user is None:
-            raise forms.ValidationError("No active user has this name. Check the spelling; names are case-sensitive.")
+            message = gettext("No active user has this name. Check the spelling; names are case-sensitive.")
+            raise forms.ValidationError(message)
         return user

@@ -27,6 +27,7 @@ from django.db.models.signals import pre_save
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 from requests import RequestException
 
 from console import audit
@@ -59,7 +60,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def respond_user_inactive(self, request: HttpRequest, user: User) -> HttpResponse:
         """Return to the sign-in page."""
-        return _back(request, f"User '{user.get_username()}' is deactivated. Ask an administrator of your organization.")
+        reason = gettext("User '%(name)s' is deactivated. Ask an administrator of your organization.")
+        return _back(request, reason % {"name": user.get_username()})
 
 
 class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
@@ -69,12 +71,14 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """Check the claims; follow the groups of a known user. A refusal returns to the sign-in page."""
         claims, subject = claims_of(sociallogin.account.extra_data), sociallogin.account.uid
         if sociallogin.state.get("process") not in (None, "login"):
-            _refuse(request, "A sign-in of the provider cannot be connected to another user.", subject)
+            _refuse(request, gettext_noop("A sign-in of the provider cannot be connected to another user."), subject)
         if claims is None:
-            _refuse(request, "The provider's responses name different users. Ask the administrator of the provider.", subject)
+            text = gettext_noop("The provider's responses name different users. Ask the administrator of the provider.")
+            _refuse(request, text, subject)
         groups, required = groups_of(claims), settings.OIDC_REQUIRED_GROUP
         if required and required not in groups:
-            _refuse(request, f"You are not in the group '{required}' of the provider. Ask for membership.", subject)
+            text = gettext_noop("You are not in the group '%(group)s' of the provider. Ask for membership.")
+            _refuse(request, text, subject, group=required)
         sociallogin.email_addresses = []
         if sociallogin.is_existing:
             follow_provider(user=sociallogin.user, external_names=groups, now=timezone.now())
@@ -120,7 +124,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """Return to the sign-in page. The log has the reason, which may come from the provider."""
         del extra_context
         _log.warning("oidc.failed", error=str(error), reason=repr(exception))
-        reason = "The sign-in with the provider failed or was canceled. Try again; the log of the service has details."
+        reason = gettext("The sign-in with the provider failed or was canceled. Try again; the log of the service has details.")
         raise ImmediateHttpResponse(_back(request, reason))
 
 
@@ -140,9 +144,8 @@ def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             return view(request, provider_id)
         except (RequestException, KeyError, ValueError) as error:
             _log.warning("oidc.unavailable", reason=repr(error), exc_info=True)
-            return _back(
-                request, "The identity provider is not available. Try again later; the log of the service has details."
-            )
+            reason = gettext("The identity provider is not available. Try again later; the log of the service has details.")
+            return _back(request, reason)
 
     return guarded
 
@@ -156,8 +159,10 @@ def refuse_other_issuer(instance: SocialAccount, **_more: Any) -> None:
     stored = SocialAccount.objects.filter(pk=instance.pk).values_list("extra_data", flat=True).first()
     if stored is None or _issuer_of(stored) == _issuer_of(instance.extra_data):
         return
-    reason = "This user belongs to the provider that was configured before. Ask an administrator to delete the social account."
-    _refuse(context.request, reason, instance.uid)
+    text = gettext_noop(
+        "This user belongs to the provider that was configured before. Ask an administrator to delete the social account."
+    )
+    _refuse(context.request, text, instance.uid)
 
 
 pre_save.connect(refuse_other_issuer, sender=SocialAccount, dispatch_uid="console.access.identity_provider")
@@ -195,20 +200,22 @@ def groups_of(claims: dict[str, Any]) -> list[str]:
 def _new_user(request: HttpRequest, claims: dict[str, Any], subject: str) -> User:
     name = claims.get(settings.OIDC_USER_CLAIM)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in RESERVED_NAMES:
-        reason = f"The claim '{settings.OIDC_USER_CLAIM}' of the provider is missing, not verified, or not a valid user name."
-        _refuse(request, reason, subject)
+        text = gettext_noop("The claim '%(claim)s' of the provider is missing, not verified, or not a valid user name.")
+        _refuse(request, text, subject, claim=settings.OIDC_USER_CLAIM)
     if User.objects.filter(username__iexact=name).exists():
-        reason = f"A user with the name '{name}' exists already and does not belong to the provider. Ask an administrator."
-        _refuse(request, reason, subject)
+        text = gettext_noop(
+            "A user with the name '%(name)s' exists already and does not belong to the provider. Ask an administrator."
+        )
+        _refuse(request, text, subject, name=name)
     return User(username=name)
 
 
-def _refuse(request: HttpRequest, reason: str, subject: str) -> NoReturn:
-    """Return to the sign-in page, with an audit row: the provider has authenticated the user."""
+def _refuse(request: HttpRequest, text: str, subject: str, **values: str) -> NoReturn:
+    """Return to the sign-in page, with an audit row in English: the provider has authenticated the user."""
     address = str(request.META.get("REMOTE_ADDR") or "")
     by = Actor(name=NOT_SIGNED_IN, user=None, request_id=getattr(request, "request_id", ""), client_address=address)
-    audit.record_denial(by=by, action="SignIn", resource=f"provider-subject/{subject}", reason=reason)
-    raise ImmediateHttpResponse(_back(request, reason))
+    audit.record_denial(by=by, action="SignIn", resource=f"provider-subject/{subject}", reason=text % values)
+    raise ImmediateHttpResponse(_back(request, gettext(text) % values))
 
 
 def _back(request: HttpRequest, reason: str) -> HttpResponse:

@@ -15,6 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.access import Permission, can
@@ -58,10 +59,12 @@ def create_api_key(
     superuser.
     """
     if expires_at is not None and expires_at <= now:
-        raise InvalidInputError("The expiry time is in the past. Choose a later time, or none.", field="expires_at")
+        message = gettext("The expiry time is in the past. Choose a later time, or none.")
+        raise InvalidInputError(message, field="expires_at")
     _check_may_issue(user, expires_at=expires_at, by=by, now=now)
     if limit.role and limit.role not in RoleBinding.Role.values:
-        raise InvalidInputError(f"'{limit.role}' is not a role. Choose one from the list.", field="role")
+        message = gettext("'%(value)s' is not a role. Choose one from the list.") % {"value": limit.role}
+        raise InvalidInputError(message, field="role")
     row, secret = _new_key(user=user, description=description, expires_at=expires_at, limit=limit, by=by, now=now)
     with transaction.atomic():
         row.save(force_insert=True)
@@ -76,15 +79,19 @@ def rotate_api_key(*, api_key: ApiKey, overlap: timedelta, by: Actor, now: datet
     rotated already or has expired.
     """
     if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
-        message = f"The old secret can remain valid for 0 to {LONGEST_OVERLAP.days} days. Choose a time in that range."
-        raise InvalidInputError(message, field="overlap")
+        message = gettext("The old secret can remain valid for 0 to %(days)s days. Choose a time in that range.")
+        raise InvalidInputError(message % {"days": LONGEST_OVERLAP.days}, field="overlap")
     expires_at = now + (api_key.expires_at - api_key.created_at) if api_key.expires_at else None
     _check_may_issue(api_key.user, expires_at=expires_at, by=by, now=now)
     with transaction.atomic():
         old = ApiKey.objects.select_for_update(of=("self",)).get(pk=api_key.pk)
         if old.rotated_to_id is not None or (old.expires_at is not None and old.expires_at <= now):
-            reason = "was rotated already" if old.rotated_to_id is not None else "has expired"
-            raise ConflictError(f"API key {old.key} {reason}; nothing was changed. Rotate the current key or create one.")
+            message = (
+                gettext("API key %(key)s was rotated already; nothing was changed. Rotate the current key or create one.")
+                if old.rotated_to_id is not None
+                else gettext("API key %(key)s has expired; nothing was changed. Rotate the current key or create one.")
+            )
+            raise ConflictError(message % {"key": old.key})
         limit = KeyLimit(role=old.role, organization=old.organization, environment=old.environment, cluster=old.cluster)
         new, secret = _new_key(user=old.user, description=old.description, expires_at=expires_at, limit=limit, by=by, now=now)
         new.save(force_insert=True)
@@ -100,7 +107,8 @@ def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
     if not may_manage_keys(api_key.user, by=by):
         raise _denied(api_key.user, by=by)
     if by.key is not None and by.key.is_limited and by.key.pk != api_key.pk:
-        raise _denied(api_key.user, by=by, reason="A limited API key can delete itself only. Use another key, or the console.")
+        text = gettext_noop("A limited API key can delete itself only. Use another key, or the console.")
+        raise _denied(api_key.user, text, by=by)
     with transaction.atomic():
         audit.record(by=by, action="DeleteApiKey", resource=f"api-key/{api_key.key}", now=now)
         api_key.delete()
@@ -139,7 +147,8 @@ def _manages_service_account(account: Account | None, by: Actor) -> bool:
 def _check_may_issue(user: User, *, expires_at: datetime | None, by: Actor, now: datetime) -> None:
     """Raise DeniedError unless the actor may get a secret that acts as the user until ``expires_at``."""
     if by.key is not None:
-        raise _denied(user, by=by, reason="A request with an API key cannot create API keys. Sign in to the console to do it.")
+        text = gettext_noop("A request with an API key cannot create API keys. Sign in to the console to do it.")
+        raise _denied(user, text, by=by)
     if by.may_do_all or _is_self(user, by):
         return
     if user.is_superuser or not may_manage_keys(user, by=by):
@@ -147,31 +156,30 @@ def _check_may_issue(user: User, *, expires_at: datetime | None, by: Actor, now:
     bindings = RoleBinding.objects.of_user(user).in_force(now)
     until = covered_until(by, bindings.select_related("organization", "environment", "cluster__environment"))
     if until is None:
-        reason = (
-            f"Service account '{user.get_username()}' has a role that you could not grant, and a key would let you use it. "
-            "Ask an administrator who has all of its permissions."
+        text = gettext_noop(
+            "Service account '%(name)s' has a role that you could not grant, and a key would let you use it. Ask an "
+            "administrator who has all of its permissions."
         )
-        raise _denied(user, by=by, reason=reason)
+        raise _denied(user, text, by=by, name=user.get_username())
     if until != FOREVER and (expires_at is None or expires_at > until):
-        reason = (
-            f"Your own role expires at {until:%Y-%m-%d %H:%M} UTC, so the key must expire by then. Choose an earlier expiry "
-            "time."
+        text = gettext_noop(
+            "Your own role expires at %(time)s UTC, so the key must expire by then. Choose an earlier expiry time."
         )
-        raise _denied(user, by=by, reason=reason, field="expires_at")
+        raise _denied(user, text, by=by, field="expires_at", time=f"{until:%Y-%m-%d %H:%M}")
 
 
 def _is_self(user: User, by: Actor) -> bool:
     return by.user is not None and by.user.pk == user.pk
 
 
-def _denied(user: User, *, by: Actor, reason: str = "", field: str | None = None) -> DeniedError:
-    """Record the denial and return its error."""
-    reason = reason or (
+def _denied(user: User, text: str = "", *, by: Actor, field: str | None = None, **values: str) -> DeniedError:
+    """Record the denial and return its error. The audit log stays English."""
+    text = text or gettext_noop(
         "You may create and delete only your own API keys, and those of service accounts of organizations whose users you "
         "manage. Ask an administrator of this installation to do it."
     )
-    audit.record_denial(by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", reason=reason)
-    return DeniedError(reason, code="NOT_AUTHORIZED", field=field)
+    audit.record_denial(by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", reason=text % values)
+    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED", field=field)
 
 
 def _new_key(

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, can, key_actions, visible_clusters, visible_environments, visible_links, visible_mirrors
@@ -76,7 +77,7 @@ def node_of(key: str, *, by: Actor) -> NodeKeyword:
     for place in grantable(by):
         if place.key == key:
             return _keyword(place.node)
-    raise InvalidInputError("Choose a scope from the list.", field="place")
+    raise InvalidInputError(gettext("Choose a scope from the list."), field="place")
 
 
 def _keyword(node: Organization | Environment | Cluster) -> NodeKeyword:
@@ -103,27 +104,41 @@ def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
 
 
 _TABS = (
-    ("bindings", "Role bindings", "pages:access"),
-    ("explain", "Explain access", "pages:explain-access"),
-    ("users", "Users", "pages:users"),
-    ("groups", "Groups", "pages:groups"),
-    ("approvals", "Approvals", "pages:approvals"),
-    ("roles", "Roles", "pages:roles"),
-    ("me", "My roles", "pages:me"),
-    ("keys", "API keys", "pages:api-keys"),
+    ("bindings", gettext_noop("Role bindings"), "pages:access"),
+    ("explain", gettext_noop("Explain access"), "pages:explain-access"),
+    ("users", gettext_noop("Users"), "pages:users"),
+    ("groups", gettext_noop("Groups"), "pages:groups"),
+    ("approvals", gettext_noop("Approvals"), "pages:approvals"),
+    ("roles", gettext_noop("Roles"), "pages:roles"),
+    ("me", gettext_noop("My roles"), "pages:me"),
+    ("keys", gettext_noop("API keys"), "pages:api-keys"),
 )
 # Hours that a role or an API key can last, as the forms offer them.
 _HOURS = (
-    ("", "Does not expire"),
-    ("1", "In 1 hour"),
-    ("8", "In 8 hours"),
-    ("24", "In 1 day"),
-    ("168", "In 7 days"),
-    ("720", "In 30 days"),
-    ("2160", "In 90 days"),
-    ("8760", "In 1 year"),
+    ("", gettext_lazy("Does not expire")),
+    ("1", gettext_lazy("In 1 hour")),
+    ("8", gettext_lazy("In 8 hours")),
+    ("24", gettext_lazy("In 1 day")),
+    ("168", gettext_lazy("In 7 days")),
+    ("720", gettext_lazy("In 30 days")),
+    ("2160", gettext_lazy("In 90 days")),
+    ("8760", gettext_lazy("In 1 year")),
 )
-_OVERLAPS = (("0", "Immediately"), ("1", "In 1 hour"), ("24", "In 1 day"), ("168", "In 7 days"))
+_OVERLAPS = (
+    ("0", gettext_lazy("Immediately")),
+    ("1", gettext_lazy("In 1 hour")),
+    ("24", gettext_lazy("In 1 day")),
+    ("168", gettext_lazy("In 7 days")),
+)
+
+
+# Types of resources, as the forms offer them.
+_RESOURCES = (
+    (RoleBinding.ResourceType.CLUSTER.value, gettext_lazy("Cluster")),
+    (RoleBinding.ResourceType.TOPIC.value, gettext_lazy("Topic")),
+    (RoleBinding.ResourceType.GROUP.value, gettext_lazy("Group")),
+    (RoleBinding.ResourceType.CLUSTER_LINK.value, gettext_lazy("Cluster Link")),
+)
 
 
 class GrantForm(ConsoleForm):
@@ -131,36 +146,41 @@ class GrantForm(ConsoleForm):
 
     conditional = frozenset({"user", "group"})
 
-    user = UserNameField(label="User", suggestions="user-names", required=False)
-    group = forms.ChoiceField(label="Or group", required=False)
-    role = forms.ChoiceField(label="Role", choices=[("", "Choose a role"), *RoleBinding.Role.choices])
-    place = forms.ChoiceField(label="Scope")
-    resource_type = forms.ChoiceField(
-        label="Resource", required=False, choices=[("", "All resources in the scope"), *RoleBinding.ResourceType.choices]
+    user = UserNameField(suggestions="user-names", required=False)
+    group = forms.ChoiceField(label=gettext_lazy("Or group"), required=False)
+    role = forms.ChoiceField(
+        label=gettext_lazy("Role"), choices=[("", gettext_lazy("Choose a role")), *RoleBinding.Role.choices]
     )
-    resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
+    place = forms.ChoiceField(label=gettext_lazy("Scope"))
+    resource_type = forms.ChoiceField(
+        label=gettext_lazy("Resource"), required=False, choices=[("", gettext_lazy("All resources in the scope")), *_RESOURCES]
+    )
+    resource_name = forms.CharField(
+        label=gettext_lazy("Resource name"), required=False, max_length=249, help_text=gettext_lazy("Only with a resource.")
+    )
     prefixed = forms.BooleanField(
-        label="Use the name as a prefix",
+        label=gettext_lazy("Use the name as a prefix"),
         required=False,
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
-    expires_at = forms.ChoiceField(label="Expires", required=False, choices=_HOURS)
+    expires_at = forms.ChoiceField(label=gettext_lazy("Expires"), required=False, choices=_HOURS)
 
     def __init__(self, *args: Any, places: list[tuple[str, str]], by: Actor, **kwargs: Any) -> None:
         """Offer the scopes whose access the user manages, and the groups that the user may name."""
         super().__init__(*args, **kwargs)
         self._groups = {str(group.pk): group for group in access_queries.grantable_groups(by=by)}
-        self.fields["place"].choices = [("", "Choose a scope"), *places]  # type: ignore[attr-defined]
+        self.fields["place"].choices = [("", gettext("Choose a scope")), *places]  # type: ignore[attr-defined]
         groups = [(key, f"{group.organization.name} / {group.name}") for key, group in self._groups.items()]
-        self.fields["group"].choices = [("", "No group"), *groups]  # type: ignore[attr-defined]
+        self.fields["group"].choices = [("", gettext("No group")), *groups]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any] | None:
         """Require either a user or a group."""
         values = super().clean() or {}
         if "user" in values and "group" in values:
             if bool(values["user"]) == bool(values["group"]):
-                self.add_error("user", "Enter a user name, or choose a group. A role binding has exactly one of them.")
+                message = gettext("Enter a user name, or choose a group. A role binding has exactly one of them.")
+                self.add_error("user", message)
             values["group"] = self._groups.get(values["group"])
         return values
 
@@ -168,15 +188,20 @@ class GrantForm(ConsoleForm):
 class ExplainForm(ConsoleForm):
     """A permission, a place, and a user; without a user all users are listed."""
 
-    user = UserNameField(label="User", suggestions="user-names", required=False)
+    user = UserNameField(suggestions="user-names", required=False)
     permission = forms.ChoiceField(
-        label="Action", choices=[(permission.name, words) for permission, words in PERMISSION_WORDS.items()]
+        label=gettext_lazy("Action"),
+        choices=[(permission.name, gettext_lazy(words)) for permission, words in PERMISSION_WORDS.items()],
     )
-    place = forms.ChoiceField(label="Scope")
+    place = forms.ChoiceField(label=gettext_lazy("Scope"))
     resource_type = forms.ChoiceField(
-        label="Resource", required=False, choices=[("", "All resources in the scope"), *RoleBinding.ResourceType.choices[1:]]
+        label=gettext_lazy("Resource"),
+        required=False,
+        choices=[("", gettext_lazy("All resources in the scope")), *_RESOURCES[1:]],
     )
-    resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
+    resource_name = forms.CharField(
+        label=gettext_lazy("Resource name"), required=False, max_length=249, help_text=gettext_lazy("Only with a resource.")
+    )
 
     def __init__(self, *args: Any, places: list[GrantPlace], **kwargs: Any) -> None:
         """Offer the scopes that the user may query."""
@@ -189,9 +214,10 @@ class ExplainForm(ConsoleForm):
         values = super().clean() or {}
         kind, name = values.get("resource_type", ""), values.get("resource_name", "")
         if bool(kind) != bool(name):
-            self.add_error("resource_name", "A resource needs both a type and a name. Give both, or neither.")
+            message = gettext("A resource needs both a type and a name. Give both, or neither.")
+            self.add_error("resource_name", message)
         elif kind and not str(values.get("place", "")).startswith("cluster:"):
-            self.add_error("resource_name", "Resources belong to clusters. Choose a cluster as the scope.")
+            self.add_error("resource_name", gettext("Resources belong to clusters. Choose a cluster as the scope."))
         return values
 
     def place_keywords(self, by: Actor) -> dict[str, Any]:
@@ -218,16 +244,19 @@ class KeyForm(ConsoleForm):
     """A new API key: owner, description, limits and expiry."""
 
     description = forms.CharField(
-        label="Description", required=False, max_length=200, help_text="The program that uses the key, for example terraform."
-    )
-    owner = forms.ChoiceField(label="Owner", required=False)
-    role = forms.ChoiceField(
-        label="Limit to the permissions of",
+        label=gettext_lazy("Description"),
         required=False,
-        choices=[("", "No limit: everything that the owner may do"), *RoleBinding.Role.choices],
+        max_length=200,
+        help_text=gettext_lazy("The program that uses the key, for example terraform."),
     )
-    place = forms.ChoiceField(label="Limit to", required=False)
-    expires_at = forms.ChoiceField(label="Expires", required=False, choices=_HOURS, initial="2160")
+    owner = forms.ChoiceField(label=gettext_lazy("Owner"), required=False)
+    role = forms.ChoiceField(
+        label=gettext_lazy("Limit to the permissions of"),
+        required=False,
+        choices=[("", gettext_lazy("No limit: everything that the owner may do")), *RoleBinding.Role.choices],
+    )
+    place = forms.ChoiceField(label=gettext_lazy("Limit to"), required=False)
+    expires_at = forms.ChoiceField(label=gettext_lazy("Expires"), required=False, choices=_HOURS, initial="2160")
 
     def __init__(self, *args: Any, by: Actor, **kwargs: Any) -> None:
         """Offer the owners for whom the user may create keys, and the scopes that the user may see."""
@@ -237,7 +266,7 @@ class KeyForm(ConsoleForm):
         self._places = {place.key: place for place in viewable(by)}
         self.fields["owner"].choices = [(key, user.get_username()) for key, user in self._owners.items()]  # type: ignore[attr-defined]
         places = [(key, place.label) for key, place in self._places.items()]
-        self.fields["place"].choices = [("", "No limit: every scope of the owner"), *places]  # type: ignore[attr-defined]
+        self.fields["place"].choices = [("", gettext("No limit: every scope of the owner")), *places]  # type: ignore[attr-defined]
 
     def keywords(self, now: datetime) -> dict[str, Any]:
         """Return the values as keywords of ``create_api_key``."""
@@ -257,15 +286,15 @@ class RotateForm(ConsoleForm):
     """When the previous secret stops being accepted."""
 
     overlap = forms.ChoiceField(
-        label="The old secret stops working",
+        label=gettext_lazy("The old secret stops working"),
         choices=_OVERLAPS,
         initial="24",
-        help_text="Replace the secret in all programs that use the key within this time.",
+        help_text=gettext_lazy("Replace the secret in all programs that use the key within this time."),
     )
 
 
 _NEVER = datetime.max.replace(tzinfo=UTC)  # later than each expiry
-_IN_FORCE = [("yes", "In force"), ("no", "Expired")]
+_IN_FORCE = [("yes", gettext_lazy("In force")), ("no", gettext_lazy("Expired"))]
 
 
 def _in_force(row: RoleBinding | ApiKey) -> str:
@@ -273,34 +302,46 @@ def _in_force(row: RoleBinding | ApiKey) -> str:
 
 
 BINDINGS = Listing(
-    noun="role binding",
+    noun=gettext_noop("role binding"),
+    plural=gettext_noop("role bindings"),
     columns=(
-        Column(title="Principal", key="principal", by=lambda row: row.principal),
-        Column(title="Role", key="role", by=lambda row: row.role),
-        Column(title="Scope", key="scope", by=scope_of, css="only-wide"),
-        Column(title="Resource", key="resource", by=lambda row: (row.resource_type, row.resource_name), css="only-wide"),
-        Column(title="Granted", key="granted", by=lambda row: row.granted_at, css="only-wide", descends=True),
-        Column(title="Expires", key="expires", by=lambda row: row.expires_at or _NEVER, css="only-wide"),
+        Column(title=gettext_lazy("Principal"), key="principal", by=lambda row: row.principal),
+        Column(title=gettext_lazy("Role"), key="role", by=lambda row: row.role),
+        Column(title=gettext_lazy("Scope"), key="scope", by=scope_of, css="only-wide"),
+        Column(
+            title=gettext_lazy("Resource"),
+            key="resource",
+            by=lambda row: (row.resource_type, row.resource_name),
+            css="only-wide",
+        ),
+        Column(title=gettext_lazy("Granted"), key="granted", by=lambda row: row.granted_at, css="only-wide", descends=True),
+        Column(title=gettext_lazy("Expires"), key="expires", by=lambda row: row.expires_at or _NEVER, css="only-wide"),
     ),
     default="principal",
     search=lambda row: (row.principal, row.role, scope_of(row), row.resource_name),
-    search_label="Principal, role, scope or resource",
+    search_label=gettext_lazy("Principal, role, scope or resource"),
     filters=(
         Filter(
             name="role",
-            label="Role",
-            every="All roles",
+            label=gettext_lazy("Role"),
+            every=gettext_lazy("All roles"),
             options=[(value, str(label)) for value, label in RoleBinding.Role.choices],
             by=lambda row: row.role,
         ),
         Filter(
             name="kind",
-            label="Kind of principal",
-            every="Users and groups",
-            options=[("user", "Users"), ("group", "Groups")],
+            label=gettext_lazy("Kind of principal"),
+            every=gettext_lazy("Users and groups"),
+            options=[("user", gettext_lazy("Users")), ("group", gettext_lazy("Groups"))],
             by=lambda row: "group" if row.group_id else "user",
         ),
-        Filter(name="in-force", label="Expiry", every="In force or expired", options=_IN_FORCE, by=_in_force),
+        Filter(
+            name="in-force",
+            label=gettext_lazy("Expiry"),
+            every=gettext_lazy("In force or expired"),
+            options=_IN_FORCE,
+            by=_in_force,
+        ),
     ),
     export={
         "principal": "principal",
@@ -316,26 +357,33 @@ BINDINGS = Listing(
     },
 )
 KEYS = Listing(
-    noun="API key",
+    noun=gettext_noop("API key"),
+    plural=gettext_noop("API keys"),
     columns=(
-        Column(title="Key", key="key", by=lambda row: row.key),
-        Column(title="Description", key="description", by=lambda row: row.description),
-        Column(title="Owner", key="owner", by=lambda row: row.user.get_username()),
-        Column(title="Limited to"),
-        Column(title="Created", key="created", by=lambda row: row.created_at, descends=True),
-        Column(title="Last used", key="used", by=lambda row: row.last_used_at, descends=True),
-        Column(title="Expires", key="expires", by=lambda row: row.expires_at or _NEVER),
+        Column(title=gettext_lazy("Key"), key="key", by=lambda row: row.key),
+        Column(title=gettext_lazy("Description"), key="description", by=lambda row: row.description),
+        Column(title=gettext_lazy("Owner"), key="owner", by=lambda row: row.user.get_username()),
+        Column(title=gettext_lazy("Limited to")),
+        Column(title=gettext_lazy("Created"), key="created", by=lambda row: row.created_at, descends=True),
+        Column(title=gettext_lazy("Last used"), key="used", by=lambda row: row.last_used_at, descends=True),
+        Column(title=gettext_lazy("Expires"), key="expires", by=lambda row: row.expires_at or _NEVER),
     ),
     default="-created",
     search=lambda row: (row.key, row.description, row.user.get_username()),
-    search_label="Key, description or owner",
+    search_label=gettext_lazy("Key, description or owner"),
     filters=(
-        Filter(name="in-force", label="Expiry", every="In force or expired", options=_IN_FORCE, by=_in_force),
+        Filter(
+            name="in-force",
+            label=gettext_lazy("Expiry"),
+            every=gettext_lazy("In force or expired"),
+            options=_IN_FORCE,
+            by=_in_force,
+        ),
         Filter(
             name="used",
-            label="Use",
-            every="Used or not",
-            options=[("yes", "Used"), ("no", "Never used")],
+            label=gettext_lazy("Use"),
+            every=gettext_lazy("Used or not"),
+            options=[("yes", gettext_lazy("Used")), ("no", gettext_lazy("Never used"))],
             by=lambda row: "yes" if row.last_used_at else "no",
         ),
     ),
@@ -375,7 +423,8 @@ def grant(request: HttpRequest) -> HttpResponse:
     by = actor_of(request)
     places = grantable(by)
     if not places:
-        raise DeniedError("You may not grant roles. Ask for the role ResourceOwner, or a higher one.", code="NOT_AUTHORIZED")
+        message = gettext("You may not grant roles. Ask for the role ResourceOwner, or a higher one.")
+        raise DeniedError(message, code="NOT_AUTHORIZED")
     form = GrantForm(request.POST or None, places=[(place.key, place.label) for place in places], by=by)
     if request.method == "GET":
         return _grant_form(request, form)
@@ -390,12 +439,13 @@ def grant(request: HttpRequest) -> HttpResponse:
                 raise
             problem = {} if form.refuse(error) else problem_of(error)
             return _grant_form(request, form, problem=problem, status=status_of(error))
-        return done(request, reverse("pages:access"), f"Role {binding.role} granted to {binding.principal}.")
+        message = gettext("Role %(role)s granted to %(principal)s.") % {"role": binding.role, "principal": binding.principal}
+        return done(request, reverse("pages:access"), message)
     return _grant_form(request, form, status=422)
 
 
 def _grant_form(request: HttpRequest, form: GrantForm, *, status: int = 200, **more: object) -> HttpResponse:
-    context = access_context("bindings", last="Add role binding") | {"form": form}
+    context = access_context("bindings", last=gettext("Add role binding")) | {"form": form}
     context["names"] = access_queries.known_user_names(by=actor_of(request))  # suggestions; other names can be entered
     return reply(request, "access/grant.html", context | more, status=status)
 
@@ -409,10 +459,11 @@ def revoke(request: HttpRequest, binding_id: int) -> HttpResponse:
     binding = binding or get_object_or_404(RoleBinding.objects.none(), pk=binding_id)
     if request.method == "GET":
         row = binding_row(binding, now=now, removable=True)
-        context = access_context("bindings", last="Remove role binding") | {"row": row}
+        context = access_context("bindings", last=gettext("Remove role binding")) | {"row": row}
         return reply(request, "access/revoke.html", context)
     access_actions.revoke_role(binding=binding, by=by, now=now)
-    return done(request, reverse("pages:access"), f"Role {binding.role} removed from {binding.principal}.")
+    message = gettext("Role %(role)s removed from %(principal)s.") % {"role": binding.role, "principal": binding.principal}
+    return done(request, reverse("pages:access"), message)
 
 
 @page("access")
@@ -432,7 +483,7 @@ def explain(request: HttpRequest) -> HttpResponse:
         permission=Permission[values["permission"]], place=form.place_keywords(by), user=values["user"], by=by, now=now
     )
     context["subject"] = values["user"]
-    context["action"] = PERMISSION_WORDS[Permission[values["permission"]]]
+    context["action"] = gettext(PERMISSION_WORDS[Permission[values["permission"]]])
     context["inactive"] = found.inactive
     context["holders"] = [
         {"name": holder.user.get_username(), "rows": [binding_row(row, now=now, removable=False) for row in holder.bindings]}
@@ -491,7 +542,7 @@ def rotate_api_key(request: HttpRequest, key: str) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     row = _listed_key(key, by=by)
     form = RotateForm(request.POST or None)
-    context = access_context("keys", last="Rotate API key") | {"row": key_row(row, now=now), "form": form}
+    context = access_context("keys", last=gettext("Rotate API key")) | {"row": key_row(row, now=now), "form": form}
     if request.method == "GET" or not form.is_valid():
         return reply(request, "access/rotate_key.html", context, status=200 if request.method == "GET" else 422)
     overlap = timedelta(hours=int(form.cleaned_data["overlap"]))
@@ -506,10 +557,11 @@ def delete_api_key(request: HttpRequest, key: str) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     row = _listed_key(key, by=by)
     if request.method == "GET":
-        context = access_context("keys", last="Delete API key") | {"row": key_row(row, now=now)}
+        context = access_context("keys", last=gettext("Delete API key")) | {"row": key_row(row, now=now)}
         return reply(request, "access/delete_key.html", context)
     key_actions.delete_api_key(api_key=row, by=by, now=now)
-    return done(request, reverse("pages:api-keys"), f"API key {key} deleted. Requests with this key are rejected.")
+    message = gettext("API key %(key)s deleted. Requests with this key are rejected.") % {"key": key}
+    return done(request, reverse("pages:api-keys"), message)
 
 
 def _listed_key(key: str, *, by: Actor) -> ApiKey:
@@ -532,9 +584,9 @@ def _after(hours: str, now: datetime) -> datetime | None:
 
 
 def access_context(tab: str, *, last: str = "") -> dict[str, Any]:
-    title, url = next((label, reverse(name)) for key, label, name in _TABS if key == tab)
-    crumbs = [Crumb(label="Access", url=reverse("pages:access")), Crumb(label=title, url=url if last else "")]
+    title, url = next((gettext(label), reverse(name)) for key, label, name in _TABS if key == tab)
+    crumbs = [Crumb(label=gettext("Access"), url=reverse("pages:access")), Crumb(label=title, url=url if last else "")]
     return {
-        "tabs": [Tab(label=label, url=reverse(name), current=key == tab) for key, label, name in _TABS],
+        "tabs": [Tab(label=gettext(label), url=reverse(name), current=key == tab) for key, label, name in _TABS],
         "crumbs": [*crumbs, Crumb(label=last)] if last else crumbs,
     }

@@ -9,6 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from console import audit
 from console.actors import Actor
 from console.errors import DeniedError
@@ -71,16 +73,23 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = MappingProxyType(
         Role.DEVELOPER_READ: frozenset({Permission.VIEW}),
     }
 )
+# The pages translate them.
 ROLE_DESCRIPTIONS: Mapping[Role, str] = MappingProxyType(
     {
-        Role.ORGANIZATION_ADMIN: "Everything in the organization.",
-        Role.ENVIRONMENT_ADMIN: "Everything in the environment, including who may do what there.",
-        Role.CLOUD_CLUSTER_ADMIN: "Everything with the cluster, its links and its mirror topics; no access rights.",
-        Role.RESOURCE_OWNER: "Everything with the named links or topics, including who may do what with them.",
-        Role.DEVELOPER_MANAGE: "Create, operate, verify and delete the named topics and mirror topics.",
-        Role.OPERATOR: "Pause, resume, promote, fail over and verify mirror topics. Cannot configure, create or delete.",
-        Role.AUDITOR: "Read-only: see clusters, links and mirror topics, the audit log and who may do what; no records.",
-        Role.DEVELOPER_READ: "See the named links and topics.",
+        Role.ORGANIZATION_ADMIN: gettext_noop("Everything in the organization."),
+        Role.ENVIRONMENT_ADMIN: gettext_noop("Everything in the environment, including who may do what there."),
+        Role.CLOUD_CLUSTER_ADMIN: gettext_noop(
+            "Everything with the cluster, its links and its mirror topics; no access rights."
+        ),
+        Role.RESOURCE_OWNER: gettext_noop("Everything with the named links or topics, including who may do what with them."),
+        Role.DEVELOPER_MANAGE: gettext_noop("Create, operate, verify and delete the named topics and mirror topics."),
+        Role.OPERATOR: gettext_noop(
+            "Pause, resume, promote, fail over and verify mirror topics. Cannot configure, create or delete."
+        ),
+        Role.AUDITOR: gettext_noop(
+            "Read-only: see clusters, links and mirror topics, the audit log and who may do what; no records."
+        ),
+        Role.DEVELOPER_READ: gettext_noop("See the named links and topics."),
     }
 )
 if set(ROLE_PERMISSIONS) != set(Role) or set(ROLE_DESCRIPTIONS) != set(Role):

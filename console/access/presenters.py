@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from console.access.permissions import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission, Role
 from console.models import Account, ApiKey, Cluster, Environment, Organization, RoleBinding, UserSession
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
 # The permissions of a role as its card on the Roles page lists them.
 PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
     {
-        Permission.VIEW: "View clusters, links, mirror topics and their state",
-        Permission.MANAGE_LINK: "Create, edit and delete cluster links",
-        Permission.MANAGE_MIRROR: "Add and delete mirror topics",
-        Permission.MANAGE_TOPIC: "Create, configure and delete topics",
-        Permission.MANAGE_GROUP: "Reset offsets of consumer groups",
-        Permission.MANAGE_ACLS: "Create and delete ACLs",
-        Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
-        Permission.READ_RECORDS: "View records of a mirror topic and of its source, side by side",
-        Permission.VERIFY: "Verify mirror topics",
-        Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
-        Permission.USE_CREDENTIALS: "Create links that use the stored credentials of a cluster",
-        Permission.MANAGE_ACCESS: "Grant and revoke roles",
-        Permission.VIEW_ACCESS: "View role bindings, and who may do what",
-        Permission.MANAGE_USERS: "Invite and deactivate users, manage groups and service accounts",
-        Permission.VIEW_AUDIT: "View the audit log",
-        Permission.MANAGE_ORGANIZATION: "Create environments",
+        Permission.VIEW: gettext_noop("View clusters, links, mirror topics and their state"),
+        Permission.MANAGE_LINK: gettext_noop("Create, edit and delete cluster links"),
+        Permission.MANAGE_MIRROR: gettext_noop("Add and delete mirror topics"),
+        Permission.MANAGE_TOPIC: gettext_noop("Create, configure and delete topics"),
+        Permission.MANAGE_GROUP: gettext_noop("Reset offsets of consumer groups"),
+        Permission.MANAGE_ACLS: gettext_noop("Create and delete ACLs"),
+        Permission.OPERATE_MIRROR: gettext_noop("Pause, resume, promote and fail over mirror topics"),
+        Permission.READ_RECORDS: gettext_noop("View records of a mirror topic and of its source, side by side"),
+        Permission.VERIFY: gettext_noop("Verify mirror topics"),
+        Permission.MANAGE_CLUSTER: gettext_noop("Register clusters and change their credentials"),
+        Permission.USE_CREDENTIALS: gettext_noop("Create links that use the stored credentials of a cluster"),
+        Permission.MANAGE_ACCESS: gettext_noop("Grant and revoke roles"),
+        Permission.VIEW_ACCESS: gettext_noop("View role bindings, and who may do what"),
+        Permission.MANAGE_USERS: gettext_noop("Invite and deactivate users, manage groups and service accounts"),
+        Permission.VIEW_AUDIT: gettext_noop("View the audit log"),
+        Permission.MANAGE_ORGANIZATION: gettext_noop("Create environments"),
     }
 )
 
@@ -115,7 +116,7 @@ def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
         key=key.key,
         owner=key.user.get_username(),
         description=key.description,
-        limit=" in ".join(filter(None, (key.role, path_of(key.node)))),
+        limit=_limit(key),
         created=moment(key.created_at, now=now),
         used=moment(key.last_used_at, now=now),
         expires=moment(key.expires_at, now=now),
@@ -124,9 +125,14 @@ def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
     )
 
 
+def _limit(key: ApiKey) -> str:
+    place = path_of(key.node)
+    return gettext("%(role)s in %(place)s") % {"role": key.role, "place": place} if key.role and place else key.role or place
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRow:
-    """A user or a service account."""
+    """A user or a service account. Pages translate kind and status; the CSV file does not."""
 
     key: int
     name: str
@@ -159,15 +165,19 @@ def account_row(user: User, *, now: datetime, manageable: bool) -> AccountRow:
     invitation = getattr(user, "invitation", None)
     service = account is not None and account.kind == Account.Kind.SERVICE
     if user.is_active:
-        status = "Active"
+        status = gettext_noop("Active")
     elif invitation is None:
-        status = "Deactivated"
+        status = gettext_noop("Deactivated")
     else:
-        status = "Invited" if invitation.expires_at > now else "Invitation expired"
+        status = gettext_noop("Invited") if invitation.expires_at > now else gettext_noop("Invitation expired")
+    if service:
+        kind = gettext_noop("Service account")
+    else:
+        kind = gettext_noop("Administrator of this installation") if user.is_superuser else gettext_noop("User")
     return AccountRow(
         key=user.pk,
         name=user.get_username(),
-        kind="Service account" if service else "Administrator of this installation" if user.is_superuser else "User",
+        kind=kind,
         description=account.description if account else "",
         organization=account.organization.name if account and account.organization else "",
         status=status,
@@ -196,8 +206,10 @@ def role_cards() -> list[dict[str, object]]:
     return [
         {
             "name": role.value,
-            "description": ROLE_DESCRIPTIONS[role],
-            "allows": [words for permission, words in PERMISSION_WORDS.items() if permission in ROLE_PERMISSIONS[role]],
+            "description": gettext(ROLE_DESCRIPTIONS[role]),
+            "allows": [
+                gettext(words) for permission, words in PERMISSION_WORDS.items() if permission in ROLE_PERMISSIONS[role]
+            ],
         }
         for role in Role
     ]
@@ -205,7 +217,7 @@ def role_cards() -> list[dict[str, object]]:
 
 def _resource(binding: RoleBinding) -> str:
     if not binding.resource_type:
-        return "everything"
+        return gettext("everything")
     return f"{binding.resource_type} {binding.resource_name}{'*' if binding.prefixed else ''}".strip()
 
 

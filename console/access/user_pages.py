@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -12,6 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, account_actions, can
@@ -34,8 +36,8 @@ _NAME = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 class _InOrganizationForm(ConsoleForm):
     """A name and one of the organizations whose users the user manages."""
 
-    name = forms.CharField(label="Name", max_length=150, widget=forms.TextInput(attrs=_NAME))
-    organization = forms.ChoiceField(label="Organization")
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=150, widget=forms.TextInput(attrs=_NAME))
+    organization = forms.ChoiceField(label=gettext_lazy("Organization"))
 
     def __init__(self, *args: Any, organizations: list[Organization], **kwargs: Any) -> None:
         """Offer the organizations."""
@@ -57,54 +59,61 @@ class InvitationForm(_InOrganizationForm):
 class ServiceAccountForm(_InOrganizationForm):
     """A service account to create."""
 
-    description = forms.CharField(label="Description", required=False, max_length=200)
+    description = forms.CharField(label=gettext_lazy("Description"), required=False, max_length=200)
 
 
 class GroupForm(_InOrganizationForm):
     """A group to create."""
 
-    description = forms.CharField(label="Description", required=False, max_length=200)
+    description = forms.CharField(label=gettext_lazy("Description"), required=False, max_length=200)
     external_name = forms.CharField(
-        label="Group of the identity provider",
+        label=gettext_lazy("Group of the identity provider"),
         required=False,
         max_length=255,
-        help_text="Its members become members of this group when they sign in. Administrators of the installation only.",
+        help_text=gettext_lazy(
+            "Its members become members of this group when they sign in. Administrators of the installation only."
+        ),
     )
 
 
 class MemberForm(ConsoleForm):
     """A user to add to a group."""
 
-    user = UserNameField(label="User", suggestions="user-names")
+    user = UserNameField(suggestions="user-names")
 
 
 USERS = Listing(
-    noun="user",
+    noun=gettext_noop("user"),
+    plural=gettext_noop("users"),
     columns=(
-        Column(title="Name", key="name", by=("username",)),
-        Column(title="Kind", key="kind", by=("is_superuser", "account__kind"), optional=True),
-        Column(title="Organization", key="organization", by=("account__organization__name",), optional=True),
-        Column(title="Status"),
-        Column(title="Last sign-in", key="signed-in", by=("last_login",), descends=True, optional=True),
+        Column(title=gettext_lazy("Name"), key="name", by=("username",)),
+        Column(title=gettext_lazy("Kind"), key="kind", by=("is_superuser", "account__kind"), optional=True),
+        Column(title=gettext_lazy("Organization"), key="organization", by=("account__organization__name",), optional=True),
+        Column(title=gettext_lazy("Status")),
+        Column(title=gettext_lazy("Last sign-in"), key="signed-in", by=("last_login",), descends=True, optional=True),
     ),
     default="name",
     search=("username", "account__description"),
-    search_label="User name or description",
+    search_label=gettext_lazy("User name or description"),
     filters=(
         Filter(
             name="kind",
-            label="Kind",
-            every="All kinds",
-            options=[("person", "Users"), ("service", "Service accounts")],
+            label=gettext_lazy("Kind"),
+            every=gettext_lazy("All kinds"),
+            options=[("person", gettext_lazy("Users")), ("service", gettext_lazy("Service accounts"))],
             by=lambda kind: (
                 Q(account__kind=Account.Kind.SERVICE) if kind == "service" else ~Q(account__kind=Account.Kind.SERVICE)
             ),
         ),
         Filter(
             name="status",
-            label="Status",
-            every="All statuses",
-            options=[("active", "Active"), ("invited", "Invited"), ("deactivated", "Deactivated")],
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[
+                ("active", gettext_lazy("Active")),
+                ("invited", gettext_lazy("Invited")),
+                ("deactivated", gettext_lazy("Deactivated")),
+            ],
             by=lambda status: (
                 Q(is_active=True) if status == "active" else Q(is_active=False, invitation__isnull=status == "deactivated")
             ),
@@ -121,23 +130,27 @@ USERS = Listing(
     },
 )
 GROUPS = Listing(
-    noun="group",
+    noun=gettext_noop("group"),
+    plural=gettext_noop("groups"),
     columns=(
-        Column(title="Group", key="name", by=("name",)),
-        Column(title="Organization", key="organization", by=("organization__name",)),
-        Column(title="Identity provider's group", key="external", by=("external_name",)),
-        Column(title="Members", key="members", by=("member_count",), css="number", descends=True),
-        Column(title="Roles", key="roles", by=("role_count",), css="number", descends=True),
+        Column(title=gettext_lazy("Group"), key="name", by=("name",)),
+        Column(title=gettext_lazy("Organization"), key="organization", by=("organization__name",)),
+        Column(title=gettext_lazy("Identity provider's group"), key="external", by=("external_name",)),
+        Column(title=gettext_lazy("Members"), key="members", by=("member_count",), css="number", descends=True),
+        Column(title=gettext_lazy("Roles"), key="roles", by=("role_count",), css="number", descends=True),
     ),
     default="name",
     search=("name", "description", "external_name"),
-    search_label="Group or description",
+    search_label=gettext_lazy("Group or description"),
     filters=(
         Filter(
             name="origin",
-            label="Members",
-            every="All groups",
-            options=[("provider", "Of the identity provider"), ("manual", "Members added manually only")],
+            label=gettext_lazy("Members"),
+            every=gettext_lazy("All groups"),
+            options=[
+                ("provider", gettext_lazy("Of the identity provider")),
+                ("manual", gettext_lazy("Members added manually only")),
+            ],
             by=lambda origin: Q(external_name="") if origin == "manual" else ~Q(external_name=""),
         ),
     ),
@@ -178,7 +191,8 @@ def invite(request: HttpRequest) -> HttpResponse:
     """Invite a user and show the invitation link once."""
     by, now = actor_of(request), timezone.now()
     form = InvitationForm(request.POST or None, organizations=_managed(by))
-    context = access_context("users", last="Invite user") | {"form": form, "title": "Invite user", "kind": "user"}
+    title = gettext("Invite user")
+    context = access_context("users", last=title) | {"form": form, "title": title, "kind": "user"}
     if request.method == "GET" or not form.is_valid():
         return reply(request, "access/new_account.html", context, status=200 if request.method == "GET" else 422)
     try:
@@ -194,7 +208,7 @@ def new_service_account(request: HttpRequest) -> HttpResponse:
     """Create a service account."""
     by, now = actor_of(request), timezone.now()
     form = ServiceAccountForm(request.POST or None, organizations=_managed(by))
-    title = "Create service account"
+    title = gettext("Create service account")
     context = access_context("users", last=title) | {"form": form, "title": title, "kind": "service"}
     if request.method == "GET" or not form.is_valid():
         return reply(request, "access/new_account.html", context, status=200 if request.method == "GET" else 422)
@@ -202,35 +216,61 @@ def new_service_account(request: HttpRequest) -> HttpResponse:
         user = account_actions.create_service_account(**form.keywords(), by=by, now=now)
     except ConsoleError as error:
         return _refused(request, context, form, error)
-    message = f"Service account {user.get_username()} created. Grant it a role, then create an API key for it."
-    return done(request, reverse("pages:users"), message)
+    message = gettext("Service account %(name)s created. Grant it a role, then create an API key for it.")
+    return done(request, reverse("pages:users"), message % {"name": user.get_username()})
 
 
-# Verb of the URL -> title of the confirmation, what it changes, action, message afterwards.
-_VERBS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
-    "deactivate": (
-        "Deactivate",
-        "The user's sessions end immediately, and API keys and tokens are rejected. Roles and API keys are kept.",
-        account_actions.deactivate_user,
-        "deactivated",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A change of an account with the texts of its confirmation; ``%(name)s`` is the user."""
+
+    title: str
+    button: str
+    question: str
+    effect: str
+    action: Callable[..., Any]
+    done: str = ""  # message afterwards; "" if another page shows the result
+    dangerous: bool = False
+
+
+# By the verb of the URL.
+_CHANGES: dict[str, _Change] = {
+    "deactivate": _Change(
+        title=gettext_noop("Deactivate"),
+        button=gettext_noop("Deactivate %(name)s"),
+        question=gettext_noop("Deactivate %(name)s?"),
+        effect=gettext_noop(
+            "The user's sessions end immediately, and API keys and tokens are rejected. Roles and API keys are kept."
+        ),
+        action=account_actions.deactivate_user,
+        done=gettext_noop("%(name)s is deactivated."),
+        dangerous=True,
     ),
-    "activate": (
-        "Activate",
-        "The user can sign in again, with the roles and API keys of before.",
-        account_actions.activate_user,
-        "activated",
+    "activate": _Change(
+        title=gettext_noop("Activate"),
+        button=gettext_noop("Activate %(name)s"),
+        question=gettext_noop("Activate %(name)s?"),
+        effect=gettext_noop("The user can sign in again, with the roles and API keys of before."),
+        action=account_actions.activate_user,
+        done=gettext_noop("%(name)s is activated."),
     ),
-    "cancel": (
-        "Cancel the invitation of",
-        "The invitation link stops working. A user who has never signed in is deleted with all roles.",
-        account_actions.cancel_invitation,
-        "no longer invited",
+    "cancel": _Change(
+        title=gettext_noop("Cancel the invitation of"),
+        button=gettext_noop("Cancel the invitation of %(name)s"),
+        question=gettext_noop("Cancel the invitation of %(name)s?"),
+        effect=gettext_noop("The invitation link stops working. A user who has never signed in is deleted with all roles."),
+        action=account_actions.cancel_invitation,
+        done=gettext_noop("%(name)s is no longer invited."),
+        dangerous=True,
     ),
-    "renew": (
-        "Create an invitation link for",
-        "The link sets a new password, so its holder can sign in as this user. Links created before stop working.",
-        account_actions.renew_invitation,
-        "",
+    "renew": _Change(
+        title=gettext_noop("Create an invitation link for"),
+        button=gettext_noop("Create an invitation link for %(name)s"),
+        question=gettext_noop("Create an invitation link for %(name)s?"),
+        effect=gettext_noop(
+            "The link sets a new password, so its holder can sign in as this user. Links created before stop working."
+        ),
+        action=account_actions.renew_invitation,
     ),
 }
 
@@ -240,18 +280,24 @@ _VERBS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
 def change_account(request: HttpRequest, user_id: int, verb: str) -> HttpResponse:
     """Show the confirmation; deactivate or activate a user, cancel or renew an invitation."""
     by, now = actor_of(request), timezone.now()
-    if verb not in _VERBS:
+    if verb not in _CHANGES:
         raise Http404
-    title, effect, action, past = _VERBS[verb]
+    change = _CHANGES[verb]
     user = get_object_or_404(access_queries.list_accounts(by=by), pk=user_id)
     if request.method == "GET":
-        context = access_context("users", last=title) | {"row": account_row(user, now=now, manageable=True)}
-        values = {"title": title, "effect": effect, "dangerous": verb in ("deactivate", "cancel")}
+        context = access_context("users", last=gettext(change.title)) | {"row": account_row(user, now=now, manageable=True)}
+        name = {"name": user.get_username()}
+        values = {
+            "button": gettext(change.button) % name,
+            "question": gettext(change.question) % name,
+            "effect": gettext(change.effect),
+            "dangerous": change.dangerous,
+        }
         return reply(request, "access/change_account.html", context | values)
-    result = action(user=user, by=by, now=now)
+    result = change.action(user=user, by=by, now=now)
     if verb == "renew":
         return _invitation_page(request, user, result)
-    return done(request, reverse("pages:users"), f"{user.get_username()} is {past}.")
+    return done(request, reverse("pages:users"), gettext(change.done) % {"name": user.get_username()})
 
 
 @page("access")
@@ -277,14 +323,15 @@ def new_group(request: HttpRequest) -> HttpResponse:
     """Create a group."""
     by, now = actor_of(request), timezone.now()
     form = GroupForm(request.POST or None, organizations=_managed(by))
-    context = access_context("groups", last="Create group") | {"form": form, "title": "Create group", "kind": "group"}
+    title = gettext("Create group")
+    context = access_context("groups", last=title) | {"form": form, "title": title, "kind": "group"}
     if request.method == "GET" or not form.is_valid():
         return reply(request, "access/new_account.html", context, status=200 if request.method == "GET" else 422)
     try:
         group = access_actions.create_group(**form.keywords(), by=by, now=now)
     except ConsoleError as error:
         return _refused(request, context, form, error)
-    message = f"Group {group.name} created. Add members, and grant roles to it."
+    message = gettext("Group %(name)s created. Add members, and grant roles to it.") % {"name": group.name}
     return done(request, reverse("pages:group", args=(group.pk,)), message)
 
 
@@ -301,7 +348,8 @@ def group(request: HttpRequest, group_id: int) -> HttpResponse:
         return _group_page(request, found, form, status=422)
     user = form.cleaned_data["user"]
     access_actions.add_member(group=found, user=user, by=by, now=timezone.now())
-    return done(request, reverse("pages:group", args=(found.pk,)), f"{user.get_username()} is a member of {found.name}.")
+    message = gettext("%(user)s is a member of %(group)s.") % {"user": user.get_username(), "group": found.name}
+    return done(request, reverse("pages:group", args=(found.pk,)), message)
 
 
 @page("access")
@@ -312,7 +360,7 @@ def remove_member(request: HttpRequest, group_id: int, user_id: int) -> HttpResp
     found = get_object_or_404(access_queries.list_groups(by=by), pk=group_id)
     user = get_object_or_404(User.objects.filter(memberships__group=found), pk=user_id)
     access_actions.remove_member(group=found, user=user, by=by, now=timezone.now())
-    message = f"{user.get_username()} is no longer a member of {found.name}."
+    message = gettext("%(user)s is no longer a member of %(group)s.") % {"user": user.get_username(), "group": found.name}
     return done(request, reverse("pages:group", args=(found.pk,)), message)
 
 
@@ -323,10 +371,23 @@ def delete_group(request: HttpRequest, group_id: int) -> HttpResponse:
     by = actor_of(request)
     found = get_object_or_404(access_queries.list_groups(by=by), pk=group_id)
     if request.method == "GET":
-        return reply(request, "access/delete_group.html", access_context("groups", last="Delete group") | {"group": found})
+        context = access_context("groups", last=gettext("Delete group")) | {"group": found, "loss": _loss(found)}
+        return reply(request, "access/delete_group.html", context)
     name = found.name
     access_actions.delete_group(group=found, by=by, now=timezone.now())
-    return done(request, reverse("pages:groups"), f"Group {name} deleted with its role bindings.")
+    message = gettext("Group %(name)s deleted with its role bindings.") % {"name": name}
+    return done(request, reverse("pages:groups"), message)
+
+
+def _loss(group: Any) -> str:
+    """Return what the members of a group lose when it is deleted."""
+    roles = ngettext("%(count)s role", "%(count)s roles", group.role_count) % {"count": group.role_count}
+    text = ngettext(
+        "Its %(count)s member loses the %(roles)s of the group.",
+        "Its %(count)s members lose the %(roles)s of the group.",
+        group.member_count,
+    )
+    return text % {"count": group.member_count, "roles": roles}
 
 
 def _group_page(request: HttpRequest, group: UserGroup, form: MemberForm, *, status: int = 200) -> HttpResponse:
@@ -349,7 +410,7 @@ def _group_page(request: HttpRequest, group: UserGroup, form: MemberForm, *, sta
 def _invitation_page(request: HttpRequest, user: User, token: str) -> HttpResponse:
     link = request.build_absolute_uri(reverse("pages:invitation", args=(token,)))
     context = {"name": user.get_username(), "link": link, "days": account_actions.INVITATION_LIFETIME.days}
-    return reply(request, "access/invited.html", access_context("users", last="Invitation link") | context, status=201)
+    return reply(request, "access/invited.html", access_context("users", last=gettext("Invitation link")) | context, status=201)
 
 
 def _refused(request: HttpRequest, context: dict[str, Any], form: ConsoleForm, error: ConsoleError) -> HttpResponse:

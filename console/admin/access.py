@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from console.access import actions as access_actions
 from console.access import key_actions
@@ -178,7 +179,7 @@ class ApiKeyAdmin(_AddRemoveAdmin):
             return super().response_add(request, obj, post_url_continue)
         context = {
             **self.admin_site.each_context(request),
-            "title": f"API key {obj.key} created",
+            "title": gettext("API key %(key)s created") % {"key": obj.key},
             "opts": self.opts,
             "key": obj.key,
             "secret": request.new_secret,  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 
 from console import audit
 from console.admin.access import RefusableAdmin, actor_of, refusals_shown
@@ -68,11 +69,13 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     """A form that takes Kafka client properties as lines of text and never shows the stored properties."""
 
     properties_text = forms.CharField(
-        label="Client properties",
+        label=gettext_lazy("Client properties"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 8, "autocomplete": "off", "spellcheck": "false"}),
-        help_text="One name=value per line: bootstrap.servers, security.protocol, sasl.mechanism, sasl.jaas.config, ssl.*. "
-        "Stored encrypted and never shown again. Leave empty to keep the stored properties.",
+        help_text=gettext_lazy(
+            "One name=value per line: bootstrap.servers, security.protocol, sasl.mechanism, sasl.jaas.config, ssl.*. "
+            "Stored encrypted and never shown again. Leave empty to keep the stored properties."
+        ),
     )
 
     class Meta:
@@ -85,9 +88,11 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
         wrong = [line.partition("=")[0] for line in lines if "=" not in line]
         if wrong:
-            raise forms.ValidationError("A line has no equals sign. Write each property as name=value on a line of its own.")
+            message = gettext("A line has no equals sign. Write each property as name=value on a line of its own.")
+            raise forms.ValidationError(message)
         if not lines and self.instance.pk is None:
-            raise forms.ValidationError("Client properties are missing. Enter those that connect to the new cluster.")
+            message = gettext("Client properties are missing. Enter those that connect to the new cluster.")
+            raise forms.ValidationError(message)
         values["properties"] = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
         if values["properties"]:
             self._probe(values["properties"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from console.models.clusters import Cluster, Environment, Organization
 
@@ -89,7 +90,7 @@ class UserGroup(models.Model):
                 fields=["external_name"],
                 condition=~Q(external_name=""),
                 name="external_group_is_mapped_once",
-                violation_error_message="Another group is mapped to this group of the identity provider already.",
+                violation_error_message=gettext_noop("Another group is mapped to this group of the identity provider already."),
             )
         ]
 
@@ -117,6 +118,12 @@ class GroupMember(models.Model):
         return f"{self.user_id} in {self.group_id}"
 
 
+_GRANTED_ALREADY = {
+    "user": gettext_noop("The user has this role there already."),
+    "group": gettext_noop("The group has this role there already."),
+}
+
+
 def _once_at(scope: str, principal: str = "user") -> models.UniqueConstraint:
     """Return the constraint that a role is granted once per place of this level; a common one would need equal NULLs."""
     prefix = "binding" if principal == "user" else f"{principal}_binding"
@@ -124,7 +131,7 @@ def _once_at(scope: str, principal: str = "user") -> models.UniqueConstraint:
         fields=[principal, "role", scope, "resource_type", "resource_name", "prefixed"],
         condition=Q(**{f"{scope}__isnull": False}),
         name=f"{prefix}_of_{scope}_is_unique",
-        violation_error_message=f"The {principal} has this role there already.",
+        violation_error_message=_GRANTED_ALREADY[principal],
     )
 
 

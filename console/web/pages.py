@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from console.access import Permission, can
@@ -28,7 +29,7 @@ def states(request: HttpRequest) -> HttpResponse:
     mirrors = [
         {
             "badge": badge,
-            "verbs": [VERBS[event].label for event in allowed_operations(state) if event not in BIDIRECTIONAL_ONLY],
+            "verbs": [gettext(VERBS[event].label) for event in allowed_operations(state) if event not in BIDIRECTIONAL_ONLY],
         }
         for state, badge in MIRROR_BADGES.items()
     ]
@@ -68,12 +69,12 @@ def steps(request: HttpRequest) -> HttpResponse:
 def _environment_step(request: HttpRequest, found: FirstSteps) -> Step:
     may = request.user.is_staff and request.user.has_perm("console.add_environment")
     return Step(
-        title="Create an organization and an environment",
-        explains="An environment groups clusters, for example production. Both are created in the administration.",
+        title=gettext("Create an organization and an environment"),
+        explains=gettext("An environment groups clusters, for example production. Both are created in the administration."),
         done=found.environment is not None,
         url=reverse("admin:console_environment_add") if may else "",
-        action="Create environment",
-        needs="An administrator of this installation does this.",
+        action=gettext("Create environment"),
+        needs=gettext("An administrator of this installation does this."),
     )
 
 
@@ -83,20 +84,22 @@ def _cluster_steps(found: FirstSteps, *, by: Actor) -> list[Step]:
     may_link = found.cluster is not None and can(by, Permission.MANAGE_LINK, cluster=found.cluster)
     return [
         Step(
-            title="Register two clusters",
-            explains="The cluster to mirror from and the cluster to mirror to. Registering checks address and credentials.",
+            title=gettext("Register two clusters"),
+            explains=gettext(
+                "The cluster to mirror from and the cluster to mirror to. Registering checks address and credentials."
+            ),
             done=found.clusters > 1,
             url=reverse("pages:register", args=(environment.slug,)) if environment is not None and may_register else "",
-            action="Register cluster",
-            needs="This needs the role EnvironmentAdmin in the environment.",
+            action=gettext("Register cluster"),
+            needs=gettext("This needs the role EnvironmentAdmin in the environment."),
         ),
         Step(
-            title="Create a cluster link",
-            explains="A link connects the two clusters. It is created on the cluster to mirror to.",
+            title=gettext("Create a cluster link"),
+            explains=gettext("A link connects the two clusters. It is created on the cluster to mirror to."),
             done=found.link is not None,
             url=reverse("pages:new-link") if may_link else "",
-            action="Create cluster link",
-            needs="This needs the role CloudClusterAdmin on the cluster to mirror to.",
+            action=gettext("Create cluster link"),
+            needs=gettext("This needs the role CloudClusterAdmin on the cluster to mirror to."),
         ),
     ]
 
@@ -108,25 +111,25 @@ def _mirror_steps(found: FirstSteps, *, by: Actor) -> list[Step]:
     place = (link.destination.cluster_id, link.name) if link is not None else ()
     return [
         Step(
-            title="Add a mirror topic",
-            explains="The topic is created on the destination and becomes read-only there.",
+            title=gettext("Add a mirror topic"),
+            explains=gettext("The topic is created on the destination and becomes read-only there."),
             done=mirror is not None,
             url=reverse("pages:new-mirror", args=place) if may_add else "",
-            action="Add mirror topic",
-            needs="This needs the role DeveloperManage on the link or the topic.",
+            action=gettext("Add mirror topic"),
+            needs=gettext("This needs the role DeveloperManage on the link or the topic."),
         ),
         Step(
-            title="Wait until it is active",
-            explains="Setting up takes seconds. If it takes longer, the page of the mirror topic shows the reason.",
+            title=gettext("Wait until it is active"),
+            explains=gettext("Setting up takes seconds. If it takes longer, the page of the mirror topic shows the reason."),
             done=found.set_up,
             url=mirror_url,
-            action="Open mirror topic",
+            action=gettext("Open mirror topic"),
         ),
         Step(
-            title="Verify it",
-            explains="A verification run compares all records of the mirror topic with those of the source.",
+            title=gettext("Verify it"),
+            explains=gettext("A verification run compares all records of the mirror topic with those of the source."),
             done=found.verified,
             url=mirror_url,
-            action="Open mirror topic",
+            action=gettext("Open mirror topic"),
         ),
     ]
