@@ -327,6 +327,7 @@ SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
 
 MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
     noun=gettext_noop("mirror topic"),
+    plural=gettext_noop("mirror topics"),
     columns=(
         Column(title=gettext_lazy("Mirror topic"), key="name"),
         Column(title=gettext_lazy("Source topic"), css="only-wide"),
@@ -346,6 +347,7 @@ MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
 )
 TOPICS = Listing(
     noun=gettext_noop("topic"),
+    plural=gettext_noop("topics"),
     columns=(
         Column(title=gettext_lazy("Topic"), key="name", by=("name",)),
         Column(title=gettext_lazy("Mirroring"), key="mirroring", by=("is_mirror",), descends=True),

@@ -174,7 +174,8 @@ def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:
     return namespace.prefix.removeprefix(link.prefix)
 
 
-_GUARDS = {  # by whether the namespace is attached to a link, and whether the cluster enforces the rule (None: not yet)
+# By whether the namespace is attached to a link, and whether the cluster enforces the rule (None: not yet).
+_GUARDS: Mapping[tuple[bool, bool | None], str] = {
     (True, None): gettext_noop("Only by its link; the cluster does not enforce it yet."),
     (True, True): gettext_noop("Only by its link; enforced by the cluster."),
     (True, False): gettext_noop("Only by its link; not enforced by the cluster."),
