@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -54,8 +55,12 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         "tab": tab,
         "tabs": [
-            Tab(label="Environments", url=reverse("pages:environments"), current=tab == "environments"),
-            Tab(label="Cluster links", url=reverse("pages:environments", query={"tab": "links"}), current=tab == "links"),
+            Tab(label=gettext("Environments"), url=reverse("pages:environments"), current=tab == "environments"),
+            Tab(
+                label=gettext("Cluster links"),
+                url=reverse("pages:environments", query={"tab": "links"}),
+                current=tab == "links",
+            ),
         ],
         "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
         "rows": worst_first(links),
@@ -86,7 +91,7 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
-        "crumbs": [Crumb(label="Environments", url=reverse("pages:environments")), Crumb(label=environment.name)],
+        "crumbs": [Crumb(label=gettext("Environments"), url=reverse("pages:environments")), Crumb(label=environment.name)],
     }
     return reply(request, "environments/detail.html", context)
 
@@ -94,7 +99,9 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
 class RegisterForm(ConnectionForm):
     """Name and connection of a cluster."""
 
-    name = forms.CharField(label="Cluster name", max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    name = forms.CharField(
+        label=gettext_lazy("Cluster name"), max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
     field_order = ("name",)
 
 
@@ -125,7 +132,8 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _register_form(request, environment, form, problem=problem, status=status_of(error))
-    return done(request, cluster.get_absolute_url(), f"Cluster {cluster.name} registered.")
+    message = gettext("Cluster %(cluster)s registered.") % {"cluster": cluster.name}
+    return done(request, cluster.get_absolute_url(), message)
 
 
 @page("environments")
@@ -166,7 +174,7 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
         "clusters_known": True,
         "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
         "crumbs": [
-            Crumb(label="Environments", url=reverse("pages:environments")),
+            Crumb(label=gettext("Environments"), url=reverse("pages:environments")),
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=found.name),
         ],
@@ -181,7 +189,7 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     by = actor_of(request)
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
-    return done(request, found.get_absolute_url(), "Refresh of the cluster requested.")
+    return done(request, found.get_absolute_url(), gettext("Refresh of the cluster requested."))
 
 
 def _topics(cluster: Cluster) -> dict[str, object]:
@@ -231,7 +239,7 @@ def _register_form(
         "form": form,
         "environment_name": environment.name,
         "cancel": url,
-        "crumbs": [Crumb(label=environment.name, url=url), Crumb(label="Register cluster")],
+        "crumbs": [Crumb(label=environment.name, url=url), Crumb(label=gettext("Register cluster"))],
     }
     return reply(request, "environments/register.html", context | more, status=status)
 
@@ -264,21 +272,24 @@ def _act(request: HttpRequest, cluster: Cluster, *, by: Actor) -> str:
     if intent == "create":
         prefix, reserved = request.POST.get("prefix", "").strip(), bool(request.POST.get("reserved"))
         namespace = cluster_actions.create_namespace(cluster=cluster, prefix=prefix, reserved=reserved, by=by, now=now)
-        return f"Namespace {namespace} created."
+        return gettext("Namespace %(namespace)s created.") % {"namespace": namespace}
     namespace = _namespace(request, cluster)
     if intent == "attach":
         link = link_queries.get_link(cluster_id=cluster.cluster_id, name=request.POST.get("link", ""), by=by)
         cluster_actions.attach(namespace=namespace, link=link, leader_prefix=leader_prefix(namespace, link), by=by, now=now)
-        return f"Namespace {namespace} attached to link {link.name}."
+        return gettext("Namespace %(namespace)s attached to link %(link)s.") % {"namespace": namespace, "link": link.name}
     if intent == "detach":
         cluster_actions.detach(namespace=namespace, by=by, now=now)
-        return f"Namespace {namespace} detached from its link. It remains reserved."
+        return gettext("Namespace %(namespace)s detached from its link. It remains reserved.") % {"namespace": namespace}
     if intent == "delete":
         cluster_actions.delete_namespace(namespace=namespace, by=by, now=now)
-        return f"Namespace {namespace} is being deleted. Its topics are not deleted."
+        return gettext("Namespace %(namespace)s is being deleted. Its topics are not deleted.") % {"namespace": namespace}
     reserved = intent == "reserve"
     cluster_actions.reserve(namespace=namespace, reserved=reserved, by=by, now=now)
-    return f"Namespace {namespace} reserved." if reserved else f"Reservation of namespace {namespace} removed."
+    message = (
+        gettext("Namespace %(namespace)s reserved.") if reserved else gettext("Reservation of namespace %(namespace)s removed.")
+    )
+    return message % {"namespace": namespace}
 
 
 def _namespace(request: HttpRequest, cluster: Cluster) -> Namespace:
@@ -301,7 +312,7 @@ def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: 
         "crumbs": [
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=cluster.name, url=url),
-            Crumb(label="Namespaces"),
+            Crumb(label=gettext("Namespaces")),
         ],
     }
     return reply(request, "environments/namespaces.html", context | more, status=status)
@@ -315,17 +326,18 @@ SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
 
 
 MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
-    noun="mirror topic",
+    noun=gettext_noop("mirror topic"),
+    plural=gettext_noop("mirror topics"),
     columns=(
-        Column(title="Mirror topic", key="name"),
-        Column(title="Source topic", css="only-wide"),
-        Column(title="Cluster link"),
-        Column(title="State", key="state"),
-        Column(title="Max lag", key="lag", css="number", descends=True),
-        Column(title="Time lag", key="age", css="number", descends=True),
+        Column(title=gettext_lazy("Mirror topic"), key="name"),
+        Column(title=gettext_lazy("Source topic"), css="only-wide"),
+        Column(title=gettext_lazy("Cluster link")),
+        Column(title=gettext_lazy("State"), key="state"),
+        Column(title=gettext_lazy("Max lag"), key="lag", css="number", descends=True),
+        Column(title=gettext_lazy("Time lag"), key="age", css="number", descends=True),
     ),
     default="",  # those that need attention first
-    search_label="Filter by topic name",
+    search_label=gettext_lazy("Filter by topic name"),
     filters=(MIRROR_STATE,),
     export={
         "cluster_id": "mirror.link.destination.cluster_id",
@@ -334,22 +346,23 @@ MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
     },
 )
 TOPICS = Listing(
-    noun="topic",
+    noun=gettext_noop("topic"),
+    plural=gettext_noop("topics"),
     columns=(
-        Column(title="Topic", key="name", by=("name",)),
-        Column(title="Mirroring", key="mirroring", by=("is_mirror",), descends=True),
-        Column(title="Partitions", key="partitions", by=("partitions",), css="number", descends=True),
-        Column(title="Retention", key="retention", by=("retention_ms",), descends=True, optional=True),
+        Column(title=gettext_lazy("Topic"), key="name", by=("name",)),
+        Column(title=gettext_lazy("Mirroring"), key="mirroring", by=("is_mirror",), descends=True),
+        Column(title=gettext_lazy("Partitions"), key="partitions", by=("partitions",), css="number", descends=True),
+        Column(title=gettext_lazy("Retention"), key="retention", by=("retention_ms",), descends=True, optional=True),
     ),
     default="name",
     search=("name",),
-    search_label="Filter by topic name",
+    search_label=gettext_lazy("Filter by topic name"),
     filters=(
         Filter(
             name="mirroring",
-            label="Mirroring",
-            every="All topics",
-            options=[("mirror", "Mirror topics"), ("other", "Other topics")],
+            label=gettext_lazy("Mirroring"),
+            every=gettext_lazy("All topics"),
+            options=[("mirror", gettext_lazy("Mirror topics")), ("other", gettext_lazy("Other topics"))],
             by=lambda value: Q(is_mirror=value == "mirror"),
         ),
     ),
@@ -408,7 +421,7 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "crumbs": [
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=cluster.name, url=cluster.get_absolute_url()),
-            Crumb(label="Topics"),
+            Crumb(label=gettext("Topics")),
         ],
     }
     return reply(request, "topics/of_cluster.html", context)

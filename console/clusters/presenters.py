@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from console.web import numbers
 from console.web.badges import Badge, Family, cluster_badge
@@ -49,7 +50,7 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
         bootstrap_servers=cluster.bootstrap_servers,
         badge=cluster_badge(probed=cluster.probed_at is not None, error_code=cluster.error_code),
         brokers=numbers.count(cluster.brokers),
-        kafka_version=cluster.kafka_version or "unknown",
+        kafka_version=cluster.kafka_version or gettext("unknown"),
         authorizer=_authorizer(enabled=cluster.has_authorizer),
         probed=moment(cluster.probed_at, now=now),
         note=error_note(cluster.error_code, cluster.error_message, now=now),
@@ -57,7 +58,9 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
 
 
 def _authorizer(*, enabled: bool) -> str:
-    return "enabled: mirror topics can be read-only" if enabled else "disabled: writes to mirror topics cannot be denied"
+    if enabled:
+        return gettext("enabled: mirror topics can be read-only")
+    return gettext("disabled: writes to mirror topics cannot be denied")
 
 
 # --- namespaces -------------------------------------------------------------------------------------------------------
@@ -65,43 +68,43 @@ def _authorizer(*, enabled: bool) -> str:
 
 _NOT_ATTACHED = Badge(
     code="DISCONNECTED",
-    label="Not attached",
+    label=gettext_noop("Not attached"),
     icon="pause-circle-fill",
     family=Family.IDLE,
-    meaning="The namespace is not attached to a link.",
+    meaning=gettext_noop("The namespace is not attached to a link."),
 )
 NAMED = 5  # topics without a mirror that are listed
 REPLICATION_BADGES: Mapping[ReplicationState, Badge] = MappingProxyType(
     {
         ReplicationState.DISCONNECTED: Badge(
             code="DISCONNECTED",
-            label="Disconnected",
+            label=gettext_noop("Disconnected"),
             icon="plug-fill",
             family=Family.WARN,
-            meaning="The link or one of its mirror topics is no longer updated.",
-            next_step="See the link's page for the reason.",
+            meaning=gettext_noop("The link or one of its mirror topics is no longer updated."),
+            next_step=gettext_noop("See the link's page for the reason."),
         ),
         ReplicationState.CATCHING_UP: Badge(
             code="CATCHING_UP",
-            label="Catching up",
+            label=gettext_noop("Catching up"),
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="A topic is not mirrored yet, lags more than 10 seconds, or its lag is unknown.",
-            next_step="Mirror the missing topics, or include them in the link's auto-create filters.",
+            meaning=gettext_noop("A topic is not mirrored yet, lags more than 10 seconds, or its lag is unknown."),
+            next_step=gettext_noop("Mirror the missing topics, or include them in the link's auto-create filters."),
         ),
         ReplicationState.FOLLOWING: Badge(
             code="FOLLOWING",
-            label="Following",
+            label=gettext_noop("Following"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="All topics lag a few seconds at most.",
+            meaning=gettext_noop("All topics lag a few seconds at most."),
         ),
         ReplicationState.IN_SYNC: Badge(
             code="IN_SYNC",
-            label="In sync",
+            label=gettext_noop("In sync"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="All topics of the source namespace are mirrored and in sync.",
+            meaning=gettext_noop("All topics of the source namespace are mirrored and in sync."),
         ),
     }
 )
@@ -133,7 +136,7 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
     return NamespaceRow(
         key=namespace.pk,
         name=str(namespace),
-        badge=REPLICATION_BADGES[summary.state] if namespace.link else _NOT_ATTACHED,
+        badge=_translated(REPLICATION_BADGES[summary.state] if namespace.link else _NOT_ATTACHED),
         link=namespace.link.name if namespace.link else "",
         link_url=reverse("pages:link", args=(namespace.cluster.cluster_id, namespace.link.name)) if namespace.link else "",
         leader=f"{namespace.leader_prefix}*" if namespace.link else "",
@@ -150,14 +153,20 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
     )
 
 
+def _translated(badge: Badge) -> Badge:
+    return replace(badge, label=gettext(badge.label), meaning=gettext(badge.meaning), next_step=gettext(badge.next_step))
+
+
 def _unmirrored(summary: NamespaceSummary) -> str:
     if not summary.namespace.link:
         return ""
     if summary.unmirrored is None:
-        return "The source topics could not be listed recently."
+        return gettext("The source topics could not be listed recently.")
     rest = len(summary.unmirrored) - NAMED
-    names = ", ".join(summary.unmirrored[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"Not mirrored: {names}." if names else ""
+    names = ", ".join(summary.unmirrored[:NAMED])
+    if rest > 0:
+        return gettext("Not mirrored: %(names)s and %(count)s more.") % {"names": names, "count": rest}
+    return gettext("Not mirrored: %(names)s.") % {"names": names} if names else ""
 
 
 def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:
@@ -165,12 +174,20 @@ def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:
     return namespace.prefix.removeprefix(link.prefix)
 
 
+# By whether the namespace is attached to a link, and whether the cluster enforces the rule (None: not yet).
+_GUARDS: Mapping[tuple[bool, bool | None], str] = {
+    (True, None): gettext_noop("Only by its link; the cluster does not enforce it yet."),
+    (True, True): gettext_noop("Only by its link; enforced by the cluster."),
+    (True, False): gettext_noop("Only by its link; not enforced by the cluster."),
+    (False, None): gettext_noop("Not possible through this console; the cluster does not enforce it yet."),
+    (False, True): gettext_noop("Not possible through this console; enforced by the cluster."),
+    (False, False): gettext_noop("Not possible through this console; not enforced by the cluster."),
+}
+
+
 def _guard(namespace: Namespace) -> str:
     if namespace.deletion_requested_at is not None:
-        return "Being deleted: the DENY rule on the cluster is being removed."
+        return gettext("Being deleted: the DENY rule on the cluster is being removed.")
     if not namespace.reserved:
-        return "Not restricted."
-    owner = "Only by its link" if namespace.link_id else "Not possible through this console"
-    if namespace.guarded is None:
-        return f"{owner}; the cluster does not enforce it yet."
-    return f"{owner}; enforced by the cluster." if namespace.guarded else f"{owner}; not enforced by the cluster."
+        return gettext("Not restricted.")
+    return gettext(_GUARDS[(namespace.link_id is not None, namespace.guarded)])

@@ -13,6 +13,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from django.utils.translation import gettext
+
 from console.links.drafts import DraftValues
 from linkengine.domain.addresses import (
     OAUTH,
@@ -75,22 +77,32 @@ def _variables(address: ClusterAddress | None) -> list[tuple[str, str]]:
     """Return the shell variables of the source's secrets, with what each has to be."""
     if address is None:
         return []
-    noun = "client secret" if address.uses_sasl and address.sasl_mechanism == OAUTH else "password"
-    password = [("SASL_PASSWORD", f"{noun} of {address.sasl_username}")] if address.sasl_password else []
-    return password + ([("SSL_KEY_PASSWORD", "password of the private key")] if address.ssl_key_password else [])
+    found = []
+    if address.sasl_password:
+        is_oauth = address.uses_sasl and address.sasl_mechanism == OAUTH
+        meaning = gettext("client secret of %(user)s") if is_oauth else gettext("password of %(user)s")
+        found.append(("SASL_PASSWORD", meaning % {"user": address.sasl_username}))
+    if address.ssl_key_password:
+        found.append(("SSL_KEY_PASSWORD", gettext("password of the private key")))
+    return found
 
 
 def _needs(variables: Sequence[tuple[str, str]], address: ClusterAddress | None) -> list[str]:
     """Return sentences about what has to be set or be there."""
     found = [f"{name}: {meaning}" for name, meaning in variables]
     if address is not None and address.ssl_certificate_pem:
-        found.append(f"files {_CERTIFICATE_FILE} and {_KEY_FILE} in the current folder")
+        text = gettext("files %(certificate)s and %(key)s in the current folder")
+        found.append(text % {"certificate": _CERTIFICATE_FILE, "key": _KEY_FILE})
     return found
 
 
 def _curl(values: DraftValues, *, url: str) -> LinkCommand:
     address = _address(values)
-    variables = [("API_KEY", "an API key of this console"), ("API_SECRET", "its secret"), *_variables(address)]
+    variables = [
+        ("API_KEY", gettext("an API key of this console")),
+        ("API_SECRET", gettext("its secret")),
+        *_variables(address),
+    ]
     remote = {values.remote_field: values.remote_id} if values.remote_id else {}
     configs = [{"name": name, "value": value} for name, value in _marked(values).items()]
     document = _here(json.dumps({**remote, "configs": configs}, indent=2))
@@ -114,8 +126,8 @@ def _curl(values: DraftValues, *, url: str) -> LinkCommand:
 def _linkctl(values: DraftValues, *, base_url: str) -> LinkCommand:
     address, configs = _address(values), _marked(values)
     variables = [
-        ("LINKCTL_API_KEY", "an API key of this console"),
-        ("LINKCTL_API_SECRET", "its secret"),
+        ("LINKCTL_API_KEY", gettext("an API key of this console")),
+        ("LINKCTL_API_SECRET", gettext("its secret")),
         *_variables(address),
     ]
     hidden = {name: value for name, value in configs.items() if value == _KEY_PASSWORD or _PASSWORD in (value or "")}
@@ -143,11 +155,13 @@ def _terraform(values: DraftValues, *, base_url: str, registered_servers: str) -
     command = LinkCommand(key="terraform", title="Terraform")
     address = _address(values)
     if values.link_mode != "DESTINATION" or values.connection_mode != "OUTBOUND":
-        return replace(command, reason="Only for a link on the destination cluster that opens the connections itself.")
+        reason = gettext("Only for a link on the destination cluster that opens the connections itself.")
+        return replace(command, reason=reason)
     if not values.remote_id:
-        return replace(command, reason="Confluent's provider needs the ID of the source cluster. Enter it in step 1.")
+        reason = gettext("Confluent's provider needs the ID of the source cluster. Enter it in step 1.")
+        return replace(command, reason=reason)
     if address is not None and not _is_supported(address):
-        reason = (
+        reason = gettext(
             "Confluent's provider supports SASL_SSL with PLAIN and public certificate authorities only. Register the source "
             "cluster and choose it in step 1: the link then uses its registered security."
         )
@@ -166,9 +180,10 @@ def _terraform(values: DraftValues, *, base_url: str, registered_servers: str) -
         configs="".join(f"    {_hcl(name)} = {_hcl(value)}\n" for name, value in configs.items()),
         source_variable=f'variable "source_secret" {_SENSITIVE}\n' if address else "",
     )
-    needs = ["TF_VAR_api_key: an API key of this console", "TF_VAR_api_secret: its secret"]
-    needs += [f"TF_VAR_source_secret: password of {address.sasl_username}"] if address else []
-    return replace(command, text=text, needs=needs)
+    variables = [("TF_VAR_api_key", gettext("an API key of this console")), ("TF_VAR_api_secret", gettext("its secret"))]
+    if address is not None:
+        variables.append(("TF_VAR_source_secret", gettext("password of %(user)s") % {"user": address.sasl_username}))
+    return replace(command, text=text, needs=_needs(variables, None))
 
 
 _SENSITIVE = "{ sensitive = true }"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.forms import BaseFormSet, BoundField, formset_factory
+from django.utils.translation import gettext, gettext_lazy
 
 from console.errors import ConsoleError
 from console.links.draft_presenters import PRESETS
@@ -31,6 +32,9 @@ from linkengine.domain.names import (
     known_filters,
 )
 
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
 EMPTY_ROWS = 3  # for new filters, also without JavaScript
 LONGEST_PREFIX = 12
 _PLAIN = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
@@ -40,7 +44,10 @@ _CHECKBOX = {"class": "form-check-input"}
 
 
 def _cluster_choices(clusters: Iterable[Cluster]) -> list[tuple[str, str]]:
-    return [("", "Choose a cluster"), *((each.cluster_id, f"{each.name} ({each.environment.name})") for each in clusters)]
+    return [
+        ("", gettext("Choose a cluster")),
+        *((each.cluster_id, f"{each.name} ({each.environment.name})") for each in clusters),
+    ]
 
 
 def _only_other(clusters: Iterable[Cluster], chosen: str) -> str:
@@ -49,7 +56,7 @@ def _only_other(clusters: Iterable[Cluster], chosen: str) -> str:
     return rest[0] if len(rest) == 1 else ""
 
 
-def _switch(label: str, help_text: str) -> forms.BooleanField:
+def _switch(label: _StrOrPromise, help_text: _StrOrPromise) -> forms.BooleanField:
     return forms.BooleanField(
         label=label, help_text=help_text, required=False, widget=forms.CheckboxInput(attrs=dict(_CHECKBOX))
     )
@@ -87,11 +94,16 @@ class OwnClusterForm(ConsoleForm):
 
     conditional = frozenset({"own", "connection_mode"})
 
-    own = forms.ChoiceField(error_messages={"required": "Choose a registered cluster. A link is created on one of them."})
+    own = forms.ChoiceField(
+        error_messages={"required": gettext_lazy("Choose a registered cluster. A link is created on one of them.")}
+    )
     connection_mode = forms.ChoiceField(
-        label="Connection mode",
-        choices=[("OUTBOUND", "Outbound: this cluster connects"), ("INBOUND", "Inbound: the other cluster connects")],
-        help_text="Cannot be changed later. Inbound uses the registered address of the other cluster.",
+        label=gettext_lazy("Connection mode"),
+        choices=[
+            ("OUTBOUND", gettext_lazy("Outbound: this cluster connects")),
+            ("INBOUND", gettext_lazy("Inbound: the other cluster connects")),
+        ],
+        help_text=gettext_lazy("Cannot be changed later. Inbound uses the registered address of the other cluster."),
     )
 
     def __init__(self, *args: Any, draft: DraftValues, direction: Direction, clusters: list[Cluster], **kwargs: Any) -> None:
@@ -110,9 +122,10 @@ class OwnClusterForm(ConsoleForm):
         """Check the choice against the other cluster, if that was chosen before."""
         values, draft = super().clean() or {}, self._draft
         if values.get("own") and values["own"] == draft.remote_id:
-            self.add_error("own", "Source and destination are the same cluster. Choose another cluster.")
+            self.add_error("own", gettext("Source and destination are the same cluster. Choose another cluster."))
         if values.get("connection_mode") == "INBOUND" and draft.has_own_connection:
-            self.add_error("connection_mode", "Inbound requires that the other cluster is registered. Choose outbound.")
+            message = gettext("Inbound requires that the other cluster is registered. Choose outbound.")
+            self.add_error("connection_mode", message)
         return values
 
     def changes(self) -> dict[str, Any]:
@@ -128,13 +141,13 @@ class OtherClusterForm(ConnectionForm):
     other_kind = forms.ChoiceField(choices=[(REGISTERED, ""), (OTHER, "")], initial=REGISTERED, required=False)
     other = forms.ChoiceField(required=False)
     other_cluster_id = forms.CharField(
-        label="Cluster ID",
+        label=gettext_lazy("Cluster ID"),
         required=False,
         max_length=64,
-        help_text="If empty, it is read from the cluster. If set, it must match.",
+        help_text=gettext_lazy("If empty, it is read from the cluster. If set, it must match."),
         widget=forms.TextInput(attrs=_PLAIN),
     )
-    forget_certificate = _switch("Remove the stored client certificate and key", "")
+    forget_certificate = _switch(gettext_lazy("Remove the stored client certificate and key"), "")
 
     def __init__(self, *args: Any, draft: DraftValues, direction: Direction, clusters: list[Cluster], **kwargs: Any) -> None:
         """Fill in the draft, except its secrets. The only cluster that the own cluster leaves is selected."""
@@ -151,7 +164,7 @@ class OtherClusterForm(ConnectionForm):
                 self.fields[name].required = False
         for name in (_PASSWORD, _CERTIFICATE, _KEY, "key_password"):
             if self._has_stored(name):
-                self.fields[name].help_text = "Stored in the draft and not shown. Leave empty to keep it."
+                self.fields[name].help_text = gettext("Stored in the draft and not shown. Leave empty to keep it.")
         if not self._has_stored(_CERTIFICATE):
             del self.fields["forget_certificate"]
 
@@ -175,8 +188,8 @@ class OtherClusterForm(ConnectionForm):
             self._check_properties()
         if not self.errors:
             for secret, config in kept_secrets(self._draft.connection, self.properties(), entered=self.entered()):
-                message = f"Enter it again. With another {config}, the stored one would be sent elsewhere."
-                self.add_error(_SECRET_FIELDS[secret], message)
+                message = gettext("Enter it again. With another %(config)s, the stored one would be sent elsewhere.")
+                self.add_error(_SECRET_FIELDS[secret], message % {"config": config})
         return values
 
     def changes(self) -> dict[str, Any]:
@@ -212,18 +225,19 @@ class OtherClusterForm(ConnectionForm):
 
     def _check_registered(self, values: Mapping[str, Any]) -> None:
         if not values.get("other"):
-            alternative = ", or register it first"
+            message = gettext("Choose the other cluster of the link, or register it first.")
             if not self._direction.needs_registered:
-                alternative = ', or select "Other Apache Kafka" and enter its address'
-            self.add_error("other", f"Choose the other cluster of the link{alternative}.")
+                message = gettext('Choose the other cluster of the link, or select "Other Apache Kafka" and enter its address.')
+            self.add_error("other", message)
         elif values["other"] == self._draft.own:
-            self.add_error("other", "Source and destination are the same cluster. Choose another cluster.")
+            self.add_error("other", gettext("Source and destination are the same cluster. Choose another cluster."))
 
     def _check_combination(self, values: Mapping[str, Any]) -> None:
         if self._draft.connection_mode == "INBOUND":
-            self.add_error("other_kind", "Inbound requires a registered cluster. Register it and choose it above.")
+            message = gettext("Inbound requires a registered cluster. Register it and choose it above.")
+            self.add_error("other_kind", message)
         if values.get("other_cluster_id") and values["other_cluster_id"] == self._draft.own:
-            self.add_error("other_cluster_id", "This is the ID of the cluster on which the link is created.")
+            self.add_error("other_cluster_id", gettext("This is the ID of the cluster on which the link is created."))
 
     def _check_properties(self) -> None:
         """Show what the engine refuses at the field of the config that the message names."""
@@ -268,15 +282,15 @@ def _initial(draft: DraftValues, address: ClusterAddress) -> dict[str, Any]:
 class NameFilterForm(ConsoleForm):
     """A filter of topics or consumer groups. A row without a name is ignored."""
 
-    name = forms.CharField(label="Name", required=False, widget=forms.TextInput(attrs=_PLAIN))
+    name = forms.CharField(label=gettext_lazy("Name"), required=False, widget=forms.TextInput(attrs=_PLAIN))
     pattern = forms.ChoiceField(
-        label="Pattern type",
+        label=gettext_lazy("Pattern type"),
         choices=[(each.value, each.value) for each in PatternType],
         initial=PatternType.LITERAL.value,
         required=False,
     )
     kind = forms.ChoiceField(
-        label="Filter type",
+        label=gettext_lazy("Filter type"),
         choices=[(each.value, each.value) for each in FilterType],
         initial=FilterType.INCLUDE.value,
         required=False,
@@ -285,7 +299,8 @@ class NameFilterForm(ConsoleForm):
     def clean(self) -> dict[str, Any] | None:
         values = super().clean() or {}
         if values.get("name") == WILDCARD and values.get("pattern") == PatternType.PREFIXED:
-            self.add_error("pattern", f"{WILDCARD} matches everything only with LITERAL.")
+            message = gettext("%(wildcard)s matches everything only with LITERAL.") % {"wildcard": WILDCARD}
+            self.add_error("pattern", message)
         return values
 
     def row(self) -> NameFilter | None:
@@ -300,7 +315,7 @@ class NameFilterForm(ConsoleForm):
         )
 
 
-def _acl_field(label: str, *words: str) -> forms.ChoiceField:
+def _acl_field(label: _StrOrPromise, *words: str) -> forms.ChoiceField:
     # With this initial value an untouched row counts as unchanged, and not as a filter that matches everything.
     choices = [(word, word.lower()) for word in ("ANY", *words)]
     return forms.ChoiceField(label=label, choices=choices, required=False, initial="ANY")
@@ -309,14 +324,23 @@ def _acl_field(label: str, *words: str) -> forms.ChoiceField:
 class AclFilterForm(ConsoleForm):
     """A filter of ACLs. A new row counts once it was changed; an empty text matches everything."""
 
-    resource_type = _acl_field("Resource type", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID")
-    pattern_type = _acl_field("Pattern type", "LITERAL", "PREFIXED", "MATCH")
-    name = forms.CharField(label="Resource name", required=False, widget=forms.TextInput(attrs=_PLAIN))
-    principal = forms.CharField(label="Principal", required=False, widget=forms.TextInput(attrs=_PLAIN))
+    resource_type = _acl_field(gettext_lazy("Resource type"), "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID")
+    pattern_type = _acl_field(gettext_lazy("Pattern type"), "LITERAL", "PREFIXED", "MATCH")
+    name = forms.CharField(label=gettext_lazy("Resource name"), required=False, widget=forms.TextInput(attrs=_PLAIN))
+    principal = forms.CharField(label=gettext_lazy("Principal"), required=False, widget=forms.TextInput(attrs=_PLAIN))
     operation = _acl_field(
-        "Operation", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"
+        gettext_lazy("Operation"),
+        "ALL",
+        "READ",
+        "WRITE",
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
     )
-    permission = _acl_field("Permission", "ALLOW", "DENY")
+    permission = _acl_field(gettext_lazy("Permission"), "ALLOW", "DENY")
 
     def row(self) -> dict[str, dict[str, str]]:
         """Return the row of the filter document."""
@@ -354,23 +378,29 @@ class ConfigurationForm(ConsoleForm):
 
     conditional = frozenset({"prefix"})
 
-    auto_create = _switch("Auto-create mirror topics", "For migration, disaster recovery and sharing. Runs every five minutes.")
+    auto_create = _switch(
+        gettext_lazy("Auto-create mirror topics"),
+        gettext_lazy("For migration, disaster recovery and sharing. Runs every five minutes."),
+    )
     # Django takes fields out of the class, so these two do not replace the attributes of the same names.
     add_prefix = _switch(  # type: ignore[assignment]
-        "Add a prefix to mirror topics", "For sharing and aggregation. Cannot be changed later."
+        gettext_lazy("Add a prefix to mirror topics"),
+        gettext_lazy("For sharing and aggregation. Cannot be changed later."),
     )
     prefix = forms.CharField(  # type: ignore[assignment]
-        label="Prefix",
+        label=gettext_lazy("Prefix"),
         required=False,
         max_length=LONGEST_PREFIX,
-        help_text="Example: west. changes orders to west.orders.",
+        help_text=gettext_lazy("Example: west. changes orders to west.orders."),
         widget=forms.TextInput(attrs=_PLAIN),
     )
     sync_offsets = _switch(
-        "Sync consumer offsets",
-        "For migration and disaster recovery: consumer groups resume on the destination at their committed offsets.",
+        gettext_lazy("Sync consumer offsets"),
+        gettext_lazy(
+            "For migration and disaster recovery: consumer groups resume on the destination at their committed offsets."
+        ),
     )
-    sync_acls = _switch("Sync ACLs", "For disaster recovery. Not available with a prefix.")
+    sync_acls = _switch(gettext_lazy("Sync ACLs"), gettext_lazy("For disaster recovery. Not available with a prefix."))
 
     def __init__(self, data: Any = None, *, draft: DraftValues, suggested_prefix: str = "") -> None:
         """Fill in the draft. ``suggested_prefix`` is offered while no prefix was entered."""
@@ -390,17 +420,19 @@ class ConfigurationForm(ConsoleForm):
         values = super().clean() or {}
         if values.get("add_prefix") and not self.errors.get("prefix"):
             if not values.get("prefix"):
-                self.add_error("prefix", "Enter a prefix, for example west.")
+                self.add_error("prefix", gettext("Enter a prefix, for example west."))
             elif not PREFIX_PATTERN.fullmatch(values["prefix"]):
-                self.add_error("prefix", "A prefix may have letters, digits, dots, underscores and dashes.")
+                self.add_error("prefix", gettext("A prefix may have letters, digits, dots, underscores and dashes."))
         if values.get("sync_acls") and values.get("add_prefix"):
-            message = "ACL sync is not available with a prefix, because ACLs contain source topic names. Choose one."
+            message = gettext("ACL sync is not available with a prefix, because ACLs contain source topic names. Choose one.")
             self.add_error("sync_acls", message)
         for switch, filters in (("auto_create", self.topics), ("sync_offsets", self.groups)):
             if values.get(switch) and filters.is_valid() and not _name_filters(filters):
-                self.add_error(switch, f"Add at least one filter. The name {WILDCARD} with LITERAL matches everything.")
+                message = gettext("Add at least one filter. The name %(wildcard)s with LITERAL matches everything.")
+                self.add_error(switch, message % {"wildcard": WILDCARD})
         if values.get("sync_acls") and self.acls.is_valid() and not _acl_filters(self.acls):
-            self.add_error("sync_acls", "Add at least one filter. A row in which everything is any matches all ACLs.")
+            message = gettext("Add at least one filter. A row in which everything is any matches all ACLs.")
+            self.add_error("sync_acls", message)
         return values
 
     def changes(self) -> dict[str, Any]:
@@ -460,9 +492,9 @@ class NameForm(ConsoleForm):
     """The name of the link."""
 
     name = forms.CharField(
-        label="Link name",
+        label=gettext_lazy("Link name"),
         max_length=MAX_LINK_LENGTH,
-        error_messages={"required": "Enter a link name, for example west-to-east."},
+        error_messages={"required": gettext_lazy("Enter a link name, for example west-to-east.")},
         widget=forms.TextInput(attrs=_PLAIN),
     )
 
@@ -470,8 +502,10 @@ class NameForm(ConsoleForm):
         """Fill in the draft. ``suggested_name`` is offered while no name was entered."""
         super().__init__(*args, initial={"name": draft.name or suggested_name}, **kwargs)
         is_paired = direction.mode != "DESTINATION" or direction.needs_registered
-        paired = " The paired link must have the same name." if is_paired else ""
-        self.fields["name"].help_text = f"Cannot be changed later.{paired}"
+        text = gettext("Cannot be changed later.")
+        if is_paired:
+            text = gettext("Cannot be changed later. The paired link must have the same name.")
+        self.fields["name"].help_text = text
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"])

@@ -13,6 +13,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -72,7 +73,7 @@ def discard(request: HttpRequest, draft_id: int) -> HttpResponse:
     """Delete a draft."""
     by = actor_of(request)
     draft_actions.discard(draft=draft_queries.get_draft(draft_id=draft_id, by=by, now=timezone.now()), by=by)
-    return done(request, reverse("pages:new-link"), "Draft discarded.")
+    return done(request, reverse("pages:new-link"), gettext("Draft discarded."))
 
 
 @page("links")
@@ -128,7 +129,7 @@ class _Wizard:
             "steps": drafts.step_views(self.draft.pk, self.values, current=self.step),
             "first": self.step == SOURCE,
             "discard_url": reverse("pages:new-link-discard", args=(self.draft.pk,)),
-            "crumbs": [*_crumbs(), Crumb(label=self.values.name or "Draft")],
+            "crumbs": [*_crumbs(), Crumb(label=self.values.name or gettext("Draft"))],
         }
         return reply(self.request, template, context | more, status=status)
 
@@ -220,13 +221,26 @@ def _preview(wizard: _Wizard, values: DraftValues, listing: SourceListing) -> li
             cluster.cluster_id: cluster.name for cluster in wizard.clusters if can(wizard.by, Permission.VIEW, cluster=cluster)
         }
         counts = count_topics(listing=listing, values=values, destination=own, cluster_names=known, by=wizard.by)
-        rows.append(drafts.preview_row("Topics", "source topic", counts, verb="Mirror topics are created for"))
+        sentence = ngettext(
+            "Mirror topics are created for %(matched)s of %(total)s source topic.",
+            "Mirror topics are created for %(matched)s of %(total)s source topics.",
+            counts.total or 0,
+        )
+        rows.append(drafts.preview_row(gettext("Topics"), sentence, counts))
     if values.sync_offsets:
         counts = count_groups(listing=listing, values=values)
-        rows.append(drafts.preview_row("Consumer groups", "consumer group", counts, verb="Synced:"))
+        sentence = ngettext(
+            "Synced: %(matched)s of %(total)s consumer group.",
+            "Synced: %(matched)s of %(total)s consumer groups.",
+            counts.total or 0,
+        )
+        rows.append(drafts.preview_row(gettext("Consumer groups"), sentence, counts))
     if values.sync_acls:
         counts = count_acls(listing=listing, values=values)
-        rows.append(drafts.preview_row("ACLs", "ACL", counts, verb="Synced:"))
+        sentence = ngettext(
+            "Synced: %(matched)s of %(total)s ACL.", "Synced: %(matched)s of %(total)s ACLs.", counts.total or 0
+        )
+        rows.append(drafts.preview_row(gettext("ACLs"), sentence, counts))
     return rows
 
 
@@ -273,8 +287,8 @@ def _review_step(wizard: _Wizard) -> HttpResponse:
         return _show_review(wizard, form, problem=problem, status=status_of(error))
     if isinstance(launched, LinkValidation):
         return _show_review(wizard, form, validated=True, distances=distance_rows(launched.distances or ()))
-    message = f"Cluster link {launched.name} created. {_next_step(wizard, launched)}"
-    return done(wizard.request, launched.get_absolute_url(), message)
+    created = gettext("Cluster link %(link)s created.") % {"link": launched.name}
+    return done(wizard.request, launched.get_absolute_url(), f"{created} {_next_step(wizard, launched)}")
 
 
 def _show_review(wizard: _Wizard, form: NameForm, *, status: int = 200, **more: Any) -> HttpResponse:
@@ -338,12 +352,12 @@ def _problem(wizard: _Wizard, error: ConsoleError) -> dict[str, str]:
 def _next_step(wizard: _Wizard, link: ClusterLink) -> str:
     paired = pairs.other_side(link) is not None
     if not pairs.has_two_sides(link) and wizard.values.auto_create:
-        return "Mirror topics are created automatically within five minutes."
+        return gettext("Mirror topics are created automatically within five minutes.")
     if not paired:
         return wizard.direction.next_step
-    return "The paired link already exists. " + (
-        "Next step: add mirror topics." if wizard.direction.has_mirrors else "Next step: add mirror topics to the paired link."
-    )
+    if wizard.direction.has_mirrors:
+        return gettext("The paired link already exists. Next step: add mirror topics.")
+    return gettext("The paired link already exists. Next step: add mirror topics to the paired link.")
 
 
 def _start_form(
@@ -372,8 +386,8 @@ def _none(request: HttpRequest, *, by: Actor) -> HttpResponse:
 
 def _crumbs() -> list[Crumb]:
     return [
-        Crumb(label="Cluster links", url=reverse("pages:links")),
-        Crumb(label="Create cluster link", url=reverse("pages:new-link")),
+        Crumb(label=gettext("Cluster links"), url=reverse("pages:links")),
+        Crumb(label=gettext("Create cluster link"), url=reverse("pages:new-link")),
     ]
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from console.links.draft_queries import KEEP_DRAFTS
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
@@ -55,33 +56,39 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         for preset in (
             Preset(
                 key="migrate",
-                title="Migrate",
-                hint="Move topics and consumer groups to another cluster. Turns on auto-create and consumer offset sync.",
+                title=gettext_noop("Migrate"),
+                hint=gettext_noop(
+                    "Move topics and consumer groups to another cluster. Turns on auto-create and consumer offset sync."
+                ),
                 auto_create=True,
                 sync_offsets=True,
             ),
             Preset(
                 key="recovery",
-                title="Disaster recovery",
-                hint="Keep a copy to fail over to. Turns on auto-create, consumer offset sync and ACL sync.",
+                title=gettext_noop("Disaster recovery"),
+                hint=gettext_noop("Keep a copy to fail over to. Turns on auto-create, consumer offset sync and ACL sync."),
                 auto_create=True,
                 sync_offsets=True,
                 sync_acls=True,
             ),
             Preset(
                 key="share",
-                title="Share data",
-                hint="Make topics readable on another team's cluster. Turns on auto-create and a prefix.",
+                title=gettext_noop("Share data"),
+                hint=gettext_noop("Make topics readable on another team's cluster. Turns on auto-create and a prefix."),
                 auto_create=True,
                 add_prefix=True,
             ),
             Preset(
                 key="aggregate",
-                title="Aggregate",
-                hint="Collect topics of several clusters on one. Turns on a prefix; add mirror topics by name.",
+                title=gettext_noop("Aggregate"),
+                hint=gettext_noop("Collect topics of several clusters on one. Turns on a prefix; add mirror topics by name."),
                 add_prefix=True,
             ),
-            Preset(key="custom", title="Custom", hint="Turns nothing on. Choose everything in step 3."),
+            Preset(
+                key="custom",
+                title=gettext_noop("Custom"),
+                hint=gettext_noop("Turns nothing on. Choose everything in step 3."),
+            ),
         )
     }
 )
@@ -92,7 +99,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 SOURCE, DESTINATION, CONFIGURATION, REVIEW = "source", "destination", "configuration", "review"
 STEPS = (SOURCE, DESTINATION, CONFIGURATION, REVIEW)
-HIDDEN = "hidden"
+HIDDEN = gettext_noop("hidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +138,8 @@ class PreviewRow:
 
 
 def direction_of(values: DraftValues) -> Direction:
-    """Return the direction of a draft."""
-    return DIRECTIONS.get(values.direction, RECEIVE)
+    """Return the direction of a draft, with its texts in the active language."""
+    return DIRECTIONS.get(values.direction, RECEIVE).translated()
 
 
 def side_of(step: str, direction: Direction) -> str:
@@ -155,7 +162,7 @@ def steps_of(values: DraftValues) -> tuple[str, ...]:
 def step_views(draft_id: int, values: DraftValues, *, current: str) -> list[StepView]:
     """Return the steps for the page."""
     direction = direction_of(values)
-    labels = {CONFIGURATION: "Configuration", REVIEW: "Review and create"}
+    labels = {CONFIGURATION: gettext("Configuration"), REVIEW: gettext("Review and create")}
     done = {OWN_SIDE: bool(values.own), OTHER_SIDE: values.has_other}
     views = []
     for number, key in enumerate(steps_of(values), start=1):
@@ -190,7 +197,7 @@ def draft_row(draft: LinkDraft, names: Mapping[str, str], *, now: datetime) -> D
     values = values_of(draft)
     places = [places_of(values, names)] if values.own or values.has_other else []
     return DraftRow(
-        title=values.name or "Unnamed link",
+        title=values.name or gettext("Unnamed link"),
         detail=", ".join([direction_of(values).title, *places]),
         url=draft.get_absolute_url(),
         discard_url=reverse("pages:new-link-discard", args=(draft.pk,)),
@@ -201,65 +208,78 @@ def draft_row(draft: LinkDraft, names: Mapping[str, str], *, now: datetime) -> D
 
 def places_of(values: DraftValues, names: Mapping[str, str]) -> str:
     """Return the two clusters in the direction of the records."""
-    own = names.get(values.own, values.own) or "not chosen"
-    other = other_name(values, names)
-    return f"{own} to {other}" if values.link_mode == "SOURCE" else f"{other} to {own}"
+    own, other = names.get(values.own, values.own) or gettext("not chosen"), other_name(values, names)
+    source, destination = (own, other) if values.link_mode == "SOURCE" else (other, own)
+    return gettext("%(source)s to %(destination)s") % {"source": source, "destination": destination}
 
 
 def other_name(values: DraftValues, names: Mapping[str, str]) -> str:
     """Return the name of the other cluster: its registered name, its servers, or its id."""
     if values.has_own_connection:
-        return values.connection.get("bootstrap.servers", "") or "not chosen"
-    return names.get(values.other, values.other) or "not chosen"
+        return values.connection.get("bootstrap.servers", "") or gettext("not chosen")
+    return names.get(values.other, values.other) or gettext("not chosen")
 
 
 def summary_rows(values: DraftValues, names: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what is created, as pairs of label and value."""
     direction = direction_of(values)
-    own = (direction.own, names.get(values.own, values.own) or "not chosen")
+    own = (direction.own, names.get(values.own, values.own) or gettext("not chosen"))
     other = (direction.other, other_name(values, names))
     clusters = [own, other] if direction.own_first else [other, own]
-    rows = [("Direction", direction.title), *clusters, ("Connection", _connection_words(values))]
+    rows = [(gettext("Direction"), direction.title), *clusters, (gettext("Connection"), _connection_words(values))]
     if not values.has_mirrors:
         return rows
     return [
         *rows,
-        ("Purpose", PRESETS[values.preset].title if values.preset in PRESETS else "Custom"),
-        ("Auto-create mirror topics", _on(values.auto_create)),
-        ("Prefix", values.prefix if values.add_prefix else "none"),
-        ("Sync consumer offsets", _on(values.sync_offsets)),
-        ("Sync ACLs", _on(values.sync_acls)),
+        (gettext("Purpose"), gettext(PRESETS[values.preset].title if values.preset in PRESETS else "Custom")),
+        (gettext("Auto-create mirror topics"), _on(values.auto_create)),
+        (gettext("Prefix"), values.prefix if values.add_prefix else gettext("none")),
+        (gettext("Sync consumer offsets"), _on(values.sync_offsets)),
+        (gettext("Sync ACLs"), _on(values.sync_acls)),
     ]
 
 
 def config_rows(values: DraftValues) -> list[tuple[str, str]]:
     """Return the configs that differ from their defaults, sensitive values hidden."""
     return [
-        (name, HIDDEN if LINK_CONFIGS[name].sensitive and value else value or "")
+        (name, gettext(HIDDEN) if LINK_CONFIGS[name].sensitive and value else value or "")
         for name, value in sorted(values.configs().items())
     ]
 
 
-def preview_row(title: str, noun: str, counts: FilterCounts, *, verb: str) -> PreviewRow:
-    """Return the sentence of a preview, for example "Synced: 12 of 14 consumer groups. Not included: 2 excluded."."""
+def preview_row(title: str, sentence: str, counts: FilterCounts) -> PreviewRow:
+    """Return a preview, for example "Synced: 12 of 14 consumer groups. Not included: 2 excluded.".
+
+    ``sentence`` is for a known list, with the placeholders ``matched`` and ``total``.
+    """
     if counts.total is None:
-        sentence = f"Unknown. {counts.reason}"
-        return PreviewRow(title=title, sentence=sentence, names=(), more="", problems=())
-    least = "at least " if counts.at_least else ""
-    of = f"{verb} {least}{numbers.count(counts.matched)} of {numbers.plural(counts.total, noun)}"
-    left_out = ", ".join(f"{numbers.count(number)} {reason}" for reason, number in counts.left_out)
-    sentence = f"{of}. Not included: {left_out}." if left_out else f"{of}."
-    incomplete = f" The list is incomplete: {counts.reason}" if counts.reason else ""
-    more = f"and {numbers.count(counts.more_names)} more" if counts.more_names else ""
-    return PreviewRow(title=title, sentence=sentence + incomplete, names=counts.names, more=more, problems=counts.problems)
+        unknown = gettext("Unknown. %(reason)s") % {"reason": gettext(counts.reason)}
+        return PreviewRow(title=title, sentence=unknown, names=(), more="", problems=())
+    matched = numbers.count(counts.matched)
+    if counts.at_least:
+        matched = gettext("at least %(count)s") % {"count": matched}
+    sentences = [sentence % {"matched": matched, "total": numbers.count(counts.total)}]
+    if counts.left_out:
+        left_out = ", ".join(
+            gettext("%(count)s %(reason)s") % {"count": numbers.count(number), "reason": gettext(reason)}
+            for reason, number in counts.left_out
+        )
+        sentences.append(gettext("Not included: %(reasons)s.") % {"reasons": left_out})
+    if counts.reason:
+        sentences.append(gettext("The list is incomplete: %(reason)s") % {"reason": counts.reason})
+    more = gettext("and %(count)s more") % {"count": numbers.count(counts.more_names)} if counts.more_names else ""
+    return PreviewRow(title=title, sentence=" ".join(sentences), names=counts.names, more=more, problems=counts.problems)
 
 
 def _on(value: bool) -> str:  # noqa: FBT001 - the value itself
-    return "on" if value else "off"
+    return gettext("on") if value else gettext("off")
 
 
 def _connection_words(values: DraftValues) -> str:
     if not values.has_own_connection:
-        return "registered address and credentials"
+        return gettext("registered address and credentials")
     mechanism = values.connection.get("sasl.mechanism", "")
-    return " ".join(filter(None, (values.connection.get("security.protocol", ""), mechanism, "with its own credentials")))
+    protocol = " ".join(filter(None, (values.connection.get("security.protocol", ""), mechanism)))
+    if not protocol:
+        return gettext("with its own credentials")
+    return gettext("%(protocol)s with its own credentials") % {"protocol": protocol}

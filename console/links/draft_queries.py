@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext_noop
 
 from console.actors import Actor
 from console.errors import NotFoundError
@@ -134,9 +135,9 @@ def count_groups(*, listing: SourceListing, values: DraftValues) -> FilterCounts
     excluded = sum(_is_excluded(filters, group.name) for group in groups)
     other_types = len(listing.groups) - len(groups)
     left_out = (
-        ("excluded", excluded),
-        ("not matched", len(groups) - len(matched) - excluded),
-        ("of a type that is not synced (share, streams)", other_types),
+        (gettext_noop("excluded"), excluded),
+        (gettext_noop("not matched"), len(groups) - len(matched) - excluded),
+        (gettext_noop("of a type that is not synced (share, streams)"), other_types),
     )
     return FilterCounts(
         total=len(listing.groups),
@@ -159,9 +160,9 @@ def count_acls(*, listing: SourceListing, values: DraftValues) -> FilterCounts:
     chosen = [acl for acl in listing.acls if any(acl_filter.matches(acl) for acl_filter in filters)]
     synced = [acl for acl in chosen if acl.is_known and not is_guard(acl)]
     left_out = (
-        ("not matched", len(listing.acls) - len(chosen)),
-        ("that protect mirror topics", sum(is_guard(acl) for acl in chosen)),
-        ("of an unsupported type", sum(not acl.is_known for acl in chosen)),
+        (gettext_noop("not matched"), len(listing.acls) - len(chosen)),
+        (gettext_noop("that protect mirror topics"), sum(is_guard(acl) for acl in chosen)),
+        (gettext_noop("of an unsupported type"), sum(not acl.is_known for acl in chosen)),
     )
     return FilterCounts(
         total=len(listing.acls),
@@ -173,20 +174,20 @@ def count_acls(*, listing: SourceListing, values: DraftValues) -> FilterCounts:
     )
 
 
-_OTHER_REASON = "not possible"
+_OTHER_REASON = gettext_noop("not possible")
 _REASONS = {
-    CheckCode.INTERNAL_TOPIC: "internal",
-    CheckCode.NOT_EXCLUDED: "excluded",
-    CheckCode.INCLUDED: "not matched",
-    CheckCode.NAME_FREE: "already on the destination",
-    CheckCode.MIRRORED_ELSEWHERE: "mirrored by another link",
-    CheckCode.RING: "from the destination itself",
-    CheckCode.NAMESPACE: "in a reserved namespace",
+    CheckCode.INTERNAL_TOPIC: gettext_noop("internal"),
+    CheckCode.NOT_EXCLUDED: gettext_noop("excluded"),
+    CheckCode.INCLUDED: gettext_noop("not matched"),
+    CheckCode.NAME_FREE: gettext_noop("already on the destination"),
+    CheckCode.MIRRORED_ELSEWHERE: gettext_noop("mirrored by another link"),
+    CheckCode.RING: gettext_noop("from the destination itself"),
+    CheckCode.NAMESPACE: gettext_noop("in a reserved namespace"),
 }
 
 
 def _unknown(listing: SourceListing, kind: str) -> FilterCounts:
-    return FilterCounts(total=None, reason=listing.errors.get(kind, "It was not listed."))
+    return FilterCounts(total=None, reason=listing.errors.get(kind, gettext_noop("It was not listed.")))
 
 
 def _is_incomplete(listing: SourceListing, kind: str) -> bool:

@@ -10,6 +10,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
@@ -62,9 +63,9 @@ class EditLinkForm(ConnectionForm):
     """The connection of a link. An empty password keeps the stored password."""
 
     paused = forms.BooleanField(
-        label="Pause link",
+        label=gettext_lazy("Pause link"),
         required=False,
-        help_text="While the link is paused, none of its mirror topics is copied.",
+        help_text=gettext_lazy("While the link is paused, none of its mirror topics is copied."),
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
@@ -77,9 +78,7 @@ class EditLinkForm(ConnectionForm):
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
         for name in ("certificate_pem", "key_pem", "key_password"):  # kept; REST changes them
             del self.fields[name]
-        self.fields[
-            "password"
-        ].help_text = (
+        self.fields["password"].help_text = gettext(
             "Leave empty to keep the stored one, which is never shown. Enter it again to change address, security or CA."
         )
 
@@ -93,12 +92,14 @@ class EditLinkForm(ConnectionForm):
             return values
         changes = {change.name: change.value for change in self._connection()}
         if self._uses_registered and changes.get(JAAS):
-            self.add_error("password", "Enter it. The registered password is not used with another user or mechanism.")
+            message = gettext("Enter it. The registered password is not used with another user or mechanism.")
+            self.add_error("password", message)
             return values
         kept = {name: value for name, value in changes.items() if name != JAAS or value is None}  # stored, not entered
         for secret, config in secrets_to_repeat(self._own, kept):
             if secret == JAAS:
-                self.add_error("password", f"Enter it again. With another {config}, the stored one would be sent elsewhere.")
+                message = gettext("Enter it again. With another %(config)s, the stored one would be sent elsewhere.")
+                self.add_error("password", message % {"config": config})
         return values
 
     def changes(self, link: ClusterLink) -> list[ConfigChange]:
@@ -155,8 +156,14 @@ def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: A
         return _edit_form(request, link, form, problem=problem, changes=shown, status=status_of(error))
     if intent != "save":
         return _edit_form(request, link, form, changes=shown, previewed=True)
-    message = f"{numbers.plural(len(changes), 'change')} saved. The source connection is being checked." if changes else ""
-    return done(request, link.get_absolute_url(), message)
+    if not changes:
+        return done(request, link.get_absolute_url())
+    message = ngettext(
+        "%(count)s change saved. The source connection is being checked.",
+        "%(count)s changes saved. The source connection is being checked.",
+        len(changes),
+    )
+    return done(request, link.get_absolute_url(), message % {"count": numbers.count(len(changes))})
 
 
 @page("links")
@@ -177,7 +184,8 @@ def pause(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
         link_actions.alter_configs(link=link, changes=[] if wanted == _is_paused(link) else [change], by=by, now=now)
     except ConsoleError as error:
         return _pause_form(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, link.get_absolute_url(), f"Cluster link {link.name} is {'paused' if wanted else 'resumed'}.")
+    message = gettext("Cluster link %(link)s is paused.") if wanted else gettext("Cluster link %(link)s is resumed.")
+    return done(request, link.get_absolute_url(), message % {"link": link.name})
 
 
 def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -185,7 +193,7 @@ def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, *
         "link": link_head(link, now=timezone.now()),
         "is_paused": _is_paused(link),
         "mirrors": link.mirrors.listed().filter(state__in=COPYING, deletion_requested_at=None).count(),
-        "crumbs": crumbs(link, last="Resume" if _is_paused(link) else "Pause"),
+        "crumbs": crumbs(link, last=gettext("Resume") if _is_paused(link) else gettext("Pause")),
         "environment_name": link.destination.environment.name,
     }
     return reply(request, "links/pause.html", context | more, status=status)
@@ -201,14 +209,16 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if request.method == "GET":
         return _delete_form(request, link)
     if request.POST.get("confirm", "").strip() != link.name:
-        return _delete_form(request, link, wrong_name="The name does not match the link name.", status=422)
+        return _delete_form(request, link, wrong_name=gettext("The name does not match the link name."), status=422)
     if _stopping_mirrors(link) and request.POST.get("ends") != "true":
-        return _delete_form(request, link, not_selected="Select this option to stop copying for the paired link.", status=422)
+        not_selected = gettext("Select this option to stop copying for the paired link.")
+        return _delete_form(request, link, not_selected=not_selected, status=422)
     try:
         link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
     except ConsoleError as error:
         return _delete_form(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, reverse("pages:links"), f"Cluster link {link.name} is being deleted.")
+    message = gettext("Cluster link %(link)s is being deleted.") % {"link": link.name}
+    return done(request, reverse("pages:links"), message)
 
 
 def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -226,10 +236,10 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
         "ending_names": visible,
         "ending_unseen": len(ending) - len(visible),
         "ends": request.POST.get("ends"),
-        "crumbs": crumbs(link, last="Delete"),
+        "crumbs": crumbs(link, last=gettext("Delete")),
         "environment_name": link.destination.environment.name,
         "blockers": [mirror_row(summary, now=now) for summary in blockers],
-        "at_risk": "unknown" if missing is None else numbers.count(missing),
+        "at_risk": gettext("unknown") if missing is None else numbers.count(missing),
         "held_back": missing is not None and missing != sum_if_known([summary.total_lag for summary in blockers]),
         "force": request.POST.get("force"),
         "confirm": request.POST.get("confirm", ""),
@@ -256,7 +266,7 @@ def _edit_form(
 ) -> HttpResponse:
     context = {
         "link": link_head(link, now=timezone.now()),
-        "crumbs": crumbs(link, last="Edit"),
+        "crumbs": crumbs(link, last=gettext("Edit")),
         "environment_name": link.destination.environment.name,
         "form": form,
     }
@@ -352,8 +362,8 @@ def _shown(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[Show
         rows.append(
             ShownChange(
                 name=change.name,
-                before="hidden" if secret and before else before or "not set",
-                after="changed, hidden" if secret and after else after or "not set",
+                before=gettext("hidden") if secret and before else before or gettext("not set"),
+                after=gettext("changed, hidden") if secret and after else after or gettext("not set"),
             )
         )
     return rows
@@ -365,6 +375,13 @@ def _shown(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[Show
 
 
 _RESET: Literal["DELETE"] = "DELETE"
+_KINDS = {
+    ConfigKind.TEXT: gettext_noop("text"),
+    ConfigKind.NUMBER: gettext_noop("whole number"),
+    ConfigKind.FLAG: gettext_noop("true or false"),
+    ConfigKind.NAMES: gettext_noop("names separated by commas"),
+    ConfigKind.FILTERS: gettext_noop("JSON document"),
+}
 
 
 @page("links")
@@ -386,8 +403,8 @@ def edit_config(request: HttpRequest, cluster_id: str, link_name: str, config_na
         return _form(request, link, config, value=value, problem=problem_of(error), status=status_of(error))
     if intent == "validate":
         return _form(request, link, config, value=value, valid=True)
-    message = f"{config_name} reset to its default." if reset else f"{config_name} saved."
-    return done(request, reverse("pages:link-configuration", args=link.url_args), message)
+    message = gettext("%(config)s reset to its default.") if reset else gettext("%(config)s saved.")
+    return done(request, reverse("pages:link-configuration", args=link.url_args), message % {"config": config_name})
 
 
 def _config(link: ClusterLink, name: str) -> EffectiveConfig:
@@ -414,6 +431,6 @@ def _form(
         "default_words": config_words(config.name, config.default or ""),
         "lowest": spec.lowest,
         "highest": spec.highest,
-        "kind": spec.kind,
+        "kind": gettext(_KINDS[spec.kind]),
     }
     return reply(request, "links/edit_config.html", context | more, status=status)

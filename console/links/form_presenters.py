@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
+
+from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.web import numbers
 from console.web.badges import Family
@@ -46,6 +48,19 @@ class Direction:
         """Return True if mirror topics can be added to this link."""
         return self.mode != "SOURCE"
 
+    def translated(self) -> Direction:
+        """Return the direction with its texts in the active language."""
+        return replace(
+            self,
+            title=gettext(self.title),
+            hint=gettext(self.hint),
+            lede=gettext(self.lede),
+            own=gettext(self.own),
+            own_hint=gettext(self.own_hint),
+            other=gettext(self.other),
+            next_step=gettext(self.next_step),
+        )
+
     def configs(self) -> dict[str, str]:
         """Return link.mode and connection.mode if they differ from their defaults."""
         mode = {"link.mode": self.mode} if self.mode != "DESTINATION" else {}
@@ -54,48 +69,56 @@ class Direction:
 
 RECEIVE = Direction(
     key="receive",
-    title="Mirror topics from another cluster",
-    hint="A link on the destination cluster that reads from the source cluster. Recommended.",
-    lede="Mirrors topics from the source cluster to the destination cluster. Copying starts when you add mirror topics.",
-    own="Destination cluster",
-    own_hint="The link and its mirror topics are created on this cluster.",
-    other="Source cluster",
-    next_step="Next step: add mirror topics.",
+    title=gettext_noop("Mirror topics from another cluster"),
+    hint=gettext_noop("A link on the destination cluster that reads from the source cluster. Recommended."),
+    lede=gettext_noop(
+        "Mirrors topics from the source cluster to the destination cluster. Copying starts when you add mirror topics."
+    ),
+    own=gettext_noop("Destination cluster"),
+    own_hint=gettext_noop("The link and its mirror topics are created on this cluster."),
+    other=gettext_noop("Source cluster"),
+    next_step=gettext_noop("Next step: add mirror topics."),
 )
 SEND = Direction(
     key="send",
-    title="Send topics to another cluster",
-    hint="The source side of a source-initiated connection. The source cluster opens the connections.",
-    lede="Creates the source side of a source-initiated connection. Mirror topics are added on the destination side.",
-    own="Source cluster",
-    own_hint="The cluster whose topics are sent. This link is created on it.",
-    other="Destination cluster",
-    next_step="Next step: create the paired link on the destination cluster with the values below.",
+    title=gettext_noop("Send topics to another cluster"),
+    hint=gettext_noop("The source side of a source-initiated connection. The source cluster opens the connections."),
+    lede=gettext_noop(
+        "Creates the source side of a source-initiated connection. Mirror topics are added on the destination side."
+    ),
+    own=gettext_noop("Source cluster"),
+    own_hint=gettext_noop("The cluster whose topics are sent. This link is created on it."),
+    other=gettext_noop("Destination cluster"),
+    next_step=gettext_noop("Next step: create the paired link on the destination cluster with the values below."),
     mode="SOURCE",
     own_first=True,
     remote_field="destination_cluster_id",
 )
 ACCEPT = Direction(
     key="accept",
-    title="Receive topics from a source-initiated link",
-    hint="The destination side of a source-initiated connection. Mirror topics are added to it.",
-    lede="Creates the destination side of a source-initiated connection. The source side needs the same link name.",
-    own="Destination cluster",
-    own_hint="This link and its mirror topics are created on this cluster.",
-    other="Source cluster",
-    next_step="Next step: create the paired link on the source cluster with the values below.",
+    title=gettext_noop("Receive topics from a source-initiated link"),
+    hint=gettext_noop("The destination side of a source-initiated connection. Mirror topics are added to it."),
+    lede=gettext_noop(
+        "Creates the destination side of a source-initiated connection. The source side needs the same link name."
+    ),
+    own=gettext_noop("Destination cluster"),
+    own_hint=gettext_noop("This link and its mirror topics are created on this cluster."),
+    other=gettext_noop("Source cluster"),
+    next_step=gettext_noop("Next step: create the paired link on the source cluster with the values below."),
     connection_mode="INBOUND",
     needs_registered=True,
 )
 BOTH = Direction(
     key="both",
-    title="Bidirectional",
-    hint="Topics of each cluster can be mirrored to the other, reversed, and restored after a failover.",
-    lede="A bidirectional connection has a link on each cluster, with the same name. Mirror topics can be added to both.",
-    own="This cluster",
-    own_hint="This link and its mirror topics are created on this cluster.",
-    other="Other cluster",
-    next_step="Next step: add mirror topics. To reverse or restore them, create the paired link.",
+    title=gettext_noop("Bidirectional"),
+    hint=gettext_noop("Topics of each cluster can be mirrored to the other, reversed, and restored after a failover."),
+    lede=gettext_noop(
+        "A bidirectional connection has a link on each cluster, with the same name. Mirror topics can be added to both."
+    ),
+    own=gettext_noop("This cluster"),
+    own_hint=gettext_noop("This link and its mirror topics are created on this cluster."),
+    other=gettext_noop("Other cluster"),
+    next_step=gettext_noop("Next step: add mirror topics. To reverse or restore them, create the paired link."),
     mode="BIDIRECTIONAL",
     own_first=True,
     remote_field="remote_cluster_id",
@@ -140,7 +163,7 @@ def distance_rows(distances: Sequence[BrokerDistance]) -> list[DistanceRow]:
 
 
 def _round_trip(distance: BrokerDistance) -> str:
-    return "unknown" if distance.round_trip_ms is None else f"{distance.round_trip_ms:,.1f} ms"
+    return gettext("unknown") if distance.round_trip_ms is None else f"{distance.round_trip_ms:,.1f} ms"
 
 
 def limit_of(distance: BrokerDistance) -> str:
@@ -148,20 +171,27 @@ def limit_of(distance: BrokerDistance) -> str:
     if distance.error:
         return distance.error
     if not distance.is_long:
-        return "Not limited by socket buffers: the round trip is short."
+        return gettext("Not limited by socket buffers: the round trip is short.")
     if distance.limited_by:
-        where = "the broker" if distance.limited_by == "socket.send.buffer.bytes" else "the worker host"
-        size = distance.send_buffer_bytes if where == "the broker" else distance.receive_buffer_bytes
-        return (
-            f"Limited by {distance.limited_by} = {size:,} of {where}: about {numbers.byte_rate(distance.bytes_per_s)} per "
-            "connection. A backlog is fetched over up to 64 connections. To increase the limit, increase the buffer size."
-        )
+        if distance.limited_by == "socket.send.buffer.bytes":
+            size = distance.send_buffer_bytes
+            text = gettext(
+                "Limited by %(config)s = %(size)s of the broker: about %(rate)s per connection. A backlog is fetched over "
+                "up to 64 connections. To increase the limit, increase the buffer size."
+            )
+        else:
+            size = distance.receive_buffer_bytes
+            text = gettext(
+                "Limited by %(config)s = %(size)s of the worker host: about %(rate)s per connection. A backlog is fetched over "
+                "up to 64 connections. To increase the limit, increase the buffer size."
+            )
+        return text % {"config": distance.limited_by, "size": f"{size:,}", "rate": numbers.byte_rate(distance.bytes_per_s)}
     if distance.send_buffer_bytes is None:
-        return (
+        return gettext(
             "Unknown: the link's principal may not read socket.send.buffer.bytes of the broker. Grant it DESCRIBE_CONFIGS on "
             "the cluster."
         )
-    return "Not limited: the operating systems adjust the socket buffers automatically."
+    return gettext("Not limited: the operating systems adjust the socket buffers automatically.")
 
 
 # --- curl commands ----------------------------------------------------------------------------------------------------
@@ -187,31 +217,99 @@ def curl(method: str, url: str, body: Mapping[str, object] | None = None) -> str
 _C = ConnectionCheckCode
 CHECK_LABELS: Mapping[ConnectionCheckCode, str] = MappingProxyType(
     {
-        _C.DNS: "Name resolution (DNS)",
-        _C.TCP: "TCP connection",
-        _C.TLS: "TLS",
-        _C.PROTOCOL: "Kafka protocol",
-        _C.AUTHENTICATION: "Authentication",
-        _C.CLUSTER_ID: "Cluster ID",
-        _C.VERSION: "Kafka version",
-        _C.BROKERS: "Advertised brokers",
-        _C.DESCRIBE_TOPICS: "DESCRIBE on topics",
-        _C.READ_TOPICS: "READ on topics",
-        _C.DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS on topics",
-        _C.READ_GROUPS: "DESCRIBE on consumer groups",
-        _C.DESCRIBE_CLUSTER: "DESCRIBE on the cluster",
-        _C.AUTHORIZER: "Authorizer",
-        _C.CREATE_TOPICS: "CREATE on the cluster",
-        _C.ALTER_CLUSTER: "ALTER on the cluster",
+        _C.DNS: gettext_noop("Name resolution (DNS)"),
+        _C.TCP: gettext_noop("TCP connection"),
+        _C.TLS: gettext_noop("TLS"),
+        _C.PROTOCOL: gettext_noop("Kafka protocol"),
+        _C.AUTHENTICATION: gettext_noop("Authentication"),
+        _C.CLUSTER_ID: gettext_noop("Cluster ID"),
+        _C.VERSION: gettext_noop("Kafka version"),
+        _C.BROKERS: gettext_noop("Advertised brokers"),
+        _C.DESCRIBE_TOPICS: gettext_noop("DESCRIBE on topics"),
+        _C.READ_TOPICS: gettext_noop("READ on topics"),
+        _C.DESCRIBE_CONFIGS: gettext_noop("DESCRIBE_CONFIGS on topics"),
+        _C.READ_GROUPS: gettext_noop("DESCRIBE on consumer groups"),
+        _C.DESCRIBE_CLUSTER: gettext_noop("DESCRIBE on the cluster"),
+        _C.AUTHORIZER: gettext_noop("Authorizer"),
+        _C.CREATE_TOPICS: gettext_noop("CREATE on the cluster"),
+        _C.ALTER_CLUSTER: gettext_noop("ALTER on the cluster"),
     }
 )
 _BADGES: Mapping[CheckStatus, tuple[str, str, Family]] = MappingProxyType(
     {
-        CheckStatus.PASSED: ("check-circle-fill", "passed", Family.OK),
-        CheckStatus.WARNING: ("exclamation-triangle-fill", "warning", Family.WARN),
-        CheckStatus.FAILED: ("x-octagon-fill", "failed", Family.BAD),
-        CheckStatus.NOT_TESTED: ("dash-circle", "not tested", Family.IDLE),
+        CheckStatus.PASSED: ("check-circle-fill", gettext_noop("passed"), Family.OK),
+        CheckStatus.WARNING: ("exclamation-triangle-fill", gettext_noop("warning"), Family.WARN),
+        CheckStatus.FAILED: ("x-octagon-fill", gettext_noop("failed"), Family.BAD),
+        CheckStatus.NOT_TESTED: ("dash-circle", gettext_noop("not tested"), Family.IDLE),
     }
+)
+# The findings and fixes of ``linkengine.domain.connectionchecks`` that have no values. The engine does not use Django, so its
+# texts are marked for translation here. Findings with values, such as names of topics, are shown in English.
+ENGINE_TEXTS = (
+    gettext_noop("Not tested, because an earlier check failed."),
+    gettext_noop("Not tested, because no topic is visible."),
+    gettext_noop("Not used with PLAINTEXT: nothing is encrypted."),
+    gettext_noop("Not used with SASL_PLAINTEXT: nothing is encrypted."),
+    gettext_noop("Not used with PLAINTEXT."),
+    gettext_noop("Not used with SSL."),
+    gettext_noop("The names resolve, and the addresses are in permitted networks."),
+    gettext_noop("The servers accept connections."),
+    gettext_noop("The certificates are trusted and valid for the names of the servers."),
+    gettext_noop("The servers respond as Kafka brokers."),
+    gettext_noop("The brokers accept the login."),
+    gettext_noop("Correct the host name, or use an address that the worker can resolve and may connect to."),
+    gettext_noop("Check the port, the firewall between worker and brokers, and that the brokers are running."),
+    gettext_noop(
+        "Check that the port is a TLS listener. Enter the CA certificate that signed the brokers' certificates, and use the "
+        "host names in them. If the brokers require client certificates, enter certificate and key."
+    ),
+    gettext_noop("Check that the port is a listener of Kafka, and choose its security protocol."),
+    gettext_noop(
+        "Enter user name and password again, and choose the mechanism that the listener offers. With OAUTHBEARER, check the "
+        "token endpoint, client ID and secret."
+    ),
+    gettext_noop("Test the connection again."),
+    gettext_noop("Test the connection again. If that fails too, check the load and the release of the brokers."),
+    gettext_noop("Correct the bootstrap servers, or enter the ID of the cluster at that address."),
+    gettext_noop("Enter the bootstrap servers of another cluster: a link needs two."),
+    gettext_noop("The brokers are older than Kafka 3.1."),
+    gettext_noop("Upgrade the brokers to Kafka 3.1 or newer."),
+    gettext_noop("Kafka 3.1 or newer; the brokers do not report the exact release."),
+    gettext_noop("The addresses that the brokers advertise could not be read."),
+    gettext_noop("Correct advertised.listeners of the brokers, or make these addresses reachable for the worker."),
+    gettext_noop("The cluster has no authorizer, so writes to mirror topics cannot be denied."),
+    gettext_noop("Set authorizer.class.name on the brokers, or make sure that no producer writes to mirror topics."),
+    gettext_noop("Everything is allowed: the cluster has no authorizer."),
+    gettext_noop("The cluster has an authorizer: mirror topics can be made read-only."),
+    gettext_noop("No topic is visible. The cluster has none, or the principal may not describe any."),
+    gettext_noop("READ on all visible topics."),
+    gettext_noop("DESCRIBE_CONFIGS on all visible topics."),
+    gettext_noop("No consumer group is visible. The cluster has none, or the principal may not describe any."),
+    gettext_noop("DESCRIBE on the cluster."),
+    gettext_noop("CREATE on the cluster."),
+    gettext_noop("ALTER on the cluster."),
+    gettext_noop(
+        "No DESCRIBE on the cluster. Without it ACLs cannot be read, and only consumer groups that an ACL names are visible."
+    ),
+    gettext_noop(
+        "No CREATE on the cluster. Without it mirror topics are created only where an ACL on the topic's name allows it."
+    ),
+    gettext_noop(
+        "No ALTER on the cluster. Without it mirror topics cannot be made read-only and ACLs cannot be synced, and gaps are "
+        "filled by transactions."
+    ),
+    gettext_noop(
+        "Unknown: the brokers do not report the rights on the cluster. Without it ACLs cannot be read, and only consumer "
+        "groups that an ACL names are visible."
+    ),
+    gettext_noop(
+        "Unknown: the brokers do not report the rights on the cluster. Without it mirror topics are created only where an ACL "
+        "on the topic's name allows it."
+    ),
+    gettext_noop(
+        "Unknown: the brokers do not report the rights on the cluster. Without it mirror topics cannot be made read-only and "
+        "ACLs cannot be synced, and gaps are filled by transactions."
+    ),
 )
 if set(CHECK_LABELS) != set(ConnectionCheckCode) or set(_BADGES) != set(CheckStatus):
     raise AssertionError("each check and each status needs a label")
@@ -247,12 +345,17 @@ def checklist(checks: Sequence[ConnectionCheck], *, tested_at: datetime | None =
     failed = sum(check.status is CheckStatus.FAILED for check in checks)
     warnings = sum(check.status is CheckStatus.WARNING for check in checks)
     if failed:
-        title, status, summary = "Connection test failed", CheckStatus.FAILED, f"{numbers.plural(failed, 'check')} failed."
+        title, status = gettext("Connection test failed"), CheckStatus.FAILED
+        summary = ngettext("%(count)s check failed.", "%(count)s checks failed.", failed) % {"count": numbers.count(failed)}
     elif warnings:
-        title, status = "Connection works, with warnings", CheckStatus.WARNING
-        summary = f"{numbers.plural(warnings, 'check')} with a warning: not every feature works."
+        title, status = gettext("Connection works, with warnings"), CheckStatus.WARNING
+        summary = ngettext(
+            "%(count)s check with a warning: not every feature works.",
+            "%(count)s checks with a warning: not every feature works.",
+            warnings,
+        ) % {"count": numbers.count(warnings)}
     else:
-        title, status, summary = "Connection successful", CheckStatus.PASSED, "Every check passed."
+        title, status, summary = gettext("Connection successful"), CheckStatus.PASSED, gettext("Every check passed.")
     icon, _, family = _BADGES[status]
     rows = [_row(check) for check in checks]
     at = moment(tested_at, now=now)
@@ -262,11 +365,11 @@ def checklist(checks: Sequence[ConnectionCheck], *, tested_at: datetime | None =
 def _row(check: ConnectionCheck) -> CheckRow:
     icon, word, family = _BADGES[check.status]
     return CheckRow(
-        name=CHECK_LABELS[check.code],
+        name=gettext(CHECK_LABELS[check.code]),
         icon=icon,
-        word=word,
+        word=gettext(word),
         family=family,
-        finding=check.finding,
-        fix=check.fix,
+        finding=gettext(check.finding),
+        fix=gettext(check.fix),
         error_code=check.error_code,
     )

@@ -10,10 +10,22 @@ import pytest
 from console.links import draft_presenters as drafts
 from console.links.draft_queries import FilterCounts, count_acls, count_groups
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues
-from console.links.form_presenters import ACCEPT, BOTH, RECEIVE, SEND, Direction, checklist
+from console.links.form_presenters import ACCEPT, BOTH, ENGINE_TEXTS, RECEIVE, SEND, Direction, checklist
 from console.web.badges import Family
 from linkengine.domain.acls import Acl, topic_guard
-from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
+from linkengine.domain.connectionchecks import (
+    Attempt,
+    CheckStatus,
+    ClusterFacts,
+    ConnectionCheck,
+    ConnectionCheckCode,
+    ConnectionRole,
+    ConnectStep,
+    cluster_checks,
+    connection_checks,
+    rights_checks,
+)
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import Group
 from linkengine.domain.names import FilterType, NameFilter, filters_to_json
 from linkengine.domain.sourcelistings import SourceListing
@@ -117,13 +129,17 @@ def test_unknown_list_has_no_counts() -> None:
     counts = count_groups(listing=SourceListing(errors={"groups": "Broker 1 is silent."}), values=DraftValues())
 
     assert counts.total is None
-    assert drafts.preview_row("Groups", "group", counts, verb="Synced:").sentence == "Unknown. Broker 1 is silent."
+    assert (
+        drafts.preview_row("Groups", "Synced: %(matched)s of %(total)s groups.", counts).sentence
+        == "Unknown. Broker 1 is silent."
+    )
 
 
 def test_incomplete_list_is_counted_as_at_least() -> None:
     incomplete = replace(LISTING, errors={"groups": "Broker 2 is silent."})
 
-    row = drafts.preview_row("Groups", "group", count_groups(listing=incomplete, values=DraftValues()), verb="Synced:")
+    counts = count_groups(listing=incomplete, values=DraftValues())
+    row = drafts.preview_row("Groups", "Synced: %(matched)s of %(total)s groups.", counts)
 
     assert row.sentence.startswith("Synced: at least 2 of 3 groups.")
     assert row.sentence.endswith("The list is incomplete: Broker 2 is silent.")
@@ -132,7 +148,7 @@ def test_incomplete_list_is_counted_as_at_least() -> None:
 def test_preview_shows_the_first_names_and_how_many_follow() -> None:
     counts = FilterCounts(total=1_500, matched=1_204, names=["a", "b"])
 
-    row = drafts.preview_row("Topics", "topic", counts, verb="Mirror topics are created for")
+    row = drafts.preview_row("Topics", "Mirror topics are created for %(matched)s of %(total)s topics.", counts)
 
     assert row.sentence == "Mirror topics are created for 1,204 of 1,500 topics."
     assert row.more == "and 1,202 more"
@@ -156,3 +172,40 @@ def test_checklist_is_named_after_its_worst_check(statuses: list[str], title: st
 
     assert (view.title, view.family, len(view.rows)) == (title, family, 2)
     assert view.at is None
+
+
+def test_texts_of_the_engine_without_values_are_marked_for_translation() -> None:
+    steps = tuple(ConnectStep)
+    failures = [
+        Attempt(server="a:1", passed=steps[:passed], error_code=code, message="Refused.")
+        for passed, code in [(0, ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR), *((n, ErrorCode.TIMEOUT_ERROR) for n in range(4))]
+    ]
+    checks = [
+        check
+        for attempts in ([Attempt(server="a:1", passed=steps)], *([failure] for failure in failures))
+        for check in connection_checks(attempts, uses_tls=True, uses_sasl=True, security_protocol="SASL_SSL")
+    ]
+    for protocol in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL"):
+        tls, sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
+        passed = [Attempt(server="a:1", passed=steps)]
+        checks += connection_checks(passed, uses_tls=tls, uses_sasl=sasl, security_protocol=protocol)
+    facts = ClusterFacts(cluster_id="east", release="", is_supported=True, authorizer=True, groups=0)
+    every = frozenset({"DESCRIBE", "CREATE", "ALTER", "READ", "DESCRIBE_CONFIGS"})
+    checks += [check for check in cluster_checks(facts, None) if check.code is not ConnectionCheckCode.CLUSTER_ID]
+    checks += cluster_checks(replace(facts, is_supported=False), None)[1:2]
+    for changed in (
+        facts,
+        replace(facts, rights=frozenset()),
+        replace(facts, rights=every),
+        replace(facts, authorizer=False),
+    ):
+        checks += rights_checks(changed, role=ConnectionRole.ANY, principal="link")
+    readable = replace(facts, topics={"orders": every})
+    checks += [
+        check
+        for check in rights_checks(readable, role=ConnectionRole.SOURCE, principal="link")
+        if check.code in (ConnectionCheckCode.READ_TOPICS, ConnectionCheckCode.DESCRIBE_CONFIGS)
+    ]
+
+    texts = {text for check in checks for text in (check.finding, check.fix)}
+    assert {text for text in texts if not text.startswith("Run kafka-acls.sh")} - {"", "Refused."} <= set(ENGINE_TEXTS)
