@@ -1,6 +1,9 @@
-// Progressive enhancement: all pages and actions work without this file.
+// Progressive enhancement: all pages and actions work without this file. Its texts are the data-text attributes of the body, in the
+// language of the page.
 (() => {
   "use strict";
+
+  const textOf = (name, values = {}) => document.body.dataset[`text${name}`].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 
   // htmx swap style "patch": updates a region node by node, so that focus, selection and open details are kept.
   const KEPT = new Set(["open", "aria-busy"]);
@@ -79,7 +82,7 @@
     note.hidden = stale.size === 0;
     if (note.hidden) return;
     const oldest = [...stale.keys()].map((id) => updatedAt.get(id) ?? drawnAt()).sort()[0];
-    const text = `Data as of ${oldest}: ${[...stale.values()][0]}. Retrying.`;
+    const text = textOf("Age", { at: oldest, why: [...stale.values()][0] });
     const paragraph = note.querySelector("p");
     if (paragraph.textContent !== text) paragraph.textContent = text;
   }
@@ -108,22 +111,20 @@
     form.querySelector(".panel-body").prepend(note);
   }
 
-  const UNKNOWN = "The operation may have succeeded. Close this dialog, check the page, and try again only if nothing has changed.";
-  const REFUSED = "Nothing was changed. The page is out of date, your session has ended, or you do not have permission. Reload the page.";
-
-  function failed({ detail }, why, advice = UNKNOWN) {
-    if (detail.requestConfig.verb !== "get" && detail.target?.id !== "preview") showInForm(detail.elt, `${why[0].toUpperCase()}${why.slice(1)}.`, advice);
+  function failed({ detail }, why, advice = textOf("Unknown")) {
+    const sentence = textOf("Sentence", { why: `${why[0].toUpperCase()}${why.slice(1)}` });
+    if (detail.requestConfig.verb !== "get" && detail.target?.id !== "preview") showInForm(detail.elt, sentence, advice);
     else if (document.getElementById("live") === detail.target || isPolling(detail.elt)) markStale(detail.target, why);
-    else showToast(`${detail.target?.id === "dialog" ? "The dialog could not be opened" : "A part of the page could not be loaded"}: ${why}. Try again.`);
+    else showToast(textOf(detail.target?.id === "dialog" ? "Dialog" : "Part", { why }));
     if (detail.elt.matches("form.filters")) failedFilter = detail.elt;
   }
 
-  document.addEventListener("htmx:timeout", (event) => failed(event, "the server does not respond"));
-  document.addEventListener("htmx:sendError", (event) => failed(event, "the server does not respond"));
+  document.addEventListener("htmx:timeout", (event) => failed(event, textOf("Silent")));
+  document.addEventListener("htmx:sendError", (event) => failed(event, textOf("Silent")));
   document.addEventListener("htmx:responseError", (event) => {
     const { status } = event.detail.xhr;
-    if (status < 500) failed(event, `the server rejected the request (${status})`, REFUSED);
-    else failed(event, `the server returned an error (${status})`);
+    if (status < 500) failed(event, textOf("Rejected", { status }), textOf("Refused"));
+    else failed(event, textOf("Error", { status }));
   });
   document.addEventListener("htmx:beforeSend", ({ detail }) => isPolling(detail.elt) && pending.set(detail.elt, Date.now()));
   document.addEventListener("htmx:afterRequest", ({ detail }) => {
@@ -131,7 +132,7 @@
     if (detail.successful && detail.target.id && detail.requestConfig.verb === "get") markUpdated(detail.target, detail.xhr);
   });
   setInterval(() => {
-    for (const [elt, at] of pending) if (Date.now() - at > STALE_AFTER_MS) markStale(elt, "the server does not respond");
+    for (const [elt, at] of pending) if (Date.now() - at > STALE_AFTER_MS) markStale(elt, textOf("Silent"));
   }, 1000);
 
   // Confirmations open in a dialog. Without JavaScript they are pages.
@@ -156,7 +157,7 @@
     const text = document.querySelector("[data-picked]");
     if (!text) return;
     const form = text.closest("form"), all = form.querySelector("[data-pick-all]:checked");
-    const words = `${all ? all.dataset.pickAll : form.querySelectorAll("[data-pick]:checked").length} selected`;
+    const words = textOf("Picked", { count: all ? all.dataset.pickAll : form.querySelectorAll("[data-pick]:checked").length });
     if (text.textContent !== words) text.textContent = words;
   }
   for (const [source, event] of [[window, "pageshow"], [document, "htmx:afterSwap"]]) source.addEventListener(event, showPicked);
@@ -165,11 +166,11 @@
   async function copy(text) {
     try {
       await navigator.clipboard.writeText(text.textContent);
-      showToast("Copied.");
+      showToast(textOf("Copied"));
     } catch {
       text.focus();
       getSelection().selectAllChildren(text);
-      showToast("Not copied: the clipboard is not available. The text is selected; press Ctrl+C or ⌘C.");
+      showToast(textOf("Uncopied"));
     }
   }
 
