@@ -15,13 +15,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.db.models import F, Model, OrderBy, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext, override
 
 from console.web import numbers
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 # --- pages and time spans ---------------------------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ Value = Callable[[Any], Any]  # of a loaded row
 class Column:
     """A column of a table, and the sort order that a click on its heading selects."""
 
-    title: str
+    title: StrOrPromise
     key: str = ""  # value of ``?sort=``, with "-" in descending order; "": no sort order
     by: tuple[str, ...] | Value = ()  # fields of the query, or the value of a row; () if the caller sorts
     css: str = ""
@@ -147,9 +151,10 @@ class Filter:
     """A filter by a value. A value of the URL that is not among the options is ignored."""
 
     name: str  # query parameter
-    label: str
-    every: str  # label of the option that selects all rows
-    options: Sequence[tuple[str, str]] | None = None  # (value, label); None: the caller reads them, and any value is valid
+    label: StrOrPromise
+    every: StrOrPromise  # label of the option that selects all rows
+    # (value, label); None: the caller reads them, and any value is valid
+    options: Sequence[tuple[str, StrOrPromise]] | None = None
     by: str | Callable[[str], Q] | Value = ""  # field or condition of the query, or value of a row; "" if the caller filters
 
 
@@ -157,13 +162,13 @@ class Filter:
 class Listing:
     """The declaration of a list."""
 
-    noun: str  # the name of a row, such as "mirror topic"
-    plural: str = ""
+    noun: str  # the name of a row in English, such as "mirror topic"; pages translate it
+    plural: str
     columns: tuple[Column, ...]
     default: str  # key of the sort order without ``?sort=``
     # Fields of the query, a condition of the query for the text, or the texts of a row; () if the caller searches.
     search: tuple[str, ...] | Callable[[str], Q] | Callable[[Any], Iterable[str]] = ()
-    search_label: str = ""  # "": no search
+    search_label: StrOrPromise = ""  # "": no search
     filters: tuple[Filter, ...] = ()
     time: str = ""  # field of the query for the time range; "": no time range
     kept: tuple[str, ...] = ()  # other parameters of the URL that the form submits again
@@ -193,7 +198,7 @@ class Listing:
 class Heading:
     """A column heading. ``url`` sorts by the column; ``sorted`` is its current value of aria-sort."""
 
-    title: str
+    title: StrOrPromise
     css: str = ""
     url: str = ""
     sorted: str = ""
@@ -212,7 +217,7 @@ class Listed:
     end: datetime | None
     pager: Pager | None = None  # of the page that was read
     # By filter: options that the form offers instead of the declared ones.
-    options: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    options: Mapping[str, Sequence[tuple[str, StrOrPromise]]] = field(default_factory=dict)
 
     # --- rows ---
 
@@ -281,8 +286,8 @@ class Listed:
     def csv(self, name: str, rows: QuerySet[Any] | Iterable[Any]) -> HttpResponse:
         """Return rows as a CSV file, which is read and sent in parts. One query.
 
-        Values are machine-readable: times in UTC as ISO 8601, numbers without a unit, unknown as an empty cell. A text that a
-        spreadsheet would interpret as a formula gets a leading apostrophe.
+        Values are machine-readable: times in UTC as ISO 8601, numbers without a unit, unknown as an empty cell, texts in
+        English. A text that a spreadsheet would interpret as a formula gets a leading apostrophe.
         """
         columns = self.listing.export
         values = [attrgetter(found) if isinstance(found, str) else found for found in columns.values()]
@@ -304,16 +309,19 @@ class Listed:
 
     @property
     def noun(self) -> str:
-        """The plural of a row."""
-        return self.listing.plural or f"{self.listing.noun}s"
+        """The plural of a row, in the language of the page."""
+        return gettext(self.listing.plural)
 
     @property
     def total(self) -> str:
         """The number of rows that match, in words."""
-        return numbers.plural(self.pager.total, self.listing.noun, self.noun) if self.pager else ""
+        if self.pager is None:
+            return ""
+        noun = gettext(self.listing.noun) if self.pager.total == 1 else self.noun
+        return gettext("%(count)s %(noun)s") % {"count": numbers.count(self.pager.total), "noun": noun}
 
     @property
-    def search_label(self) -> str:
+    def search_label(self) -> StrOrPromise:
         """The placeholder of the search field, which names what is searched."""
         return self.listing.search_label
 
@@ -362,9 +370,11 @@ class Listed:
         )
 
     def _field(self, found: Filter) -> dict[str, object]:
-        value, options = self.values[found.name], list(self.options.get(found.name, found.options or ()))
+        value = self.values[found.name]
+        options: list[tuple[str, StrOrPromise]] = list(self.options.get(found.name, found.options or ()))
         if value and value not in {code for code, _ in options}:
-            options.append((value, dict(found.options or ()).get(value, value)))
+            labels: dict[str, StrOrPromise] = dict(found.options or ())
+            options.append((value, labels.get(value, value)))
         return {"name": found.name, "label": found.label, "every": found.every, "value": value, "options": options}
 
     def _url(self, **changes: str) -> str:
@@ -402,10 +412,12 @@ class _Echo:
 
 def _parts(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     writer, cells = csv.writer(_Echo()), iter(rows)
-    lines = [writer.writerow(columns), *map(writer.writerow, islice(cells, ROWS_AT_ONCE))]
+    with override("en"):  # programs read the file
+        lines = [writer.writerow(columns), *map(writer.writerow, islice(cells, ROWS_AT_ONCE))]
     while lines:
         yield "".join(lines)
-        lines = list(map(writer.writerow, islice(cells, ROWS_AT_ONCE)))
+        with override("en"):
+            lines = list(map(writer.writerow, islice(cells, ROWS_AT_ONCE)))
 
 
 def _cell(value: object) -> object:
