@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from django.utils.safestring import mark_safe
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
@@ -32,16 +33,20 @@ _CODE = {"autocomplete": "one-time-code", "autocapitalize": "none", "spellcheck"
 class CodeForm(ConsoleForm):
     """A code of the app, or a recovery code."""
 
-    code = forms.CharField(label="Code", max_length=20, widget=forms.TextInput(attrs={**_CODE, "autofocus": True}))
+    code = forms.CharField(
+        label=gettext_lazy("Code"), max_length=20, widget=forms.TextInput(attrs={**_CODE, "autofocus": True})
+    )
 
 
 class ChangeForm(ConsoleForm):
     """The password and a code, which turn the second factor on or off."""
 
     password = forms.CharField(
-        label="Current password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        label=gettext_lazy("Current password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
-    code = forms.CharField(label="Code", max_length=20, widget=forms.TextInput(attrs=_CODE))
+    code = forms.CharField(label=gettext_lazy("Code"), max_length=20, widget=forms.TextInput(attrs=_CODE))
 
 
 def remember_password(request: HttpRequest, user: User, *, target: str) -> None:
@@ -78,7 +83,7 @@ def code(request: HttpRequest) -> HttpResponse:
     )
     if not account_actions.accept(user=user, code=form.cleaned_data["code"], by=by, now=timezone.now()):
         form.add_error(
-            "code", "The code is not valid, or was used already. Enter the next code of the app, or a recovery code."
+            "code", gettext("The code is not valid, or was used already. Enter the next code of the app, or a recovery code.")
         )
         return reply(request, "session/code.html", {"form": form}, status=422)
     credentials.reset(_attempts(request, user))
@@ -105,10 +110,10 @@ def settings_page(request: HttpRequest) -> HttpResponse:
         return _settings_page(request, form, is_on=is_on, status=422)
     wait_s = _wait_s(request, user)
     if wait_s:
-        form.add_error("password", f"Too many attempts. Wait {wait_s} seconds, then try again.")
+        form.add_error("password", _too_many(wait_s))
         return _settings_page(request, form, is_on=is_on, status=429)
     if not user.has_usable_password() or not user.check_password(form.cleaned_data["password"]):
-        form.add_error("password", "The current password is incorrect. It is case-sensitive.")
+        form.add_error("password", gettext("The current password is incorrect. It is case-sensitive."))
         return _settings_page(request, form, is_on=is_on, status=422)
     return _change(request, form, is_on=is_on)
 
@@ -124,14 +129,14 @@ def _change(request: HttpRequest, form: ChangeForm, *, is_on: bool) -> HttpRespo
             credentials.reset(_attempts(request, by.user))
             return reply(request, "session/second_factor.html", _context() | {"codes": codes}, status=201)
         if not account_actions.accept(user=by.user, code=entered, by=by, now=now):
-            form.add_error("code", "The code is not valid, or was used already. Enter the next code of the app.")
+            form.add_error("code", gettext("The code is not valid, or was used already. Enter the next code of the app."))
             return _settings_page(request, form, is_on=is_on, status=422)
         account_actions.turn_off(by=by, now=now)
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _settings_page(request, form, is_on=is_on, status=status_of(error), problem=problem)
     credentials.reset(_attempts(request, by.user))
-    return done(request, reverse("pages:profile"), "Second factor turned off. The password alone signs you in.")
+    return done(request, reverse("pages:profile"), gettext("Second factor turned off. The password alone signs you in."))
 
 
 def _settings_page(request: HttpRequest, form: ChangeForm, *, is_on: bool, status: int = 200, **more: Any) -> HttpResponse:
@@ -149,7 +154,7 @@ def _settings_page(request: HttpRequest, form: ChangeForm, *, is_on: bool, statu
 
 
 def _context() -> dict[str, Any]:
-    return {"crumbs": [Crumb(label="Profile", url=reverse("pages:profile")), Crumb(label="Second factor")]}
+    return {"crumbs": [Crumb(label=gettext("Profile"), url=reverse("pages:profile")), Crumb(label=gettext("Second factor"))]}
 
 
 def _pending_user(pending: Any) -> User | None:
@@ -173,8 +178,12 @@ def _wait_s(request: HttpRequest, user: User) -> int:
     return wait_s
 
 
+def _too_many(wait_s: int) -> str:
+    return gettext("Too many attempts. Wait %(seconds)s seconds, then try again.") % {"seconds": wait_s}
+
+
 def _throttled(request: HttpRequest, template: str, form: CodeForm, wait_s: int) -> HttpResponse:
-    form.add_error("code", f"Too many attempts. Wait {wait_s} seconds, then try again.")
+    form.add_error("code", _too_many(wait_s))
     response = reply(request, template, {"form": form}, status=429)
     response["Retry-After"] = str(wait_s)
     return response

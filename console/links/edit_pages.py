@@ -136,7 +136,7 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
         return _edit_form(request, link, EditLinkForm(link=link, registered=registered))
     form = EditLinkForm(request.POST, link=link, registered=registered)
     if request.POST.get("seen") != form.seen:
-        problem = problem_of(stale_form_error("The configuration of this link"))
+        problem = problem_of(stale_form_error(gettext("The configuration of this link")))
         return _edit_form(request, link, EditLinkForm(link=link, registered=registered), problem=problem, status=409)
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)

@@ -123,7 +123,7 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
         share=numbers.percent_of(copied, target),
         last_fetch=numbers.count(row.last_source_fetch_offset),
         rate=numbers.byte_rate(row.bytes_per_s if fresh else None),
-        phase=PHASE_LABELS.get(row.phase, row.phase) if fresh else numbers.UNKNOWN,
+        phase=gettext(PHASE_LABELS.get(row.phase, row.phase)) if fresh else numbers.UNKNOWN,
         observed=moment(row.observed_at, now=now),
         note=error_note(row.error_code, row.error_message, now=now),
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from django.utils.translation import gettext_noop
+
 from console.web.numbers import UNKNOWN
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
@@ -26,7 +28,7 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Badge:
-    """The label, icon and family of a code, with its meaning and the next step for the user."""
+    """The label, icon and family of a code, with its meaning and the next step for the user. Pages translate the texts."""
 
     code: str
     label: str
@@ -43,39 +45,45 @@ GAP_BADGES: Mapping[GapReason, Badge] = MappingProxyType(
     {
         GapReason.TRANSACTION_MARKER: Badge(
             code=GapReason.TRANSACTION_MARKER,
-            label="Transaction marker",
+            label=gettext_noop("Transaction marker"),
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="The source has a commit or abort marker at this offset, not a record. No data is missing.",
+            meaning=gettext_noop("The source has a commit or abort marker at this offset, not a record. No data is missing."),
         ),
         GapReason.ABORTED: Badge(
             code=GapReason.ABORTED,
-            label="Aborted transaction",
+            label=gettext_noop("Aborted transaction"),
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="The source has records of an aborted transaction at these offsets. Consumers never see them.",
+            meaning=gettext_noop(
+                "The source has records of an aborted transaction at these offsets. Consumers never see them."
+            ),
         ),
         GapReason.COMPACTED: Badge(
             code=GapReason.COMPACTED,
-            label="Compacted",
+            label=gettext_noop("Compacted"),
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="Log compaction on the source removed older values of a key.",
+            meaning=gettext_noop("Log compaction on the source removed older values of a key."),
         ),
         GapReason.HEAD: Badge(
             code=GapReason.HEAD,
-            label="Before the start",
+            label=gettext_noop("Before the start"),
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="These offsets are below the start of the mirror: the source's first record, or the configured start.",
+            meaning=gettext_noop(
+                "These offsets are below the start of the mirror: the source's first record, or the configured start."
+            ),
         ),
         GapReason.LOST: Badge(
             code=GapReason.LOST,
-            label="Lost",
+            label=gettext_noop("Lost"),
             icon="exclamation-triangle-fill",
             family=Family.BAD,
-            meaning="The retention of the source deleted these records before they were copied. The mirror does not have them.",
-            next_step="Set the source's retention longer than the longest outage or pause you expect.",
+            meaning=gettext_noop(
+                "The retention of the source deleted these records before they were copied. The mirror does not have them."
+            ),
+            next_step=gettext_noop("Set the source's retention longer than the longest outage or pause you expect."),
         ),
     }
 )
@@ -84,47 +92,47 @@ VERIFY_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "QUEUED": Badge(
             code="QUEUED",
-            label="Queued",
+            label=gettext_noop("Queued"),
             icon="hourglass-split",
             family=Family.BUSY,
-            meaning="The verification run waits for a free worker.",
+            meaning=gettext_noop("The verification run waits for a free worker."),
         ),
         "RUNNING": Badge(
             code="RUNNING",
-            label="Comparing",
+            label=gettext_noop("Comparing"),
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="Spark reads both topics and compares each record.",
+            meaning=gettext_noop("Spark reads both topics and compares each record."),
         ),
         "EQUAL": Badge(
             code="EQUAL",
-            label="Equal",
+            label=gettext_noop("Equal"),
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="All compared records have the same offset, key, value, headers and timestamp.",
+            meaning=gettext_noop("All compared records have the same offset, key, value, headers and timestamp."),
         ),
         "NOTHING": Badge(
             code="NOTHING",
-            label="Nothing to compare",
+            label=gettext_noop("Nothing to compare"),
             icon="dash-circle",
             family=Family.DONE,
-            meaning="No records were compared: source and mirror had no records in common.",
+            meaning=gettext_noop("No records were compared: source and mirror had no records in common."),
         ),
         "DIFFERENT": Badge(
             code="DIFFERENT",
-            label="Different",
+            label=gettext_noop("Different"),
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="At least one record differs. The first differences are listed below.",
-            next_step="Do not change either topic. Examine the listed offsets first.",
+            meaning=gettext_noop("At least one record differs. The first differences are listed below."),
+            next_step=gettext_noop("Do not change either topic. Examine the listed offsets first."),
         ),
         "ERROR": Badge(
             code="ERROR",
-            label="Error",
+            label=gettext_noop("Error"),
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="The verification run failed. This does not mean that records differ.",
-            next_step="Read the error, then run the verification again.",
+            meaning=gettext_noop("The verification run failed. This does not mean that records differ."),
+            next_step=gettext_noop("Read the error, then run the verification again."),
         ),
     }
 )
@@ -132,21 +140,33 @@ VERIFY_BADGES: Mapping[str, Badge] = MappingProxyType(
 AUDIT_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "SUCCESS": Badge(
-            code="SUCCESS", label="Success", icon="check-circle-fill", family=Family.OK, meaning="The change was made."
+            code="SUCCESS",
+            label=gettext_noop("Success"),
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning=gettext_noop("The change was made."),
         ),
         "DENIED": Badge(
-            code="DENIED", label="Denied", icon="shield-lock", family=Family.WARN, meaning="The actor's roles do not allow it."
+            code="DENIED",
+            label=gettext_noop("Denied"),
+            icon="shield-lock",
+            family=Family.WARN,
+            meaning=gettext_noop("The actor's roles do not allow it."),
         ),
         "FAILURE": Badge(
-            code="FAILURE", label="Failed", icon="x-octagon-fill", family=Family.BAD, meaning="The change could not be made."
+            code="FAILURE",
+            label=gettext_noop("Failed"),
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning=gettext_noop("The change could not be made."),
         ),
         "UNKNOWN": Badge(
             code="UNKNOWN",
-            label="Unknown",
+            label=gettext_noop("Unknown"),
             icon="question-circle",
             family=Family.WARN,
-            meaning="The change may or may not have been made: the worker did not respond.",
-            next_step="Check the cluster before you repeat the change.",
+            meaning=gettext_noop("The change may or may not have been made: the worker did not respond."),
+            next_step=gettext_noop("Check the cluster before you repeat the change."),
         ),
     }
 )
@@ -155,13 +175,13 @@ AUDIT_BADGES: Mapping[str, Badge] = MappingProxyType(
 PHASE_LABELS: Mapping[str, str] = MappingProxyType(
     {
         "": UNKNOWN,  # not reported yet
-        "WAITING": "Waiting",
-        "COPYING": "Copying",
-        "SOURCE_UNREACHABLE": "Source unreachable",
-        "DESTINATION_UNREACHABLE": "Destination unreachable",
-        "LINK_BROKEN": "Link rejected by source",
-        "FAILED": "Failed",
-        "RELEASED": "Handed over",
+        "WAITING": gettext_noop("Waiting"),
+        "COPYING": gettext_noop("Copying"),
+        "SOURCE_UNREACHABLE": gettext_noop("Source unreachable"),
+        "DESTINATION_UNREACHABLE": gettext_noop("Destination unreachable"),
+        "LINK_BROKEN": gettext_noop("Link rejected by source"),
+        "FAILED": gettext_noop("Failed"),
+        "RELEASED": gettext_noop("Handed over"),
     }
 )
 
@@ -184,145 +204,157 @@ def _badge(code: str, label: str, icon: str, family: Family, **words: str) -> Ba
 _MIRROR_BADGES = (
     _badge(
         _S.PENDING_SETUP,
-        "Active · setting up",
+        gettext_noop("Active · setting up"),
         "hourglass-split",
         Family.BUSY,
-        meaning="The topic is being created on the destination and made read-only. Copying starts afterwards.",
-        next_step="No action needed. If this state persists, check the errors below.",
+        meaning=gettext_noop("The topic is being created on the destination and made read-only. Copying starts afterwards."),
+        next_step=gettext_noop("No action needed. If this state persists, check the errors below."),
     ),
     _badge(
         _S.ACTIVE,
-        "Active",
+        gettext_noop("Active"),
         "check-circle-fill",
         Family.OK,
-        meaning="New records of the source topic are copied continuously, with the same offsets.",
-        next_step="Promote it after you stop the producers on the source, or pause it to save bandwidth.",
+        meaning=gettext_noop("New records of the source topic are copied continuously, with the same offsets."),
+        next_step=gettext_noop("Promote it after you stop the producers on the source, or pause it to save bandwidth."),
     ),
     _badge(
         _S.PAUSED,
-        "Paused",
+        gettext_noop("Paused"),
         "pause-circle-fill",
         Family.IDLE,
-        meaning="Copying is paused. The topic remains readable and read-only.",
-        next_step="Resume it before the retention of the source deletes records that are not copied yet.",
+        meaning=gettext_noop("Copying is paused. The topic remains readable and read-only."),
+        next_step=gettext_noop("Resume it before the retention of the source deletes records that are not copied yet."),
     ),
     _badge(
         _S.PENDING_SYNCHRONIZE,
-        "Synchronizing (reverse)",
+        gettext_noop("Synchronizing (reverse)"),
         "arrow-left-right",
         Family.BUSY,
-        meaning="The direction is being reversed. Both topics are read-only until the last record is copied.",
-        next_step="Wait until both topics are in sync, or fail over to stop waiting.",
+        meaning=gettext_noop("The direction is being reversed. Both topics are read-only until the last record is copied."),
+        next_step=gettext_noop("Wait until both topics are in sync, or fail over to stop waiting."),
     ),
     _badge(
         _S.PENDING_MIRROR,
-        "Becoming mirror",
+        gettext_noop("Becoming mirror"),
         "arrow-left-right",
         Family.BUSY,
-        meaning="The direction is being reversed. This topic is becoming a mirror of the topic on the other cluster.",
-        next_step="Wait, or fail over to stop waiting.",
+        meaning=gettext_noop(
+            "The direction is being reversed. This topic is becoming a mirror of the topic on the other cluster."
+        ),
+        next_step=gettext_noop("Wait, or fail over to stop waiting."),
     ),
     _badge(
         _S.PENDING_SETUP_FOR_RESTORE,
-        "Preparing restore",
+        gettext_noop("Preparing restore"),
         "hourglass-split",
         Family.BUSY,
-        meaning="The offset up to which both topics have the same records is being determined.",
-        next_step="Wait, or fail over to stop waiting.",
+        meaning=gettext_noop("The offset up to which both topics have the same records is being determined."),
+        next_step=gettext_noop("Wait, or fail over to stop waiting."),
     ),
     _badge(
         _S.PENDING_RESTORE_MIRROR,
-        "Truncating",
+        gettext_noop("Truncating"),
         "scissors",
         Family.BUSY,
-        meaning="Diverged records of this topic are being exported before mirroring starts again.",
-        next_step="Wait, or fail over to stop waiting.",
+        meaning=gettext_noop("Diverged records of this topic are being exported before mirroring starts again."),
+        next_step=gettext_noop("Wait, or fail over to stop waiting."),
     ),
     _badge(
         _S.PENDING_STOPPED,
-        "Promoting",
+        gettext_noop("Promoting"),
         "arrow-repeat",
         Family.BUSY,
-        meaning="The last records, configs and partitions are being copied. The topic then becomes writable.",
-        next_step="Wait until the lag is 0. A failover stops immediately and loses records that are not copied yet.",
+        meaning=gettext_noop("The last records, configs and partitions are being copied. The topic then becomes writable."),
+        next_step=gettext_noop(
+            "Wait until the lag is 0. A failover stops immediately and loses records that are not copied yet."
+        ),
     ),
     _badge(
         _S.STOPPED,
-        "Stopped · writable",
+        gettext_noop("Stopped · writable"),
         "stop-circle-fill",
         Family.DONE,
-        meaning="Mirroring has stopped. This is an ordinary, writable topic.",
-        next_step="Point producers to this topic. Deleting it also deletes all records written since mirroring stopped.",
+        meaning=gettext_noop("Mirroring has stopped. This is an ordinary, writable topic."),
+        next_step=gettext_noop(
+            "Point producers to this topic. Deleting it also deletes all records written since mirroring stopped."
+        ),
     ),
     _badge(
         _S.SOURCE_UNAVAILABLE,
-        "Source unreachable",
+        gettext_noop("Source unreachable"),
         "plug-fill",
         Family.WARN,
-        meaning="No broker of the source cluster responds. Copying resumes automatically when one responds.",
-        next_step="Check the source cluster and the network. In a disaster, fail over.",
+        meaning=gettext_noop("No broker of the source cluster responds. Copying resumes automatically when one responds."),
+        next_step=gettext_noop("Check the source cluster and the network. In a disaster, fail over."),
     ),
     _badge(
         _S.LINK_FAILED,
-        "Link failed",
+        gettext_noop("Link failed"),
         "link-45deg",
         Family.BAD,
-        meaning="The source rejects the link's credentials, permissions or configuration, so nothing can be copied.",
-        next_step="Correct the link's configuration. Copying then resumes automatically.",
+        meaning=gettext_noop(
+            "The source rejects the link's credentials, permissions or configuration, so nothing can be copied."
+        ),
+        next_step=gettext_noop("Correct the link's configuration. Copying then resumes automatically."),
     ),
     _badge(
         _S.FAILED,
-        "Failed",
+        gettext_noop("Failed"),
         "x-octagon-fill",
         Family.BAD,
-        meaning="Mirroring has stopped because of an error that needs your action.",
-        next_step="Read the error. Fail over to keep the copied records in a writable topic, or delete it and create it again.",
+        meaning=gettext_noop("Mirroring has stopped because of an error that needs your action."),
+        next_step=gettext_noop(
+            "Read the error. Fail over to keep the copied records in a writable topic, or delete it and create it again."
+        ),
     ),
 )
 MIRROR_BADGES: Mapping[MirrorState, Badge] = MappingProxyType({MirrorState(badge.code): badge for badge in _MIRROR_BADGES})
 
 _FAILING_OVER = _badge(
     _S.PENDING_STOPPED,
-    "Failing over",
+    gettext_noop("Failing over"),
     "arrow-repeat",
     Family.BUSY,
-    meaning="Mirroring is being stopped at the last copied record. The source is not contacted.",
-    next_step="No action needed. The topic becomes writable within seconds.",
+    meaning=gettext_noop("Mirroring is being stopped at the last copied record. The source is not contacted."),
+    next_step=gettext_noop("No action needed. The topic becomes writable within seconds."),
 )
 
 LINK_BADGES: Mapping[LinkState, Badge] = MappingProxyType(
     {
         LinkState.ACTIVE: _badge(
             LinkState.ACTIVE,
-            "Active",
+            gettext_noop("Active"),
             "check-circle-fill",
             Family.OK,
-            meaning="The source cluster is reachable.",
-            next_step="Add mirror topics.",
+            meaning=gettext_noop("The source cluster is reachable."),
+            next_step=gettext_noop("Add mirror topics."),
         ),
         LinkState.PAUSED: _badge(
             LinkState.PAUSED,
-            "Paused",
+            gettext_noop("Paused"),
             "pause-circle-fill",
             Family.IDLE,
-            meaning="The link is paused. None of its mirror topics is copied.",
-            next_step="To resume it, set cluster.link.paused to false.",
+            meaning=gettext_noop("The link is paused. None of its mirror topics is copied."),
+            next_step=gettext_noop("To resume it, set cluster.link.paused to false."),
         ),
         LinkState.UNAVAILABLE: _badge(
             LinkState.UNAVAILABLE,
-            "Source unreachable",
+            gettext_noop("Source unreachable"),
             "plug-fill",
             Family.WARN,
-            meaning="No broker of the source cluster responds. The link recovers automatically when one responds.",
-            next_step="Check the source cluster, the network and bootstrap.servers.",
+            meaning=gettext_noop(
+                "No broker of the source cluster responds. The link recovers automatically when one responds."
+            ),
+            next_step=gettext_noop("Check the source cluster, the network and bootstrap.servers."),
         ),
         LinkState.FAILED: _badge(
             LinkState.FAILED,
-            "Failed",
+            gettext_noop("Failed"),
             "x-octagon-fill",
             Family.BAD,
-            meaning="The source rejects the link's credentials, permissions or configuration.",
-            next_step="Edit the link's configuration. The link is then retried immediately.",
+            meaning=gettext_noop("The source rejects the link's credentials, permissions or configuration."),
+            next_step=gettext_noop("Edit the link's configuration. The link is then retried immediately."),
         ),
     }
 )
@@ -330,18 +362,26 @@ LINK_BADGES: Mapping[LinkState, Badge] = MappingProxyType(
 CLUSTER_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "REACHABLE": _badge(
-            "REACHABLE", "Reachable", "check-circle-fill", Family.OK, meaning="The last connection to the cluster succeeded."
+            "REACHABLE",
+            gettext_noop("Reachable"),
+            "check-circle-fill",
+            Family.OK,
+            meaning=gettext_noop("The last connection to the cluster succeeded."),
         ),
         "UNREACHABLE": _badge(
             "UNREACHABLE",
-            "Unreachable",
+            gettext_noop("Unreachable"),
             "plug-fill",
             Family.WARN,
-            meaning="The last connection to the cluster failed.",
-            next_step="Read the error. Check the network and the credentials.",
+            meaning=gettext_noop("The last connection to the cluster failed."),
+            next_step=gettext_noop("Read the error. Check the network and the credentials."),
         ),
         "UNKNOWN": _badge(
-            "UNKNOWN", "Not checked yet", "hourglass-split", Family.DONE, meaning="The cluster has not been checked yet."
+            "UNKNOWN",
+            gettext_noop("Not checked yet"),
+            "hourglass-split",
+            Family.DONE,
+            meaning=gettext_noop("The cluster has not been checked yet."),
         ),
     }
 )

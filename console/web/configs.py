@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext, gettext_noop, ngettext
+
 from console.web import numbers
 from linkengine.domain.linkconfigs import RPO_OBJECTIVE
 
@@ -16,14 +18,14 @@ if TYPE_CHECKING:
 _LONG_MAX = 2**63 - 1  # Kafka's "never" or "no limit" for times, sizes and counts
 _NEVER: Mapping[str, str] = MappingProxyType(  # -1
     {
-        "retention.ms": "unlimited",
-        "retention.bytes": "unlimited",
-        RPO_OBJECTIVE: "no objective",
-        "link.throughput.limit.bytes.per.second": "no limit",
-        "replica.socket.receive.buffer.bytes": "chosen by the operating system",
+        "retention.ms": gettext_noop("unlimited"),
+        "retention.bytes": gettext_noop("unlimited"),
+        RPO_OBJECTIVE: gettext_noop("no objective"),
+        "link.throughput.limit.bytes.per.second": gettext_noop("no limit"),
+        "replica.socket.receive.buffer.bytes": gettext_noop("chosen by the operating system"),
     }
 )
-_SPANS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
+_DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1_000
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -50,8 +52,8 @@ def config_words(name: str, value: str) -> str:
     except ValueError:
         return ""
     if number < 0:
-        return _NEVER.get(name, "") if number == -1 else ""
-    return "unlimited" if number == _LONG_MAX else _measured(name, number)
+        return gettext(_NEVER[name]) if number == -1 and name in _NEVER else ""
+    return gettext("unlimited") if number == _LONG_MAX else _measured(name, number)
 
 
 def _measured(name: str, number: int) -> str:
@@ -79,19 +81,26 @@ def synced_config_rows(configs: Sequence[FollowedConfig]) -> list[SyncedConfigRo
 
 def _duration(number_ms: int) -> str:
     """Return a duration exactly, in as many units as it takes."""
-    parts, rest = [], number_ms
-    for length, unit in _SPANS:
-        whole, rest = divmod(rest, length)
-        if whole:
-            parts.append(numbers.plural(whole, unit))
-    if rest or not parts:
-        parts.append(f"{rest} ms")
-    return " ".join(parts)
+    days, rest = divmod(number_ms, _DAY_MS)
+    hours, rest = divmod(rest, _HOUR_MS)
+    minutes, rest = divmod(rest, _MINUTE_MS)
+    seconds, rest = divmod(rest, _SECOND_MS)
+    parts = (
+        (days, ngettext("%(count)s day", "%(count)s days", days)),
+        (hours, ngettext("%(count)s hour", "%(count)s hours", hours)),
+        (minutes, ngettext("%(count)s minute", "%(count)s minutes", minutes)),
+        (seconds, ngettext("%(count)s second", "%(count)s seconds", seconds)),
+    )
+    words = [text % {"count": numbers.count(number)} for number, text in parts if number]
+    if rest or not words:
+        words.append(gettext("%(number)s ms") % {"number": rest})
+    return " ".join(words)
 
 
 def _size(number: int) -> str:
     """Return a size in the largest unit; "about" if it is rounded, "" for less than 1 KiB."""
     for length, unit in _SIZES:
         if number >= length:
-            return f"{number // length:,} {unit}" if number % length == 0 else f"about {numbers.size(number)}"
+            exact = number % length == 0
+            return f"{number // length:,} {unit}" if exact else gettext("about %(size)s") % {"size": numbers.size(number)}
     return ""

@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from console.errors import ConflictError, ConsoleError
 from console.web.errors import help_for
@@ -52,15 +53,17 @@ def field_of(error: ConsoleError) -> str:
 
 # What to do about a connection error in a form that has the fields; ``console.web.errors`` has the texts for stored links.
 _FIX_IN_FORM = {
-    "AUTHENTICATION_ERROR": "Enter user name and password again, and choose the mechanism that the listener offers.",
-    "UNRESOLVABLE_BOOTSTRAP_ERROR": "Correct the host name, or use an address that the worker can resolve.",
-    "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR": "Check the port, the firewall and that the brokers are running.",
-    "TIMEOUT_ERROR": "Check the address, the security protocol and the load of the brokers.",
-    "MISCONFIGURATION_ERROR": "Correct the value.",
-    "CLUSTER_ID_MISMATCH": "Correct the cluster ID, or the bootstrap servers.",
-    "SECRET_NEEDED": "Enter password and private key again.",
+    "AUTHENTICATION_ERROR": gettext_noop(
+        "Enter user name and password again, and choose the mechanism that the listener offers."
+    ),
+    "UNRESOLVABLE_BOOTSTRAP_ERROR": gettext_noop("Correct the host name, or use an address that the worker can resolve."),
+    "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR": gettext_noop("Check the port, the firewall and that the brokers are running."),
+    "TIMEOUT_ERROR": gettext_noop("Check the address, the security protocol and the load of the brokers."),
+    "MISCONFIGURATION_ERROR": gettext_noop("Correct the value."),
+    "CLUSTER_ID_MISMATCH": gettext_noop("Correct the cluster ID, or the bootstrap servers."),
+    "SECRET_NEEDED": gettext_noop("Enter password and private key again."),
 }
-_FIX_OF_TLS = (
+_FIX_OF_TLS = gettext_noop(
     "Check that the port is a TLS listener, enter the CA certificate that signed the brokers' certificates, and use the host "
     "names in these. If the brokers require client certificates, enter certificate and key."
 )
@@ -85,9 +88,11 @@ class ConsoleForm(forms.Form):
         if name not in self.fields:
             return False
         known = help_for(error.code)
-        fix = _FIX_IN_FORM.get(error.code, known.fix) if known.meaning else ""
+        fix = ""
         if name == "ca_pem":
-            fix = _FIX_OF_TLS
+            fix = gettext(_FIX_OF_TLS)
+        elif known.meaning:
+            fix = gettext(_FIX_IN_FORM[error.code]) if error.code in _FIX_IN_FORM else known.fix
         params = {"shown_code": error.code, "meaning": known.meaning, "fix": fix}
         self.add_error(name, ValidationError(error.message.replace("%", "%%"), code=error.code, params=params))
         return True
@@ -112,63 +117,63 @@ class ConnectionForm(ConsoleForm):
     conditional = frozenset({"bootstrap_servers", "security_protocol", "sasl_mechanism", "username", "password", "token_url"})
 
     bootstrap_servers = forms.CharField(
-        label="Bootstrap servers",
+        label=gettext_lazy("Bootstrap servers"),
         max_length=1000,
-        help_text="host:port, separated by commas. IPv6: [address]:port.",
+        help_text=gettext_lazy("host:port, separated by commas. IPv6: [address]:port."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     security_protocol = forms.ChoiceField(
-        label="Security protocol", choices=[(name, name) for name in PROTOCOLS], initial="SASL_SSL"
+        label=gettext_lazy("Security protocol"), choices=[(name, name) for name in PROTOCOLS], initial="SASL_SSL"
     )
     sasl_mechanism = forms.ChoiceField(
-        label="SASL mechanism",
+        label=gettext_lazy("SASL mechanism"),
         choices=[(name, name) for name in MECHANISMS],
         initial="SCRAM-SHA-512",
         required=False,
     )
     username = forms.CharField(
-        label="User name, API key or client ID",
+        label=gettext_lazy("User name, API key or client ID"),
         required=False,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
     )
     password = forms.CharField(
-        label="Password or secret",
+        label=gettext_lazy("Password or secret"),
         required=False,
         strip=False,
-        help_text="Stored encrypted and never shown again.",
+        help_text=gettext_lazy("Stored encrypted and never shown again."),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     token_url = forms.CharField(
-        label="Token endpoint",
+        label=gettext_lazy("Token endpoint"),
         required=False,
         max_length=1000,
-        help_text="Tokens are requested there with the client ID and secret.",
+        help_text=gettext_lazy("Tokens are requested there with the client ID and secret."),
         widget=forms.URLInput(attrs={"autocomplete": "off"}),
     )
-    token_scope = forms.CharField(label="Token scope", required=False, max_length=1000)
+    token_scope = forms.CharField(label=gettext_lazy("Token scope"), required=False, max_length=1000)
     ca_pem = forms.CharField(
-        label="CA certificates",
+        label=gettext_lazy("CA certificates"),
         required=False,
-        help_text="PEM format. Only needed with a private certificate authority.",
+        help_text=gettext_lazy("PEM format. Only needed with a private certificate authority."),
         widget=forms.Textarea(attrs=_PEM_ATTRIBUTES),
     )
     certificate_pem = forms.CharField(
-        label="Client certificate",
+        label=gettext_lazy("Client certificate"),
         required=False,
-        help_text="PEM format, with its chain. Only needed if the brokers require client certificates.",
+        help_text=gettext_lazy("PEM format, with its chain. Only needed if the brokers require client certificates."),
         widget=WriteOnlyTextarea(attrs={**_PEM_ATTRIBUTES, "autocomplete": "off"}),
     )
     key_pem = forms.CharField(
-        label="Private key of the client certificate",
+        label=gettext_lazy("Private key of the client certificate"),
         required=False,
-        help_text="PEM format (PKCS #8). Stored encrypted and never shown again.",
+        help_text=gettext_lazy("PEM format (PKCS #8). Stored encrypted and never shown again."),
         widget=WriteOnlyTextarea(attrs={**_PEM_ATTRIBUTES, "autocomplete": "off"}),
     )
     key_password = forms.CharField(
-        label="Password of the private key",
+        label=gettext_lazy("Password of the private key"),
         required=False,
         strip=False,
-        help_text="Only needed if the key is encrypted. Never shown again.",
+        help_text=gettext_lazy("Only needed if the key is encrypted. Never shown again."),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
@@ -179,9 +184,13 @@ class ConnectionForm(ConsoleForm):
         if not self.has_connection_fields():
             return values
         if protocol.startswith("SASL"):
-            for name, noun in (("username", "a user name"), ("password", "a password")):
+            missing = {
+                "username": gettext("%(protocol)s requires a user name."),
+                "password": gettext("%(protocol)s requires a password."),
+            }
+            for name, text in missing.items():
                 if not values.get(name) and not self.keeps_stored_value(name):
-                    self.add_error(name, f"{protocol} requires {noun}.")
+                    self.add_error(name, text % {"protocol": protocol})
             if values.get("sasl_mechanism") == OAUTH:
                 self._check_token_url(str(values.get("token_url", "")))
         if protocol.endswith("SSL"):
@@ -193,17 +202,16 @@ class ConnectionForm(ConsoleForm):
             bool(values.get(name)) or self.keeps_stored_value(name) for name in ("certificate_pem", "key_pem")
         )
         if has_certificate and not has_key:
-            self.add_error("key_pem", "A client certificate needs its private key.")
+            self.add_error("key_pem", gettext("A client certificate needs its private key."))
         if has_key and not has_certificate:
-            self.add_error("certificate_pem", "A private key needs its client certificate.")
+            self.add_error("certificate_pem", gettext("A private key needs its client certificate."))
 
     def _check_token_url(self, url: str) -> None:
         try:
             parse_token_url(url)
         except LinkEngineError:
-            self.add_error(
-                "token_url", f"{OAUTH} requires the URL of a token endpoint, for example https://idp.example.org/token."
-            )
+            text = gettext("%(mechanism)s requires the URL of a token endpoint, for example https://idp.example.org/token.")
+            self.add_error("token_url", text % {"mechanism": OAUTH})
 
     def has_connection_fields(self) -> bool:
         """Return True if the connection fields apply. Forms with an alternative override this."""
@@ -225,9 +233,10 @@ def fingerprint(*parts: object) -> str:
 
 def stale_form_error(what: str) -> ConflictError:
     """Return the error for a form that was opened before another user saved: it would undo that change."""
-    return ConflictError(
-        f"{what} changed after you opened this form. Nothing was saved. Check the current values and enter your change again."
+    text = gettext(
+        "%(what)s changed after you opened this form. Nothing was saved. Check the current values and enter your change again."
     )
+    return ConflictError(text % {"what": what})
 
 
 def address_of(values: Mapping[str, Any]) -> ClusterAddress:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext, gettext_noop, ngettext
+
 from console.web import numbers
 from console.web.badges import Badge, Family
 from console.web.errors import help_for
@@ -24,36 +26,62 @@ def _badge(health: Health, label: str, icon: str, family: Family, *, meaning: st
 _BADGES = (
     _badge(
         Health.NOT_COPYING,
-        "Not copying",
+        gettext_noop("Not copying"),
         "x-octagon-fill",
         Family.BAD,
-        meaning="Records that should be copied are not copied. The data loss window grows until the cause is removed.",
+        meaning=gettext_noop(
+            "Records that should be copied are not copied. The data loss window grows until the cause is removed."
+        ),
     ),
     _badge(
         Health.UNKNOWN,
-        "Unknown",
+        gettext_noop("Unknown"),
         "question-circle",
         Family.WARN,
-        meaning="There is no recent information, so copying may have stopped.",
+        meaning=gettext_noop("There is no recent information, so copying may have stopped."),
     ),
     _badge(
         Health.DEGRADED,
-        "Degraded",
+        gettext_noop("Degraded"),
         "exclamation-triangle-fill",
         Family.WARN,
-        meaning="Records are copied, but there is an alarm, an error, a failing task, or lag beyond the objective.",
+        meaning=gettext_noop(
+            "Records are copied, but there is an alarm, an error, a failing task, or lag beyond the objective."
+        ),
     ),
-    _badge(Health.CHANGING, "Changing", "arrow-repeat", Family.BUSY, meaning="A requested transition is in progress."),
-    _badge(Health.PAUSED, "Paused", "pause-circle-fill", Family.IDLE, meaning="A user paused copying."),
+    _badge(
+        Health.CHANGING,
+        gettext_noop("Changing"),
+        "arrow-repeat",
+        Family.BUSY,
+        meaning=gettext_noop("A requested transition is in progress."),
+    ),
+    _badge(
+        Health.PAUSED, gettext_noop("Paused"), "pause-circle-fill", Family.IDLE, meaning=gettext_noop("A user paused copying.")
+    ),
     _badge(
         Health.HEALTHY,
-        "Healthy",
+        gettext_noop("Healthy"),
         "check-circle-fill",
         Family.OK,
-        meaning="Every partition was reported as copied within the last 15 seconds, and there are no errors or alarms.",
+        meaning=gettext_noop(
+            "Every partition was reported as copied within the last 15 seconds, and there are no errors or alarms."
+        ),
     ),
-    _badge(Health.STOPPED, "Stopped", "stop-circle-fill", Family.DONE, meaning="Mirroring has stopped. The topic is writable."),
-    _badge(Health.EMPTY, "Nothing to copy", "dash-circle", Family.DONE, meaning="There are no mirror topics."),
+    _badge(
+        Health.STOPPED,
+        gettext_noop("Stopped"),
+        "stop-circle-fill",
+        Family.DONE,
+        meaning=gettext_noop("Mirroring has stopped. The topic is writable."),
+    ),
+    _badge(
+        Health.EMPTY,
+        gettext_noop("Nothing to copy"),
+        "dash-circle",
+        Family.DONE,
+        meaning=gettext_noop("There are no mirror topics."),
+    ),
 )
 HEALTH_BADGES: Mapping[Health, Badge] = MappingProxyType({Health(badge.code): badge for badge in _BADGES})
 
@@ -69,105 +97,182 @@ class HealthView:
     needs_attention: bool = False
 
 
-def _partitions(verdict: Verdict) -> str:
-    return numbers.plural(verdict.partitions, "partition") if verdict.partitions else "the mirror topic"
-
-
-def _have(verdict: Verdict) -> str:
-    return "has" if verdict.partitions == 1 else "have"
-
-
 def _codes(verdict: Verdict) -> str:
-    return ", ".join(dict.fromkeys(verdict.codes)) or "an error"
+    return ", ".join(dict.fromkeys(verdict.codes)) or gettext("an error")
 
 
-def _age(verdict: Verdict) -> str:
-    return numbers.duration(verdict.age_ms)
+def _with_codes(text: str) -> Callable[[Verdict], str]:
+    """Return the function that makes a sentence with the error codes of a verdict from its format."""
+    return lambda verdict: gettext(text) % {"codes": _codes(verdict)}
+
+
+def _counted(verdict: Verdict, whole: str, counted: str) -> str:
+    """Return the sentence on the partitions of a verdict, or on the whole mirror topic if they are not counted."""
+    text = counted if verdict.partitions else whole
+    return text % {"count": numbers.count(verdict.partitions), "age": numbers.duration(verdict.age_ms)}
 
 
 def _silence(verdict: Verdict) -> str:
-    if not verdict.partitions:
-        return f"No copy worker has reported for {_age(verdict)}."
-    return f"No copy worker has reported on {_partitions(verdict)} for {_age(verdict)}."
+    return _counted(
+        verdict,
+        gettext("No copy worker has reported for %(age)s."),
+        ngettext(
+            "No copy worker has reported on %(count)s partition for %(age)s.",
+            "No copy worker has reported on %(count)s partitions for %(age)s.",
+            verdict.partitions,
+        ),
+    )
 
 
-_CHECK_ENGINE = (
+def _blocked(verdict: Verdict) -> str:
+    return _counted(
+        verdict,
+        gettext("Copying of the mirror topic fails: a cluster is unreachable or rejects the link."),
+        ngettext(
+            "Copying of %(count)s partition fails: a cluster is unreachable or rejects the link.",
+            "Copying of %(count)s partitions fails: a cluster is unreachable or rejects the link.",
+            verdict.partitions,
+        ),
+    )
+
+
+def _stalled(verdict: Verdict) -> str:
+    return _counted(
+        verdict,
+        gettext("No record is copied, although the mirror topic has been behind for %(age)s."),
+        ngettext(
+            "No record is copied, although %(count)s partition has been behind for %(age)s.",
+            "No record is copied, although %(count)s partitions have been behind for %(age)s.",
+            verdict.partitions,
+        ),
+    )
+
+
+def _waiting(verdict: Verdict) -> str:
+    return _counted(
+        verdict,
+        gettext("The mirror topic waits for a copy worker."),
+        ngettext(
+            "%(count)s partition waits for a copy worker.",
+            "%(count)s partitions wait for a copy worker.",
+            verdict.partitions,
+        ),
+    )
+
+
+def _lag_unknown(verdict: Verdict) -> str:
+    return _counted(
+        verdict,
+        gettext("The lag of the mirror topic is unknown."),
+        ngettext(
+            "The lag of %(count)s partition is unknown.",
+            "The lag of %(count)s partitions is unknown.",
+            verdict.partitions,
+        ),
+    )
+
+
+def _beyond_objective(verdict: Verdict) -> str:
+    age = gettext("unknown") if verdict.age_ms is None else numbers.duration(verdict.age_ms)
+    return gettext("The time lag (%(age)s) exceeds the link's RPO objective.") % {"age": age}
+
+
+def _late(verdict: Verdict) -> str:
+    return gettext("The transition has not ended for %(age)s.") % {"age": numbers.duration(verdict.age_ms)}
+
+
+_CHECK_ENGINE = gettext_noop(
     "Check that the Celery worker, Redis and Spark are running. Copying then resumes where it stopped; only records that the "
     "source deletes until then (retention, compaction) are lost."
 )
-_READ_ERRORS = "Read the error for the cause and what to do."
+_READ_ERRORS = gettext_noop("Read the error for the cause and what to do.")
 # reason -> (sentence, next step). The next step of a code comes from the table of errors.
 _TEXTS: Mapping[Reason, tuple[str | Callable[[Verdict], str], str]] = MappingProxyType(
     {
         Reason.MIRROR_FAILED: (
-            lambda v: f"Mirroring failed: {_codes(v)}.",
-            "Fail over to keep the copied records, or delete the mirror topic and create it again.",
+            _with_codes(gettext_noop("Mirroring failed: %(codes)s.")),
+            gettext_noop("Fail over to keep the copied records, or delete the mirror topic and create it again."),
         ),
         Reason.LINK_FAILED: (
-            "The source rejects the link's credentials, permissions or configuration.",
-            "Edit the link's configuration. Copying then resumes automatically.",
+            gettext_noop("The source rejects the link's credentials, permissions or configuration."),
+            gettext_noop("Edit the link's configuration. Copying then resumes automatically."),
         ),
         Reason.SOURCE_UNAVAILABLE: (
-            "No broker of the source cluster responds.",
-            "Check the source cluster and the network. In a disaster, fail over.",
+            gettext_noop("No broker of the source cluster responds."),
+            gettext_noop("Check the source cluster and the network. In a disaster, fail over."),
         ),
-        Reason.NO_COPY_WORKER: ("No copy worker can run.", _CHECK_ENGINE),
-        Reason.ENGINE_ERROR: ("The copy engine reports an error, although all partitions are reported.", _CHECK_ENGINE),
+        Reason.NO_COPY_WORKER: (gettext_noop("No copy worker can run."), _CHECK_ENGINE),
+        Reason.ENGINE_ERROR: (
+            gettext_noop("The copy engine reports an error, although all partitions are reported."),
+            _CHECK_ENGINE,
+        ),
         Reason.SILENT: (_silence, _CHECK_ENGINE),
         Reason.BLOCKED: (
-            lambda v: f"Copying of {_partitions(v)} fails: a cluster is unreachable or rejects the link.",
-            "Check the partitions table for the error, then the clusters and the network.",
+            _blocked,
+            gettext_noop("Check the partitions table for the error, then the clusters and the network."),
         ),
         Reason.STALLED: (
-            lambda v: f"No record is copied, although {_partitions(v)} {_have(v)} been behind for {_age(v)}.",
-            "Check the load of both clusters, their quotas and the link's throughput limit.",
+            _stalled,
+            gettext_noop("Check the load of both clusters, their quotas and the link's throughput limit."),
         ),
-        Reason.SETUP_FAILING: (lambda v: f"The mirror topic cannot be set up: {_codes(v)}.", _READ_ERRORS),
+        Reason.SETUP_FAILING: (_with_codes(gettext_noop("The mirror topic cannot be set up: %(codes)s.")), _READ_ERRORS),
         Reason.REPORT_OVERDUE: (
             _silence,
-            "Wait for a minute: another copy worker takes over. Then check worker, Redis and Spark.",
+            gettext_noop("Wait for a minute: another copy worker takes over. Then check worker, Redis and Spark."),
         ),
         Reason.WAITING: (
-            lambda v: f"{_partitions(v).capitalize()} {'waits' if v.partitions == 1 else 'wait'} for a copy worker.",
-            "Check that copy workers run and have free task slots.",
+            _waiting,
+            gettext_noop("Check that copy workers run and have free task slots."),
         ),
         Reason.LAG_UNKNOWN: (
-            lambda v: f"The lag of {_partitions(v)} is unknown.",
-            "Check that the source cluster responds.",
+            _lag_unknown,
+            gettext_noop("Check that the source cluster responds."),
         ),
-        Reason.NOT_OBSERVED: ("Nothing has been observed yet.", _CHECK_ENGINE),
-        Reason.ALARM: (lambda v: f"Alarm: {_codes(v)}.", "Read the alarm. It stays until you end it."),
-        Reason.ERROR: (lambda v: f"There are errors: {_codes(v)}.", _READ_ERRORS),
+        Reason.NOT_OBSERVED: (gettext_noop("Nothing has been observed yet."), _CHECK_ENGINE),
+        Reason.ALARM: (
+            _with_codes(gettext_noop("Alarm: %(codes)s.")),
+            gettext_noop("Read the alarm. It stays until you end it."),
+        ),
+        Reason.ERROR: (_with_codes(gettext_noop("There are errors: %(codes)s.")), _READ_ERRORS),
         Reason.TASK_ERROR: (
-            lambda v: f"A recurring task of the link fails for this topic: {_codes(v)}.",
-            "Read the error of the task.",
+            _with_codes(gettext_noop("A recurring task of the link fails for this topic: %(codes)s.")),
+            gettext_noop("Read the error of the task."),
         ),
         Reason.LAG_BEYOND_OBJECTIVE: (
-            lambda v: f"The time lag ({'unknown' if v.age_ms is None else _age(v)}) exceeds the link's RPO objective.",
-            "Check the load of both clusters and the throughput limit, or change link.rpo.objective.ms.",
+            _beyond_objective,
+            gettext_noop("Check the load of both clusters and the throughput limit, or change link.rpo.objective.ms."),
         ),
         Reason.TRANSITION_LATE: (
-            lambda v: f"The transition has not ended for {_age(v)}.",
-            "Check the errors and the worker's log. A failover ends a transition.",
+            _late,
+            gettext_noop("Check the errors and the worker's log. A failover ends a transition."),
         ),
-        Reason.TASKS_FAILING: ("A recurring task of the link had errors in its last run.", "Open the Tasks tab of the link."),
-        Reason.CLUSTER_UNREACHABLE: ("The last connection to the cluster failed.", "Check the network and the credentials."),
-        Reason.CLUSTER_NOT_CHECKED: ("The cluster has not been checked yet.", "Select Refresh on the cluster's page."),
-        Reason.DELETING: ("It is being deleted.", ""),
-        Reason.SETTING_UP: ("The mirror topic is being set up. Copying starts afterwards.", ""),
-        Reason.STOPPING: ("Mirroring is being stopped. The topic then becomes writable.", ""),
-        Reason.REVERSING: ("The direction is being reversed.", ""),
-        Reason.STARTING: ("Copying is starting.", ""),
-        Reason.FIRST_COPY: ("The first copy is in progress. A failover now would lose records.", ""),
+        Reason.TASKS_FAILING: (
+            gettext_noop("A recurring task of the link had errors in its last run."),
+            gettext_noop("Open the Tasks tab of the link."),
+        ),
+        Reason.CLUSTER_UNREACHABLE: (
+            gettext_noop("The last connection to the cluster failed."),
+            gettext_noop("Check the network and the credentials."),
+        ),
+        Reason.CLUSTER_NOT_CHECKED: (
+            gettext_noop("The cluster has not been checked yet."),
+            gettext_noop("Select Refresh on the cluster's page."),
+        ),
+        Reason.DELETING: (gettext_noop("It is being deleted."), ""),
+        Reason.SETTING_UP: (gettext_noop("The mirror topic is being set up. Copying starts afterwards."), ""),
+        Reason.STOPPING: (gettext_noop("Mirroring is being stopped. The topic then becomes writable."), ""),
+        Reason.REVERSING: (gettext_noop("The direction is being reversed."), ""),
+        Reason.STARTING: (gettext_noop("Copying is starting."), ""),
+        Reason.FIRST_COPY: (gettext_noop("The first copy is in progress. A failover now would lose records."), ""),
         Reason.PAUSED: (
-            "Copying is paused by a user.",
-            "Resume it before the retention of the source deletes records that are not copied yet.",
+            gettext_noop("Copying is paused by a user."),
+            gettext_noop("Resume it before the retention of the source deletes records that are not copied yet."),
         ),
-        Reason.STOPPED: ("Mirroring has stopped. The topic is writable.", ""),
-        Reason.COPYING: ("All partitions are copied.", ""),
-        Reason.NO_MIRRORS: ("The link has no mirror topics.", "Add mirror topics."),
-        Reason.SOURCE_SIDE: ("The mirror topics are on the destination's side of the link.", ""),
-        Reason.NO_LINKS: ("There are no cluster links.", ""),
+        Reason.STOPPED: (gettext_noop("Mirroring has stopped. The topic is writable."), ""),
+        Reason.COPYING: (gettext_noop("All partitions are copied."), ""),
+        Reason.NO_MIRRORS: (gettext_noop("The link has no mirror topics."), gettext_noop("Add mirror topics.")),
+        Reason.SOURCE_SIDE: (gettext_noop("The mirror topics are on the destination's side of the link."), ""),
+        Reason.NO_LINKS: (gettext_noop("There are no cluster links."), ""),
     }
 )
 REASONS = tuple(_TEXTS)
@@ -176,7 +281,8 @@ REASONS = tuple(_TEXTS)
 def health_view(verdict: Verdict, *, detail: str = "", share: str = "") -> HealthView:
     """Return the display of a verdict. ``detail`` is the known cause; ``share`` says how many mirror topics are concerned."""
     text, next_step = _TEXTS[verdict.reason]
-    sentence = text if isinstance(text, str) else text(verdict)
+    sentence = gettext(text) if isinstance(text, str) else text(verdict)
+    next_step = gettext(next_step)
     if verdict.codes and verdict.reason is not Reason.MIRROR_FAILED:
         next_step = help_for(verdict.codes[0]).fix or next_step
     return HealthView(
@@ -211,7 +317,7 @@ def cluster_health_view(links: Sequence[tuple[str, LinkHealth]], *, reachable: b
     verdict = cluster_health(reachable=reachable, links=[health.verdict for _, health in links])
     name = next((name for name, health in links if health.verdict is verdict), "")
     copied = verdict.health in {Health.HEALTHY, Health.EMPTY}
-    return health_view(verdict, share="" if copied or not name else f"Link {name}:")
+    return health_view(verdict, share="" if copied or not name else gettext("Link %(name)s:") % {"name": name})
 
 
 def severity(view: HealthView) -> int:
@@ -225,4 +331,5 @@ def _share(health: LinkHealth) -> str:
     number = sum((verdict.health, verdict.reason) == (worst.health, worst.reason) for verdict in verdicts)
     if not number or worst.health is Health.HEALTHY:
         return ""
-    return f"{numbers.count(number)} of {numbers.plural(total, 'mirror topic')}:"
+    text = ngettext("%(number)s of %(total)s mirror topic:", "%(number)s of %(total)s mirror topics:", total)
+    return text % {"number": numbers.count(number), "total": numbers.count(total)}

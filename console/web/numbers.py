@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 
 UNKNOWN = "\N{EN DASH}"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SPANS = (
+    (86_400, gettext_noop("%(number)s d")),
+    (3_600, gettext_noop("%(number)s h")),
+    (60, gettext_noop("%(number)s min")),
+    (1, gettext_noop("%(number)s s")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ def byte_rate(number: float | None) -> str:
 
 
 def record_rate(number: float | None) -> str:
-    return UNKNOWN if number is None else f"{count(number)} records/s"
+    return UNKNOWN if number is None else gettext("%(count)s records/s") % {"count": count(number)}
 
 
 def duration(number_ms: float | None) -> str:
@@ -64,22 +70,26 @@ def duration(number_ms: float | None) -> str:
     if number_ms is None:
         return UNKNOWN
     if number_ms < 1000:
-        return f"{max(0, round(number_ms))} ms"
+        return gettext("%(number)s ms") % {"number": max(0, round(number_ms))}
     seconds = int(number_ms // 1000)
-    for position, (length, unit) in enumerate(_SPANS):
-        if seconds >= length:
-            whole, rest = divmod(seconds, length)
-            smaller = _SPANS[position + 1] if position + 1 < len(_SPANS) else None
-            tail = rest // smaller[0] if smaller else 0
-            return f"{whole} {unit} {tail} {smaller[1]}" if smaller and tail else f"{whole} {unit}"
-    return "0 s"
+    position = next(position for position, (length, _) in enumerate(_SPANS) if seconds >= length)
+    whole, rest = divmod(seconds, _SPANS[position][0])
+    smaller = position + 1
+    tail = rest // _SPANS[smaller][0] if smaller < len(_SPANS) else 0
+    return f"{_span(whole, position)} {_span(tail, smaller)}" if tail else _span(whole, position)
+
+
+def _span(number: int, position: int) -> str:
+    return gettext(_SPANS[position][1]) % {"number": number}
 
 
 def lag_time(number_ms: float | None) -> str:
     """Return a time lag. Below 1 s it is not given in milliseconds, which would be noise between samples."""
     if number_ms is None:
         return UNKNOWN
-    return "0 s" if number_ms <= 0 else "< 1 s" if number_ms < 1000 else duration(number_ms)
+    if number_ms <= 0:
+        return gettext("%(number)s s") % {"number": 0}
+    return gettext("< 1 s") if number_ms < 1000 else duration(number_ms)
 
 
 def moment(at: datetime | None, *, now: datetime) -> Moment | None:
@@ -93,10 +103,10 @@ def ago(at: datetime, *, now: datetime) -> str:
     """Return the time since ``at`` in one unit, for example ``5 min ago``; in the future ``in 5 min``."""
     seconds = (now - at) // timedelta(seconds=1)
     if abs(seconds) < 2:
-        return "just now"
-    length, unit = next((length, unit) for length, unit in _SPANS if abs(seconds) >= length)
-    text = f"{abs(seconds) // length} {unit}"
-    return f"{text} ago" if seconds > 0 else f"in {text}"
+        return gettext("just now")
+    position = next(position for position, (length, _) in enumerate(_SPANS) if abs(seconds) >= length)
+    span = {"span": _span(abs(seconds) // _SPANS[position][0], position)}
+    return gettext("%(span)s ago") % span if seconds > 0 else gettext("in %(span)s") % span
 
 
 def exact(at: datetime) -> str:
@@ -108,8 +118,8 @@ def exact(at: datetime) -> str:
 def retention(number_ms: int | None) -> str:
     """Return the retention of a topic. None is the default of the broker, -1 is unlimited."""
     if number_ms is None:
-        return "default"
-    return "unlimited" if number_ms < 0 else duration(number_ms)
+        return gettext("default")
+    return gettext("unlimited") if number_ms < 0 else duration(number_ms)
 
 
 def plural(number: int | None, singular: str, many: str = "") -> str:

@@ -15,6 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
+from django.utils.translation import gettext, gettext_noop
 
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -34,7 +35,7 @@ class Section:
     """An entry of the navigation."""
 
     key: str
-    label: str
+    label: str  # in English; the template translates it
     icon: str
     page: str  # name of its URL pattern
 
@@ -45,12 +46,12 @@ class Section:
 
 
 SECTIONS = (
-    Section(key="environments", label="Environments", icon="collection", page="pages:environments"),
-    Section(key="links", label="Cluster links", icon="diagram-3", page="pages:links"),
-    Section(key="topics", label="Topics", icon="hdd-network", page="pages:topics"),
-    Section(key="operations", label="Operations", icon="arrow-repeat", page="pages:operations"),
-    Section(key="access", label="Access", icon="shield-lock", page="pages:access"),
-    Section(key="audit", label="Audit log", icon="journal-text", page="pages:audit"),
+    Section(key="environments", label=gettext_noop("Environments"), icon="collection", page="pages:environments"),
+    Section(key="links", label=gettext_noop("Cluster links"), icon="diagram-3", page="pages:links"),
+    Section(key="topics", label=gettext_noop("Topics"), icon="hdd-network", page="pages:topics"),
+    Section(key="operations", label=gettext_noop("Operations"), icon="arrow-repeat", page="pages:operations"),
+    Section(key="access", label=gettext_noop("Access"), icon="shield-lock", page="pages:access"),
+    Section(key="audit", label=gettext_noop("Audit log"), icon="journal-text", page="pages:audit"),
 )
 
 
@@ -193,7 +194,7 @@ def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
     if request.method not in {"GET", "HEAD"}:  # a POST cannot be repeated after the sign-in
-        messages.warning(request, "Your session has ended. Nothing was changed.")
+        messages.warning(request, gettext("Your session has ended. Nothing was changed."))
     return go(request, f"{reverse('pages:sign-in')}?next={quote(_way_back(request))}")
 
 
