@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from console.access import can, role_needed, visible_mirrors
 from console.actors import Actor
@@ -134,7 +135,7 @@ def _configs(mirror: MirrorTopic) -> dict[str, str | None]:
 
 # --- warnings ---------------------------------------------------------------------------------------------------------
 #
-# They do not prevent the operation.
+# They do not prevent the operation. They are in the language of the page and never stored; REST requests are in English.
 
 
 REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
@@ -189,30 +190,36 @@ def _mirrored_elsewhere(cluster_id: str, topics: Iterable[str], *, by: Actor) ->
     named: dict[str, list[str]] = defaultdict(list)
     for mirror in visible:
         named[mirror.source_topic].append(
-            f"'{mirror.name}' on cluster '{mirror.link.destination.name}' (link '{mirror.link.name}')"
+            gettext("'%(name)s' on cluster '%(cluster)s' (link '%(link)s')")
+            % {"name": mirror.name, "cluster": mirror.link.destination.name, "link": mirror.link.name}
         )
     return {topic: _deletion_warning(topic, named[topic][:_NAMED], total) for topic, total in totals.items()}
 
 
 def _deletion_warning(topic: str, named: Sequence[str], total: int) -> str:
     others = total - len(named)
-    more = [f"{others} {'more' if named else 'on other clusters'}"] if others else []
-    return (
-        f"Mirror topics copy from '{topic}': {', '.join([*named, *more])}. They become FAILED once it is deleted. Fail them "
-        "over first, so that they become ordinary topics."
-    )
+    more = []
+    if others:
+        text = gettext("%(count)s more") if named else gettext("%(count)s on other clusters")
+        more = [text % {"count": others}]
+    return gettext(
+        "Mirror topics copy from '%(topic)s': %(mirrors)s. They become FAILED once it is deleted. Fail them over first, so "
+        "that they become ordinary topics."
+    ) % {"topic": topic, "mirrors": ", ".join([*named, *more])}
 
 
 def unclean_elections(topic: str, clusters: tuple[str, ...] | None) -> str:
     """Return the warning on unclean leader election on these clusters (None: could not be read); "" if there are none."""
     if clusters is None:
-        return f"Whether unclean.leader.election.enable is on for '{topic}' could not be read on both clusters."
+        return gettext("Whether unclean.leader.election.enable is on for '%(topic)s' could not be read on both clusters.") % {
+            "topic": topic
+        }
     if not clusters:
         return ""
-    return (
-        f"unclean.leader.election.enable is on for '{topic}' on {' and '.join(clusters)}. A leader election there may lose "
-        "records that the other side has, and the sides then differ after the reversal. Set it to false first."
-    )
+    return gettext(
+        "unclean.leader.election.enable is on for '%(topic)s' on %(clusters)s. A leader election there may lose records that "
+        "the other side has, and the sides then differ after the reversal. Set it to false first."
+    ) % {"topic": topic, "clusters": gettext(" and ").join(clusters)}
 
 
 def _with_transactions(mirrors: Iterable[MirrorTopic]) -> set[int]:
@@ -232,30 +239,46 @@ def _of_reversal(mirror: MirrorTopic, risks: ReversalRisks | None, *, transactio
     writes = bool(writers and (writers.ids or writers.unnamed_open))
     if not waiting and not writes and mirror.pk not in transactional:
         return [named, elections]
-    now = f" {waiting:,} offsets wait behind open transactions now." if waiting else ""
-    advice = (
-        f"Transactional producers write to '{mirror.source_topic}'.{now} A transaction that is open when the reversal begins "
-        "can no longer write to this topic and ends by its timeout; the reversal waits for it. Stop these producers first, "
-        "and reverse topics that share transactions one at a time."
-    )
-    return [advice, named, elections]
+    if waiting:
+        advice = gettext(
+            "Transactional producers write to '%(topic)s'. %(count)s offsets wait behind open transactions now. A transaction "
+            "that is open when the reversal begins can no longer write to this topic and ends by its timeout; the reversal "
+            "waits for it. Stop these producers first, and reverse topics that share transactions one at a time."
+        )
+    else:
+        advice = gettext(
+            "Transactional producers write to '%(topic)s'. A transaction that is open when the reversal begins can no longer "
+            "write to this topic and ends by its timeout; the reversal waits for it. Stop these producers first, and reverse "
+            "topics that share transactions one at a time."
+        )
+    return [advice % {"topic": mirror.source_topic, "count": f"{waiting:,}"}, named, elections]
 
 
 def transactional_ids(topic: str, writers: TransactionalWriters | None) -> str:
     """Return the warning on transactional ids that write to a topic (None: could not be read); "" if there are none."""
     if writers is None:
-        return f"The transactional ids that write to '{topic}' could not be read; there may be some."
+        return gettext("The transactional ids that write to '%(topic)s' could not be read; there may be some.") % {
+            "topic": topic
+        }
     sentences = []
     if writers.ids:
-        shown = [f"{name} (transaction open)" if name in writers.open_ids else name for name in _open_first(writers)]
-        more = [f"{len(shown) - IDS_NAMED:,} more"] if len(shown) > IDS_NAMED else []
-        sentences.append(f"Transactional ids that wrote to '{topic}' recently: {', '.join([*shown[:IDS_NAMED], *more])}.")
+        shown = [
+            gettext("%(name)s (transaction open)") % {"name": name} if name in writers.open_ids else name
+            for name in _open_first(writers)
+        ]
+        more = [gettext("%(count)s more") % {"count": f"{len(shown) - IDS_NAMED:,}"}] if len(shown) > IDS_NAMED else []
+        text = gettext("Transactional ids that wrote to '%(topic)s' recently: %(ids)s.")
+        sentences.append(text % {"topic": topic, "ids": ", ".join([*shown[:IDS_NAMED], *more])})
     if writers.unnamed_open:
-        sentences.append(f"Open transactions in '{topic}' whose transactional id is unknown: {writers.unnamed_open:,}.")
+        text = gettext("Open transactions in '%(topic)s' whose transactional id is unknown: %(count)s.")
+        sentences.append(text % {"topic": topic, "count": f"{writers.unnamed_open:,}"})
     if not writers.complete:
         sentences.append(
-            f"More transactional ids may write to '{topic}': the link's principal at the source lacks DESCRIBE on some "
-            "transactional ids, and these cannot be listed."
+            gettext(
+                "More transactional ids may write to '%(topic)s': the link's principal at the source lacks DESCRIBE on some "
+                "transactional ids, and these cannot be listed."
+            )
+            % {"topic": topic}
         )
     return " ".join(sentences)
 
