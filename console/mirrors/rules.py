@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import re2
+from django.utils.translation import gettext
 
 from console.access import Permission
 from console.errors import InvalidInputError
@@ -21,6 +22,7 @@ from linkengine.domain.states import (
     LinkState,
     MirrorEvent,
     MirrorState,
+    allowed_operations,
     next_state,
 )
 
@@ -60,7 +62,10 @@ def permission_for(operation: MirrorEvent) -> Permission:
 
 
 def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button."""
+    """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button.
+
+    It is in the language of the page. Those that are stored are made by a worker or a REST request, which are in English.
+    """
     for rule in _RULES:
         reason = rule(mirror, operation)
         if reason:
@@ -79,37 +84,52 @@ def refused_steps(mirror: MirrorTopic) -> list[RefusedStep]:
 def why_not_retry(mirror: MirrorTopic) -> str:
     """Return why configs that were refused at the stop cannot be retried now, "" if they can."""
     if mirror.state != MirrorState.STOPPED:
-        return f"Topic '{mirror.name}' is {mirror.state}: its configs are those of a mirror until it is stopped."
+        return gettext("Topic '%(topic)s' is %(state)s: its configs are those of a mirror until it is stopped.") % {
+            "topic": mirror.name,
+            "state": mirror.state,
+        }
     if mirror.deletion_requested_at is not None:
-        return f"Topic '{mirror.name}' is being deleted."
+        return gettext("Topic '%(topic)s' is being deleted.") % {"topic": mirror.name}
     if not any(step.name != FILLERS for step in refused_steps(mirror)):
-        return f"The destination refuses no config of topic '{mirror.name}'."
+        return gettext("The destination refuses no config of topic '%(topic)s'.") % {"topic": mirror.name}
     return ""
 
 
 def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    return "" if operation in OPERATIONS else f"{operation} cannot be requested by users."
+    return "" if operation in OPERATIONS else gettext("%(operation)s cannot be requested by users.") % {"operation": operation}
 
 
 def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if mirror.deletion_requested_at is None or operation is _E.DELETE:
         return ""
-    return f"Topic '{mirror.name}' is being deleted."
+    return gettext("Topic '%(topic)s' is being deleted.") % {"topic": mirror.name}
 
 
 def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if operation not in BIDIRECTIONAL_ONLY or mirror.link.mode == "BIDIRECTIONAL":
         return ""
-    return f"{operation} needs a bidirectional link; '{mirror.link.name}' has mode {mirror.link.mode}."
+    return gettext("%(operation)s needs a bidirectional link; '%(link)s' has mode %(mode)s.") % {
+        "operation": operation,
+        "link": mirror.link.name,
+        "mode": mirror.link.mode,
+    }
 
 
 def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if mirror.state == MirrorState.STOPPED and operation not in (_E.DELETE, _E.RESTORE):
-        return f"Topic '{mirror.name}' has already stopped its mirror from '{mirror.link.name}'."
+        return gettext("Topic '%(topic)s' has already stopped its mirror from '%(link)s'.") % {
+            "topic": mirror.name,
+            "link": mirror.link.name,
+        }
     try:
         next_state(MirrorState(mirror.state), operation)
-    except IllegalTransitionError as error:
-        return error.message
+    except IllegalTransitionError:
+        names = ", ".join(allowed_operations(MirrorState(mirror.state))) or gettext("nothing")
+        return gettext("Cannot %(operation)s a mirror topic in state %(state)s. Allowed now: %(names)s.") % {
+            "operation": operation,
+            "state": mirror.state,
+            "names": names,
+        }
     return ""
 
 
@@ -120,17 +140,21 @@ def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     other = pairs.counterpart(mirror)
     if other is None or other.state != MirrorState.PENDING_MIRROR:
         return ""
-    return (
-        f"Topic '{mirror.name}' was paused in the middle of {mirror.reversal}, and its source is closed. Resume it to "
-        "continue the reversal, or fail over either side to end it."
-    )
+    return gettext(
+        "Topic '%(topic)s' was paused in the middle of %(reversal)s, and its source is closed. Resume it to continue "
+        "the reversal, or fail over either side to end it."
+    ) % {"topic": mirror.name, "reversal": mirror.reversal}
 
 
 def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if operation is _E.RESUME and mirror.link.state == LinkState.PAUSED:
-        return f"Cluster link '{mirror.link.name}' is paused. Set cluster.link.paused to false, then resume the topic."
+        return gettext("Cluster link '%(link)s' is paused. Set cluster.link.paused to false, then resume the topic.") % {
+            "link": mirror.link.name
+        }
     if operation is _E.PROMOTE and mirror.link.state == LinkState.PAUSED:
-        return f"Cluster link '{mirror.link.name}' is paused, so the lag cannot drain. Resume the link or fail over."
+        return gettext("Cluster link '%(link)s' is paused, so the lag cannot drain. Resume the link or fail over.") % {
+            "link": mirror.link.name
+        }
     return ""
 
 
@@ -143,10 +167,10 @@ def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         return ""
     if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror):
         return ""
-    return (
-        f"Topic '{mirror.name}' matches the auto-create filters of link '{link.name}', which would create it again. Delete the "
-        "source topic first, or add an EXCLUDE filter for it, or set auto.create.mirror.topics.enable to false."
-    )
+    return gettext(
+        "Topic '%(topic)s' matches the auto-create filters of link '%(link)s', which would create it again. Delete "
+        "the source topic first, or add an EXCLUDE filter for it, or set auto.create.mirror.topics.enable to false."
+    ) % {"topic": mirror.name, "link": link.name}
 
 
 def _is_gone(mirror: MirrorTopic) -> bool:
@@ -167,11 +191,11 @@ def why_not_deletable(mirror: MirrorTopic) -> str:
     has_topic = bool(mirror.mirror_topic_id or mirror.num_partitions) and mirror.error_code != ErrorCode.MIRROR_TOPIC_MISSING
     if cluster.deletes_topics is not False or not has_topic:
         return ""
-    return (
-        f"Cluster '{cluster.name}' deletes no topics (delete.topic.enable=false), so topic '{mirror.name}' cannot be deleted. "
-        "Fail the mirror over to keep it as an ordinary topic; it is listed until the link is deleted. Or set "
-        "delete.topic.enable=true on the brokers and controllers; the setting is read again every minute."
-    )
+    return gettext(
+        "Cluster '%(cluster)s' deletes no topics (delete.topic.enable=false), so topic '%(topic)s' cannot be "
+        "deleted. Fail the mirror over to keep it as an ordinary topic; it is listed until the link is deleted. Or "
+        "set delete.topic.enable=true on the brokers and controllers; the setting is read again every minute."
+    ) % {"cluster": cluster.name, "topic": mirror.name}
 
 
 def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> str:
@@ -186,24 +210,28 @@ def why_needed(cluster_id: str, topic: str) -> str:
     there = rows.first()
     if there is None:
         return ""
-    return (
-        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{topic}', which may have the "
-        "only copy of its records now. Wait until it is ACTIVE, or fail it over first."
-    )
+    return gettext(
+        "Topic '%(there)s' on the other side is %(state)s: it is becoming the mirror of '%(topic)s', which may have "
+        "the only copy of its records now. Wait until it is ACTIVE, or fail it over first."
+    ) % {"there": there.name, "state": there.state, "topic": topic}
 
 
 def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if operation is not _E.RECOVER:
         return ""
     if not mirror.num_partitions or not mirror.holds_copy:
-        return f"Topic '{mirror.name}' failed before it was a mirror. Delete it here and create it again."
+        return gettext("Topic '%(topic)s' failed before it was a mirror. Delete it here and create it again.") % {
+            "topic": mirror.name
+        }
     if mirror.error_code == ErrorCode.MIRROR_TOPIC_MISSING:
-        return f"The mirror topic '{mirror.name}' was deleted, so copying cannot resume. Delete the mirror and create it again."
+        return gettext(
+            "The mirror topic '%(topic)s' was deleted, so copying cannot resume. Delete the mirror and create it again."
+        ) % {"topic": mirror.name}
     if mirror.error_code not in RECOVERABLE:
-        return (
-            f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets no longer mean the same as the source's. "
-            "Fail over to keep what was copied, or delete it and create it again."
-        )
+        return gettext(
+            "Topic '%(topic)s' failed with %(code)s: its offsets no longer mean the same as the source's. Fail over to "
+            "keep what was copied, or delete it and create it again."
+        ) % {"topic": mirror.name, "code": mirror.error_code}
     return ""
 
 
@@ -212,14 +240,22 @@ def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         return ""
     other = pairs.other_side(mirror.link)
     if other is None:
-        return (
-            f"The other side of cluster link '{mirror.link.name}' is missing: create a bidirectional link of this name on "
-            f"cluster {mirror.link.source_cluster_id}, with remote_cluster_id {mirror.link.destination.cluster_id}."
-        )
+        return gettext(
+            "The other side of cluster link '%(link)s' is missing: create a bidirectional link of this name on cluster "
+            "%(source)s, with remote_cluster_id %(destination)s."
+        ) % {
+            "link": mirror.link.name,
+            "source": mirror.link.source_cluster_id,
+            "destination": mirror.link.destination.cluster_id,
+        }
     for side in (mirror.link, other):
         if side.state != LinkState.ACTIVE:
             place = side.destination.cluster_id
-            return f"Cluster link '{side.name}' on cluster {place} is {side.state}; this needs both clusters."
+            return gettext("Cluster link '%(link)s' on cluster %(cluster)s is %(state)s; this needs both clusters.") % {
+                "link": side.name,
+                "cluster": place,
+                "state": side.state,
+            }
     if operation in _REVERSALS:
         return _source_can_take_over(mirror, other)
     return _can_be_restored(mirror, other)
@@ -227,29 +263,35 @@ def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
     if not other.destination.has_authorizer:
-        return f"Cluster {other.destination.cluster_id} has no authorizer, so the source topic cannot be made read-only."
+        return gettext("Cluster %(cluster)s has no authorizer, so the source topic cannot be made read-only.") % {
+            "cluster": other.destination.cluster_id
+        }
     if not mirror.read_only:
-        return f"Topic '{mirror.name}' is not read-only, since its cluster has no authorizer; it cannot be reversed safely."
+        return gettext(
+            "Topic '%(topic)s' is not read-only, since its cluster has no authorizer; it cannot be reversed safely."
+        ) % {"topic": mirror.name}
     name = mirror.source_topic
     there = pairs.counterpart(mirror, other=other)
     if there is not None and there.deletion_requested_at is not None:
-        return f"Topic '{name}' on the other side is being deleted."
+        return gettext("Topic '%(topic)s' on the other side is being deleted.") % {"topic": name}
     taken = _mirror_there(other, name)
     if taken is None:
         return _holds_others(mirror) or _would_lose_its_beginning(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
-        return f"Topic '{name}' on the other side is {taken.state} itself."
-    return f"Topic '{name}' on the other side is a mirror topic of another link, so it cannot be reversed."
+        return gettext("Topic '%(topic)s' on the other side is %(state)s itself.") % {"topic": name, "state": taken.state}
+    return gettext("Topic '%(topic)s' on the other side is a mirror topic of another link, so it cannot be reversed.") % {
+        "topic": name
+    }
 
 
 def _holds_others(mirror: MirrorTopic) -> str:
     if not pairs.is_known_to_differ(mirror):
         return ""
-    return (
-        f"A verification run found records of '{mirror.name}' that differ from its source's, and each side would keep its own. "
-        "Verify the whole mirror first, which ends RECORDS_DIFFER if no record differs; or fail over, then restore the "
-        "other side."
-    )
+    return gettext(
+        "A verification run found records of '%(topic)s' that differ from its source's, and each side would keep its "
+        "own. Verify the whole mirror first, which ends RECORDS_DIFFER if no record differs; or fail over, then "
+        "restore the other side."
+    ) % {"topic": mirror.name}
 
 
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
@@ -257,32 +299,41 @@ def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
     begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
     if any(start is None for start, _ in begins):
-        return (
-            f"It is not known yet whether topic '{mirror.source_topic}' on the other side holds older records than "
-            f"'{mirror.name}' ever had. Try again once the mirror has reported."
-        )
+        return gettext(
+            "It is not known yet whether topic '%(source_topic)s' on the other side holds older records than '%(topic)s' "
+            "ever had. Try again once the mirror has reported."
+        ) % {"source_topic": mirror.source_topic, "topic": mirror.name}
     if not any(start is not None and start < begin for start, begin in begins):
         return ""
-    return (
-        f"Topic '{mirror.source_topic}' on the other side holds older records than '{mirror.name}' ever had, and would lose "
-        "them as its mirror. Promote instead, then restore the other side: records that only it has are exported first."
-    )
+    return gettext(
+        "Topic '%(source_topic)s' on the other side holds older records than '%(topic)s' ever had, and would lose "
+        "them as its mirror. Promote instead, then restore the other side: records that only it has are exported "
+        "first."
+    ) % {"source_topic": mirror.source_topic, "topic": mirror.name}
 
 
 def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
     there = pairs.counterpart(mirror, other=other)
     if there is not None and (there.state != MirrorState.STOPPED or there.deletion_requested_at is not None):
-        return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED before it can be mirrored."
+        return gettext("Topic '%(there)s' on the other side is %(state)s; it has to be STOPPED before it can be mirrored.") % {
+            "there": there.name,
+            "state": there.state,
+        }
     if there is None and _mirror_there(other, mirror.source_topic) is not None:
-        return f"Topic '{mirror.source_topic}' on the other side is a mirror topic of another link."
+        return gettext("Topic '%(source_topic)s' on the other side is a mirror topic of another link.") % {
+            "source_topic": mirror.source_topic
+        }
     if not pairs.have_common_part(mirror, there):
-        return (
-            f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other, so it is unknown where they "
+        return gettext(
+            "Neither '%(topic)s' nor the topic on the other side was a mirror of the other, so it is unknown where they "
             "diverge."
-        )
+        ) % {"topic": mirror.name}
     taken = _mirror_there(mirror.link, mirror.name)
     if taken is not None:
-        return f"Topic '{mirror.name}' is a mirror topic of another link, in state {taken.state}."
+        return gettext("Topic '%(topic)s' is a mirror topic of another link, in state %(state)s.") % {
+            "topic": mirror.name,
+            "state": taken.state,
+        }
     return ""
 
 
