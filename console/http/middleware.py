@@ -203,10 +203,11 @@ class PageLanguageMiddleware(MiddlewareMixin):
         translation.activate(language_of(request))
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Name the language of a page and what it depends on."""
+        """Name the language of a page and what it depends on. Files that pages offer are in English."""
         if area_of(request.path_info) == "page":
             patch_vary_headers(response, ["Accept-Language", "Cookie"])
-            response.headers.setdefault("Content-Language", translation.get_language() or settings.LANGUAGE_CODE)
+            if response.get("Content-Type", "").startswith("text/html"):
+                response.headers.setdefault("Content-Language", translation.get_language() or settings.LANGUAGE_CODE)
         return response
 
 
