@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from console.actors import SYSTEM
 from console.http.middleware import LANGUAGE, PageLanguageMiddleware
 from console.models import Account, AuditEvent
 from tests.browser.page_data import EAST, PASSWORD, PageData
+from tests.browser.page_fixtures import APPROVAL
 from tests.console.pages.conftest import client_of, htmx, post_form
 
 IN_JAPANESE = {"Accept-Language": "ja,en;q=0.5"}
@@ -131,7 +133,7 @@ class TestPages:
 
     def test_errors_of_forms_are_in_the_language_of_the_page(self, page_data: PageData) -> None:
         values = {"password": "wrong", "new_password": "a", "repeated": "b"}
-        text = japanese_user(page_data).post("/settings/password/", values).content.decode()
+        text = japanese_user(page_data).post("/access/password/", values).content.decode()
 
         assert in_japanese("The passwords do not match. Enter the same new password in both fields.") in text
 
@@ -174,16 +176,17 @@ class TestEnglish:
     """Programs read English, whatever a browser or a profile says."""
 
     @pytest.mark.parametrize(
-        ("body", "words"),
+        ("body", "status", "words"),
         [
-            ({}, "required"),  # a message of Django REST framework, which has a Japanese translation
+            ({}, 422, "required"),  # a message of Django REST framework, which has a Japanese translation
             (
                 {"operation": "failover", "mirror_topic_names": ["nothing"], "reason": "The source is down."},
+                400,
                 "Topic 'nothing' is not a mirror topic",  # a message that pages show in Japanese
             ),
         ],
     )
-    def test_rest_is_english(self, page_data: PageData, body: dict[str, Any], words: str) -> None:
+    def test_rest_is_english(self, page_data: PageData, body: dict[str, Any], status: int, words: str) -> None:
         page_data.environment.approval_operations = ["failover"]
         page_data.environment.save()
         key, secret = create_api_key(user=page_data.admin, description="", by=SYSTEM, now=timezone.now())
@@ -196,7 +199,7 @@ class TestEnglish:
             address, body, content_type="application/json", headers={"Authorization": f"Basic {basic}", **IN_JAPANESE}
         )
 
-        assert response.status_code == 400
+        assert response.status_code == status
         assert words in response.content.decode()
         assert not JAPANESE.search(json.dumps(response.json(), ensure_ascii=False))
 
@@ -215,24 +218,23 @@ class TestEnglish:
 
     def test_actions_of_a_japanese_reader_are_stored_in_english(self, page_data: PageData) -> None:
         """All rows of the console are read after actions that succeed, that are refused and that are denied."""
-        client = japanese_user(page_data)
-        link, mirror = page_data.link_url, page_data.mirror_url("flights")
-        statuses = [
-            post_form(client, f"{mirror}pause/", {}).status_code,
-            post_form(client, f"{link}pause/", {}).status_code,
-            client.post(f"{link}tasks/TopicConfigsSync/run/").status_code,
-            client.post(
-                "/access/users/invite/", {"name": "dorothy", "organization": str(page_data.organization.pk)}
-            ).status_code,
-        ]
-        reader = client_of(page_data.reader)
-        denied = reader.post(f"{link}tasks/TopicConfigsSync/run/", headers=IN_JAPANESE)
-        own_name = reader.post("/access/users/invite/", {"name": "x", "organization": "1"}, headers=IN_JAPANESE)
+        client, link = japanese_user(page_data), page_data.link_url
+        done = (
+            post_form(client, f"{page_data.mirror_url('flights')}pause/", {}),
+            client.post(f"{link}tasks/TopicConfigsSync/run/"),
+            post_form(client, f"{link}pause/", {"paused": "true"}),
+            client.post("/access/users/invite/", {"name": "dorothy", "organization": str(page_data.organization.pk)}),
+        )
+        refused = client.post(f"{link}tasks/TopicConfigsSync/run/")  # of a link that is paused
+        decide = f"/access/approvals/{APPROVAL}/approve/"  # a request of Bessie
+        denied = client_of(page_data.reader).post(decide, {"lasts": "1"}, headers=IN_JAPANESE)
 
-        assert all(status < 400 for status in statuses), statuses
+        assert [response.status_code for response in done] == [302, 302, 302, 201]
+        assert (refused.status_code, refused["Content-Language"]) == (409, "ja")
         assert (denied.status_code, denied["Content-Language"]) == (403, "ja")
-        assert own_name.status_code in {403, 422}
-        assert AuditEvent.objects.filter(result=AuditEvent.Result.DENIED, actor="bessie").exists()
+        reason = AuditEvent.objects.get(action="DecideApproval", actor="bessie").detail["reason"]
+        assert reason.startswith("You cannot decide about this request.")
+        assert html.escape(in_japanese(reason)) in denied.content.decode()
         for model in apps.get_app_config("console").get_models():
             for row in model.objects.values():
                 stored = json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False, default=str)
