@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 pytestmark = [pytest.mark.network]  # starts programs of gettext
 
@@ -34,6 +35,13 @@ def compiled(catalog: Path, target: Path) -> dict[object, str]:
     with target.open("rb") as file:
         found: dict[object, str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
     return {key: text for key, text in found.items() if key}
+
+
+@pytest.mark.parametrize("file", ["Makefile", "Dockerfile"])
+def test_the_catalog_of_every_language_is_compiled(file: str) -> None:
+    text = (ROOT / file).read_text()
+
+    assert [code for code, _ in settings.LANGUAGES if code != "en" and f"locale/{code}/LC_MESSAGES/django.mo" not in text] == []
 
 
 def test_placeholders_agree_and_the_plural_forms_are_complete() -> None:
