@@ -13,7 +13,7 @@ RUN mvn -q -B -P spark dependency:copy-dependencies -DoutputDirectory=/parts/spa
 
 FROM python:3.11.11-slim-bookworm@sha256:081075da77b2b55c23c088251026fb69a7b2bf92471e491ff5fd75c192fd38e5
 RUN apt-get update \
- && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+ && apt-get install -y --no-install-recommends gettext openjdk-17-jre-headless procps \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --create-home --uid 10001 clusterlink \
  && install -d -o clusterlink -g clusterlink -m 700 /exports \
@@ -26,7 +26,8 @@ COPY --from=parts /parts/spark ./var/parts/spark
 COPY --from=parts /parts/webjars ./var/parts/webjars
 COPY . .
 ENV PYTHONPATH=/srv/clusterlink PYTHONUNBUFFERED=1 PYSPARK_PYTHON=python3
-RUN python -m scripts.unpack_assets \
+RUN msgfmt --check-format -o locale/ja/LC_MESSAGES/django.mo locale/ja/LC_MESSAGES/django.po \
+ && python -m scripts.unpack_assets \
  && CLUSTERLINK_SECRET_KEY=build CLUSTERLINK_CREDENTIALS_KEY=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA= \
     CLUSTERLINK_DATABASE_URL=sqlite:///:memory: CLUSTERLINK_REDIS_URL=redis://127.0.0.1:6379/0 \
     CLUSTERLINK_SPARK_URL=sc://127.0.0.1:15002 CLUSTERLINK_ALLOWED_HOSTS=localhost \

@@ -14,9 +14,10 @@ ARGS ?=
 # Dozens of processes start here: compiling everything in each of them anew takes more than what they are there for.
 export PYTHONDONTWRITEBYTECODE :=
 
-PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
+MESSAGES := locale/ja/LC_MESSAGES/django.mo
+PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive $(MESSAGES)
 
-.PHONY: help setup demo dev test test-fast pictures check fix bench chaos clients docs audit sbom image-digests part-hashes clean
+.PHONY: help setup demo dev test test-fast pictures check fix messages bench chaos clients docs audit sbom image-digests part-hashes clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -32,7 +33,7 @@ dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for peopl
 test: setup $(if $(KAFKA),$(STATE)/kafka-$(KAFKA)) ## Run every test against real Kafka, Spark, Redis and a browser; ARGS go to pytest, KAFKA=4.4.0
 	@KAFKA_VERSION=$(KAFKA) $(RUN) -m pytest $(ARGS)
 
-test-fast: $(STATE)/venv ## Run the unit tests: no other program, sockets blocked; ARGS go to pytest
+test-fast: $(STATE)/venv $(MESSAGES) ## Run the unit tests: no other program, sockets blocked; ARGS go to pytest
 	@mkdir -p staticfiles # where an image build collects; WhiteNoise warns if it is missing, and warnings are errors
 	@$(RUN) -m pytest -m unit -n logical $(ARGS)
 
@@ -41,12 +42,12 @@ pictures: $(PARTS) $(STATE)/programs-test ## Take pictures of the main pages, li
 	@ls var/pictures/*.png
 
 # settings that nothing connects with: the checks only need the project to load
-check docs: export CLUSTERLINK_SECRET_KEY := check
-check docs: export CLUSTERLINK_CREDENTIALS_KEY := MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA=
-check docs: export CLUSTERLINK_DATABASE_URL := sqlite:///:memory:
-check docs: export CLUSTERLINK_REDIS_URL := redis://127.0.0.1:1/0
-check docs: export CLUSTERLINK_SPARK_URL := sc://127.0.0.1:1
-check docs: export CLUSTERLINK_ALLOWED_HOSTS := localhost
+check docs messages: export CLUSTERLINK_SECRET_KEY := check
+check docs messages: export CLUSTERLINK_CREDENTIALS_KEY := MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA=
+check docs messages: export CLUSTERLINK_DATABASE_URL := sqlite:///:memory:
+check docs messages: export CLUSTERLINK_REDIS_URL := redis://127.0.0.1:1/0
+check docs messages: export CLUSTERLINK_SPARK_URL := sc://127.0.0.1:1
+check docs messages: export CLUSTERLINK_ALLOWED_HOSTS := localhost
 
 check: $(STATE)/venv ## Look for mistakes without running anything; changes nothing
 	$(BIN)/ruff format --check .
@@ -71,6 +72,9 @@ chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINU
 clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's SDK and Terraform drive it, Go and Node clients read mirrors; needs all of them
 	@$(RUN) -m clients $(ARGS)
 
+messages: $(STATE)/venv | $(STATE)/gettext ## Enter new texts of pages in the catalog, locale/, where they are translated
+	$(RUN) manage.py makemessages --locale ja --no-location --no-wrap --no-obsolete $(addprefix --ignore=,.venv* bench docs static* tests var)
+
 docs: $(STATE)/venv ## Write the generated documents anew
 	$(RUN) manage.py render_states
 	$(RUN) manage.py render_errors
@@ -88,7 +92,7 @@ part-hashes: ## Record the hashes of the Java parts after a change of devcluster
 	@$(PYTHON) -m scripts.check_parts --write kafka kafka-3.9.1 kafka-4.4.0 spark webjars
 
 clean: ## Remove everything that was installed or generated
-	rm -rf .venv var static/vendor staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv var static/vendor staticfiles $(MESSAGES) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # --- parts; each state file says "done for the present inputs" ---------------------------------------------------
 
@@ -128,6 +132,13 @@ $(STATE)/assets: $(STATE)/webjars static/icons.txt scripts/unpack_assets.py
 	@$(PYTHON) -m scripts.unpack_assets
 	@mkdir -p staticfiles # where an image build collects; must exist
 	@touch $@
+
+$(STATE)/gettext: scripts/ensure_programs.py
+	@$(PYTHON) -m scripts.ensure_programs gettext
+	@mkdir -p $(STATE) && touch $@
+
+$(MESSAGES): %.mo: %.po | $(STATE)/gettext
+	@msgfmt --check-format -o $@ $<
 
 $(STATE)/programs-demo: scripts/ensure_programs.py
 	@$(PYTHON) -m scripts.ensure_programs redis-server

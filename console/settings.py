@@ -73,6 +73,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "console.http.errors.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "console.http.middleware.PageLanguageMiddleware",  # reads the session
     "console.http.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -93,6 +94,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
@@ -110,7 +112,10 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
 }
 WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "css").is_dir()
-LANGUAGE_CODE = "en"
+LANGUAGE_CODE = "en"  # of everything except pages: REST, stored texts, tasks, commands
+LANGUAGES = [("en", "English"), ("ja", "日本語")]  # of pages, each name in its own language
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
 TIME_ZONE = "UTC"
 USE_TZ = True
 
@@ -124,8 +129,12 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = BEHIND_TLS
 SESSION_COOKIE_AGE = 12 * 3600
+LANGUAGE_COOKIE_NAME = "language"  # of the pages before the sign-in
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
 
 # --- identity provider and second factor (django-allauth) ---------------------------------------------------------
 # Only what is configured is installed: without these variables there are no tables, URLs and middleware of django-allauth.

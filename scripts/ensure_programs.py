@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 INSTALL_TIMEOUT_S = 900  # chromium is large
+PROGRAMS = {"gettext": "msgfmt"}  # of packages whose program has another name; "gettext" itself is in another package
 
 
 def present(package: str) -> bool:
     """Return whether the program of a Debian package is installed; PostgreSQL's server is never on the path."""
     if package == "postgresql":
         return any(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or shutil.which("initdb") is not None
-    return shutil.which(package) is not None
+    return shutil.which(PROGRAMS.get(package, package)) is not None
 
 
 def install(packages: list[str]) -> bool:

@@ -14,7 +14,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from devcluster.ports import LOOPBACK
-from scripts import audit, check_parts, image_digests, sbom
+from scripts import audit, check_parts, ensure_programs, image_digests, sbom
 from scripts.check_tools import installed_java, java_of, lacking
 
 
@@ -48,6 +48,13 @@ def test_this_machine_has_all_required_tools() -> None:
 def test_missing_tools_are_named(python: tuple[int, int], java: int | None, maven: bool, words: list[str]) -> None:
     (line,) = lacking(python=python, java=java, maven=maven)
     assert all(word in line for word in words)
+
+
+def test_gettext_is_missing_if_only_its_base_package_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"gettext", "redis-server"}  # gettext-base has the program gettext, but not msgfmt
+    monkeypatch.setattr(ensure_programs.shutil, "which", lambda name: name if name in installed else None)
+
+    assert [ensure_programs.present(package) for package in ("redis-server", "gettext", "chromium")] == [True, False, False]
 
 
 def test_a_java_part_that_is_changed_missing_or_unknown_is_named(tmp_path: Path) -> None:

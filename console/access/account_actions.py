@@ -6,6 +6,7 @@ import secrets
 import zoneinfo
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
@@ -135,16 +136,19 @@ def activate_user(*, user: User, by: Actor, now: datetime) -> None:
         audit.record(by=by, action="ActivateUser", resource=_path(user), now=now)
 
 
-def save_preferences(*, time_zone: str, density: str, by: Actor, now: datetime) -> Account:
-    """Store the actor's time zone ("" is UTC) and the density of tables."""
+def save_preferences(*, time_zone: str, language: str, density: str, by: Actor, now: datetime) -> Account:
+    """Store the actor's time zone ("" is UTC), language of pages ("" is that of the browser) and density of tables."""
     if time_zone and time_zone not in zoneinfo.available_timezones():
         message = gettext("'%(value)s' is not a time zone. Choose one from the list.") % {"value": time_zone}
         raise InvalidInputError(message, field="time_zone")
+    if language and language not in dict(settings.LANGUAGES):
+        message = gettext("'%(value)s' is not a language of the pages. Choose one from the list.") % {"value": language}
+        raise InvalidInputError(message, field="language")
     if density not in Account.Density.values:
         message = gettext("'%(value)s' is not a density. Choose one from the list.") % {"value": density}
         raise InvalidInputError(message, field="density")
     assert by.user is not None  # only users have preferences
-    values = {"time_zone": time_zone, "density": density}
+    values = {"time_zone": time_zone, "language": language, "density": density}
     created = {**values, "created_at": now, "created_by": by.name}
     with transaction.atomic():
         account, _ = Account.objects.update_or_create(user=by.user, defaults=values, create_defaults=created)

@@ -11,8 +11,9 @@ from django.conf import settings
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -24,6 +25,7 @@ from console.access.credentials import SignInForm
 from console.access.presenters import session_row
 from console.access.second_factor import has_second_factor
 from console.errors import ConsoleError
+from console.http.middleware import language_of
 from console.models import Account
 from console.web import preferences
 from console.web.forms import ConsoleForm
@@ -86,16 +88,20 @@ class PasswordForm(ConsoleForm):
     """The current password and, twice, the new password. Neither is ever rendered."""
 
     password = forms.CharField(
-        label="Current password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        label=gettext_lazy("Current password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
     new_password = forms.CharField(
-        label="New password",
+        label=gettext_lazy("New password"),
         strip=False,
-        help_text="At least 8 characters. Not similar to your name and not a common password.",
+        help_text=gettext_lazy("At least 8 characters. Not similar to your name and not a common password."),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     repeated = forms.CharField(
-        label="Confirm new password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+        label=gettext_lazy("Confirm new password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
     def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
@@ -109,16 +115,17 @@ class PasswordForm(ConsoleForm):
         if self.errors:
             return values
         if values["new_password"] != values["repeated"]:
-            self.add_error("repeated", "The passwords do not match. Enter the same new password in both fields.")
+            self.add_error("repeated", gettext("The passwords do not match. Enter the same new password in both fields."))
             return values
         name = self._request.user.get_username()
         attempts = credentials.attempts_at("password", name, self._request)
         self.wait_s = credentials.count(attempts)
         if self.wait_s:
             credentials.note_refusal(self._request, action="ThrottlePasswordChange", resource=f"user/{name}")
-            self.add_error("password", f"Too many attempts. Wait {self.wait_s} seconds, then try again.")
+            text = gettext("Too many attempts. Wait %(seconds)s seconds, then try again.") % {"seconds": self.wait_s}
+            self.add_error("password", text)
         elif not self._request.user.check_password(values["password"]):
-            self.add_error("password", "The current password is incorrect. It is case-sensitive.")
+            self.add_error("password", gettext("The current password is incorrect. It is case-sensitive."))
         else:
             credentials.reset(attempts)
         return values
@@ -144,11 +151,12 @@ def change_password(request: HttpRequest) -> HttpResponse:
     update_session_auth_hash(request, by.user)
     record_session(request, by.user)
     end_sessions(by.user, but=request.session.session_key)
-    return done(request, reverse("pages:me"), "Password changed. Your other sessions have ended. API keys remain valid.")
+    message = gettext("Password changed. Your other sessions have ended. API keys remain valid.")
+    return done(request, reverse("pages:me"), message)
 
 
 def _password_page(request: HttpRequest, form: PasswordForm, *, status: int = 200, **more: object) -> HttpResponse:
-    crumbs = [Crumb(label="Access", url=reverse("pages:access")), Crumb(label="Change password")]
+    crumbs = [Crumb(label=gettext("Access"), url=reverse("pages:access")), Crumb(label=gettext("Change password"))]
     response = reply(request, "session/password.html", {"form": form, "crumbs": crumbs} | more, status=status)
     if form.wait_s:
         response["Retry-After"] = str(form.wait_s)
@@ -179,10 +187,18 @@ def safe_path(request: HttpRequest, path: str) -> str:
 
 
 class ProfileForm(ConsoleForm):
-    """Time zone and density."""
+    """Time zone, language and density."""
 
-    time_zone = forms.ChoiceField(label="Time zone", required=False, help_text="Of absolute times on all pages.")
-    density = forms.ChoiceField(label="Rows of tables", choices=Account.Density.choices)
+    time_zone = forms.ChoiceField(
+        label=gettext_lazy("Time zone"), required=False, help_text=gettext_lazy("Of absolute times on all pages.")
+    )
+    language = forms.ChoiceField(
+        label=gettext_lazy("Language"),
+        required=False,
+        choices=[("", gettext_lazy("Language of the browser")), *settings.LANGUAGES],
+        help_text=gettext_lazy("Of all pages. REST, linkctl, logs and the audit log are in English."),
+    )
+    density = forms.ChoiceField(label=gettext_lazy("Rows of tables"), choices=Account.Density.choices)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Offer the time zones of the system."""
@@ -195,20 +211,20 @@ class AcceptForm(ConsoleForm):
     """The first password, twice."""
 
     new_password = forms.CharField(
-        label="Password",
+        label=gettext_lazy("Password"),
         strip=False,
-        help_text="At least 8 characters. Not similar to your name and not a common password.",
+        help_text=gettext_lazy("At least 8 characters. Not similar to your name and not a common password."),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     repeated = forms.CharField(
-        label="Confirm password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+        label=gettext_lazy("Confirm password"), strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
     )
 
     def clean(self) -> dict[str, Any] | None:
         """Require the same password twice."""
         values = super().clean() or {}
         if not self.errors and values["new_password"] != values["repeated"]:
-            self.add_error("repeated", "The passwords do not match. Enter the same password in both fields.")
+            self.add_error("repeated", gettext("The passwords do not match. Enter the same password in both fields."))
         return values
 
 
@@ -222,14 +238,40 @@ def profile(request: HttpRequest) -> HttpResponse:
         if form.is_valid():
             account = account_actions.save_preferences(**form.cleaned_data, by=by, now=now)
             preferences.remember(request, account)
-            return done(request, reverse("pages:profile"), "Profile saved.")
+            return _saved(request, account)
     else:
         stored = Account.objects.filter(user=by.user).first() or Account()
-        form = ProfileForm(initial={"time_zone": stored.time_zone, "density": stored.density})
+        form = ProfileForm(initial={name: getattr(stored, name) for name in ProfileForm.base_fields})
     current = request.session.session_key
     rows = [session_row(row, current_key=current, now=now) for row in access_queries.my_sessions(by=by, now=now)]
-    context = {"form": form, "sessions": rows, "second_factor": settings.SECOND_FACTOR, "crumbs": [Crumb(label="Profile")]}
+    context = {
+        "form": form,
+        "sessions": rows,
+        "second_factor": settings.SECOND_FACTOR,
+        "crumbs": [Crumb(label=gettext("Profile"))],
+    }
     return reply(request, "session/profile.html", context, status=422 if request.method == "POST" else 200)
+
+
+def _saved(request: HttpRequest, account: Account) -> HttpResponse:
+    """Show the profile again, in its language. A cookie keeps the language for the sign-in page of this browser."""
+    cookie = settings.LANGUAGE_COOKIE_NAME
+    if not account.language:
+        request.COOKIES.pop(cookie, None)
+    with translation.override(language_of(request)):
+        response = done(request, reverse("pages:profile"), gettext("Profile saved."))
+    if not account.language:
+        response.delete_cookie(cookie, samesite=settings.LANGUAGE_COOKIE_SAMESITE)
+        return response
+    response.set_cookie(
+        cookie,
+        account.language,
+        max_age=settings.LANGUAGE_COOKIE_AGE,
+        secure=settings.LANGUAGE_COOKIE_SECURE,
+        httponly=settings.LANGUAGE_COOKIE_HTTPONLY,
+        samesite=settings.LANGUAGE_COOKIE_SAMESITE,
+    )
+    return response
 
 
 @page("access")
@@ -237,7 +279,7 @@ def profile(request: HttpRequest) -> HttpResponse:
 def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
     """End one of the user's sessions."""
     account_actions.end_session(session_id=session_id, by=actor_of(request), now=timezone.now())
-    return done(request, reverse("pages:profile"), "Session ended.")
+    return done(request, reverse("pages:profile"), gettext("Session ended."))
 
 
 @page("access")
@@ -245,7 +287,7 @@ def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
 def end_other_sessions(request: HttpRequest) -> HttpResponse:
     """End all sessions of the user except this one."""
     account_actions.end_own_sessions(but=request.session.session_key, by=actor_of(request), now=timezone.now())
-    return done(request, reverse("pages:profile"), "All other sessions have ended.")
+    return done(request, reverse("pages:profile"), gettext("All other sessions have ended."))
 
 
 @sensitive_post_parameters("new_password", "repeated")
@@ -278,4 +320,4 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         if form.is_bound and form.refuse(error):
             return reply(request, "session/invitation.html", context, status=status_of(error))
         return reply(request, "session/invitation.html", {"wrong": error.message}, status=404)
-    return done(request, reverse("pages:sign-in"), "Password set. Sign in with it.")
+    return done(request, reverse("pages:sign-in"), gettext("Password set. Sign in with it."))

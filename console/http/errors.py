@@ -14,6 +14,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import render
+from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 
 from console.errors import BROKER_TIMEOUT
@@ -131,7 +132,8 @@ def _unavailable(request: HttpRequest, outage: str) -> HttpResponse:
 
 def _page(request: HttpRequest, template: str, *, status: int, **values: str) -> HttpResponse:
     """Render a page with the request id but without the request: the context processors read the session."""
-    return render(None, template, values | {"request_id": getattr(request, "request_id", "")}, status=status)
+    common = {"request_id": getattr(request, "request_id", ""), "LANGUAGE_CODE": translation.get_language()}
+    return render(None, template, values | common, status=status)
 
 
 # --- malformed requests -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Middleware for every request: address, request id, template values, host check, request times."""
+"""Middleware for every request: address, request id, template values, host check, language, request times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
+from django.utils import translation
+from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 
 from linkengine.domain.networks import is_within, parse_address
@@ -175,6 +178,37 @@ class HostCheckMiddleware(CommonMiddleware):
     def process_request(self, request: HttpRequest) -> Any:
         """Refuse unknown hosts; accept any host on a probe path."""
         return None if request.path_info in PROBE_PATHS else super().process_request(request)
+
+
+# --- language ---------------------------------------------------------------------------------------------------------
+
+
+LANGUAGE = "language"  # key of the session: the language of the user's profile, "" for that of the browser
+
+
+def language_of(request: HttpRequest) -> str:
+    """Return the language of a request: English except for pages, which have that of the profile, the cookie or the browser."""
+    if area_of(request.path_info) != "page":
+        return settings.LANGUAGE_CODE
+    chosen = str(request.session.get(LANGUAGE, ""))
+    return chosen if chosen in dict(settings.LANGUAGES) else translation.get_language_from_request(request)
+
+
+class PageLanguageMiddleware(MiddlewareMixin):
+    """Activates the language of each request. Django's LocaleMiddleware would translate REST responses as well."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        """Activate the language; English first, in which an outage of the database is reported if the session is unreadable."""
+        translation.activate(settings.LANGUAGE_CODE)
+        translation.activate(language_of(request))
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Name the language of a page and what it depends on. Files that pages offer are in English."""
+        if area_of(request.path_info) == "page":
+            patch_vary_headers(response, ["Accept-Language", "Cookie"])
+            if response.get("Content-Type", "").startswith("text/html"):
+                response.headers.setdefault("Content-Language", translation.get_language() or settings.LANGUAGE_CODE)
+        return response
 
 
 def _finished(running: Steps, response: HttpResponse) -> HttpResponse:

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy, gettext_noop
+from django.utils.translation import get_language, gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
@@ -531,15 +531,15 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
 
 
 def seen_token(*marks: object, now: datetime) -> str:
-    """Return the version and the time of a page, which the next poll sends back."""
-    return ":".join([*map(str, marks), str(int(now.timestamp()))])
+    """Return the version, the language and the time of a page, which the next poll sends back."""
+    return ":".join([*map(str, marks), str(get_language()), str(int(now.timestamp()))])
 
 
 def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
     """Return True if the polling page is up to date; False at least every ``REFRESH``, to update relative times."""
     *seen, at = request.GET.get("seen", "").split(":")
     fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
-    return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]
+    return bool(request.htmx) and fresh and seen == [*map(str, marks), str(get_language())]  # type: ignore[attr-defined]
 
 
 # --- the tab Tasks ----------------------------------------------------------------------------------------------------

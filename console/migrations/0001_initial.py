@@ -545,6 +545,7 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(choices=[('PERSON', 'Person'), ('SERVICE', 'Service')], default='PERSON', max_length=10)),
                 ('description', models.CharField(blank=True, default='', max_length=200)),
                 ('time_zone', models.CharField(blank=True, default='', max_length=64)),
+                ('language', models.CharField(blank=True, default='', max_length=7)),
                 ('density', models.CharField(choices=[('comfortable', 'Comfortable'), ('compact', 'Compact')], default='comfortable', max_length=12)),
                 ('created_at', models.DateTimeField()),
                 ('created_by', models.CharField(max_length=150)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from console.models.clusters import Cluster, Environment, Organization
 
@@ -30,14 +30,15 @@ class Account(models.Model):
         SERVICE = "SERVICE"  # a program: has API keys, no password, and cannot sign in to the pages
 
     class Density(models.TextChoices):
-        COMFORTABLE = "comfortable"
-        COMPACT = "compact"
+        COMFORTABLE = "comfortable", gettext_lazy("Comfortable")
+        COMPACT = "compact", gettext_lazy("Compact")
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="account")
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.PERSON)
     organization = models.ForeignKey(Organization, on_delete=models.SET_NULL, null=True, blank=True, related_name="accounts")
     description = models.CharField(max_length=200, blank=True, default="")
     time_zone = models.CharField(max_length=64, blank=True, default="")  # "" shows UTC
+    language = models.CharField(max_length=7, blank=True, default="")  # of pages; "" is the language of the browser
     density = models.CharField(max_length=12, choices=Density, default=Density.COMFORTABLE)
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)

@@ -1,6 +1,7 @@
 """Preferences of a user in the session, and the record of sessions.
 
-Time zone and density are stored in the account and copied to the session at sign-in, so that no page needs a query for them.
+Time zone, language and density are stored in the account and copied to the session at sign-in, so that no page needs a query
+for them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from django.utils import timezone
 
 from console.access.account_actions import record_sign_in
 from console.actors import Actor
+from console.http.middleware import LANGUAGE
 from console.models import Account, UserSession
 
 TIME_ZONE, DENSITY = "time_zone", "density"  # keys of the session
@@ -38,6 +40,7 @@ def zone_of(name: str) -> zoneinfo.ZoneInfo | None:
 def remember(request: HttpRequest, account: Account | None) -> None:
     """Copy the preferences of an account to the session."""
     request.session[TIME_ZONE] = account.time_zone if account else ""
+    request.session[LANGUAGE] = account.language if account else ""
     request.session[DENSITY] = account.density if account else ""
 
 

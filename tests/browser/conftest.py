@@ -91,12 +91,21 @@ class Visits:
     base_url: str
     contexts: list[BrowserContext] = field(default_factory=list)
 
-    def start(self, user: User | None = None, *, width: int = 1280, theme: str = "light", scripts: bool = True) -> Visitor:
-        """Open a window, signed in as ``user`` if given."""
+    def start(
+        self,
+        user: User | None = None,
+        *,
+        width: int = 1280,
+        theme: str = "light",
+        scripts: bool = True,
+        language: str = "en",
+    ) -> Visitor:
+        """Open a window, signed in as ``user`` if given, of a browser whose language is ``language``."""
         context = self.browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",
             java_script_enabled=scripts,
+            locale={"en": "en-US", "ja": "ja-JP"}[language],
             reduced_motion="reduce",  # colours during a transition are undefined
         )
         self.contexts.append(context)

@@ -59,27 +59,27 @@ def _pages() -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_long_names_cause_no_horizontal_overflow(long: PageData, visits: Visits, width: int) -> None:
-    visitor = visits.start(long.admin, width=width)
+@pytest.mark.parametrize(("width", "language"), [(1280, "en"), (390, "ja")])
+def test_long_names_cause_no_horizontal_overflow(long: PageData, visits: Visits, width: int, language: str) -> None:
+    visitor = visits.start(long.admin, width=width, language=language)
 
     too_wide = [page for page in _pages() if visitor.open(page).evaluate(OVERFLOW) > 0]
 
     assert too_wide == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_tables_with_long_names_are_not_cut_off(long: PageData, visits: Visits, width: int) -> None:
-    visitor = visits.start(long.admin, width=width)
+@pytest.mark.parametrize(("width", "language"), [(1280, "en"), (390, "ja")])
+def test_tables_with_long_names_are_not_cut_off(long: PageData, visits: Visits, width: int, language: str) -> None:
+    visitor = visits.start(long.admin, width=width, language=language)
 
     for address in ("/links/", "/topics/", "/environments/production/", LINK, f"{LINK}acls/"):
         cut = visitor.open(address).eval_on_selector_all(".table-wrap", CUT_OFF)
         assert cut == [], address
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_name_to_type_fits_in_the_dialog(long: PageData, visits: Visits, width: int) -> None:
-    page = visits.start(long.admin, width=width).open(f"{LINK}mirrors/{NAME}/")
+@pytest.mark.parametrize(("width", "language"), [(1280, "en"), (390, "ja")])
+def test_name_to_type_fits_in_the_dialog(long: PageData, visits: Visits, width: int, language: str) -> None:
+    page = visits.start(long.admin, width=width, language=language).open(f"{LINK}mirrors/{NAME}/")
     page.click("#do-failover")
     page.wait_for_selector("dialog[open] #confirm-name")
 

@@ -12,11 +12,12 @@ from django.test import Client
 from console.access import account_actions
 from console.access.actions import grant_role
 from console.actors import SYSTEM, Actor
-from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError
+from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import Account, AuditEvent, Environment, Invitation, Organization, UserSession
 from tests.console.conftest import NOW, MakeActor
 
 PASSWORD = "a long passphrase 4711"
+PREFERENCES = {"time_zone": "Asia/Tokyo", "language": "ja", "density": "compact"}
 
 
 @pytest.fixture
@@ -181,12 +182,14 @@ def test_a_service_account_cannot_sign_in(admin: Actor, organization: Organizati
 
 
 def test_preferences_are_checked_and_stored(stranger: Actor) -> None:
-    account = account_actions.save_preferences(time_zone="Asia/Tokyo", density="compact", by=stranger, now=NOW)
+    account = account_actions.save_preferences(**PREFERENCES, by=stranger, now=NOW)
 
     assert Account.objects.get(user=stranger.user) == account
-    for wrong in ({"time_zone": "Mars/Base", "density": "compact"}, {"time_zone": "", "density": "huge"}):
-        with pytest.raises(ConsoleError):
-            account_actions.save_preferences(**wrong, by=stranger, now=NOW)
+    for wrong in ({"time_zone": "Mars/Base"}, {"language": "xx"}, {"density": "huge"}):
+        with pytest.raises(InvalidInputError) as refused:
+            account_actions.save_preferences(**(PREFERENCES | wrong), by=stranger, now=NOW)
+        assert refused.value.field == next(iter(wrong))
+    assert {name: getattr(Account.objects.get(user=stranger.user), name) for name in PREFERENCES} == PREFERENCES
 
 
 def test_a_session_of_another_user_is_not_ended(stranger: Actor, admin: Actor) -> None:
