@@ -308,7 +308,9 @@ def _choice(mirror: MirrorTopic, event: MirrorEvent, by: Actor) -> OperationChoi
     permission = permission_for(event)
     if not can(by, permission, mirror=mirror):
         return OperationChoice(
-            event=event, allowed=False, reason=f"Requires the role {role_needed(permission)} or a higher one."
+            event=event,
+            allowed=False,
+            reason=gettext("Requires the role %(role)s or a higher one.") % {"role": role_needed(permission)},
         )
     reason = why_not(mirror, event)
     return OperationChoice(event=event, allowed=not reason, reason=reason)
