@@ -11,6 +11,7 @@ from cryptography.fernet import Fernet
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.links.actions import ConfigChange, alter_configs
+from console.links.config_texts import CONFIG_DESCRIPTIONS
 from console.models import AuditEvent, Cluster, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groups import GroupStatus
@@ -401,3 +402,7 @@ def test_every_config_can_be_set_and_reset_or_is_refused_as_immutable(
     alter_configs(link=link, changes=[ConfigChange(name=spec.name, operation="DELETE")], by=owner, now=NOW)
     assert not LinkConfig.objects.filter(name=spec.name).exists()
     assert ClusterLink.objects.get(pk=link.pk).config(spec.name) == (spec.default or "")
+
+
+def test_descriptions_of_all_configs_are_marked_for_translation() -> None:
+    assert set(CONFIG_DESCRIPTIONS) == {spec.description for spec in LINK_CONFIGS.values()}
