@@ -6,26 +6,31 @@ all of these but the copy worker and the clusters. Rows are those that PostgreSQ
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.request import urlopen
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.figures import Figure
 from bench.load import create_topics
 from bench.measure import cpu_times
 from bench.whole import Product, running, wait_for
+from bench.writer import BareWriter
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
+from linkengine.batches.records import Record, encode_records
 
 NAME = "ten thousand partitions"
 MIRRORS, PARTITIONS = 1_000, 10
 RATE, RECORD_BYTES, BATCH = 10_000, 1_000, 10  # records/s over all partitions: 10 MB/s; a partition gets BATCH at a time
+INTERVAL_MS = 20  # between two requests
 READ_EVERY = 20  # every n-th topic is read: a consumer of all topics would be a load of its own
 IDLE_S, LOAD_S, SETTLE_S = 30.0, 30.0, 15.0
 PREFIX, LINK = "bench-wide-", "bench-wide"
@@ -156,18 +161,30 @@ def _under_load(
 
 
 def _write(source: KafkaCluster, size: Size, stop: threading.Event) -> None:
-    producer = Producer({**source.client(), "linger.ms": 5, "acks": "all", "queue.buffering.max.messages": 500_000})
+    """Write until ``stop`` with requests of several partitions: a client library needs a core for 10,000 partitions."""
+    writer = BareWriter(source, *size.names)
     places = [(name, number) for number in range(size.partitions) for name in size.names]
-    due, number = time.monotonic(), 0
-    while not stop.is_set():
-        for _ in range(RATE // 100):
-            name, partition = places[number // BATCH % len(places)]
-            producer.produce(name, f"{time.time() * 1000:.3f}".ljust(RECORD_BYTES), partition=partition)
-            number += 1
-        producer.poll(0)
-        due += 0.01
-        time.sleep(max(0.0, due - time.monotonic()))
-    producer.flush(30)
+    per_request = RATE * INTERVAL_MS // 1000 // BATCH
+    due, first = time.monotonic(), 0
+    try:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            batches: dict[str, list[tuple[int, bytearray]]] = defaultdict(list)
+            for name, partition in (places[(first + index) % len(places)] for index in range(per_request)):
+                batches[name].append((partition, _batch()))
+            writer.append(batches, number=number)
+            first += per_request
+            due += INTERVAL_MS / 1000
+            time.sleep(max(0.0, due - time.monotonic()))
+    finally:
+        writer.close()
+
+
+def _batch() -> bytearray:
+    now_ms = time.time() * 1000
+    value = f"{now_ms:.3f}".encode().ljust(RECORD_BYTES)
+    return encode_records([Record(offset, int(now_ms), None, value, []) for offset in range(BATCH)], codec=0)
 
 
 class _Reader:

@@ -17,7 +17,7 @@ from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
-HEAP = "1g"  # of each broker
+HEAP = "3g"  # of each broker: with 10,000 partitions, 1 GB is filled by them, and the broker does nothing but collect garbage
 MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
 _numbers = itertools.count(1)  # of copies: each needs its own producer ids, or its own name of the source
 

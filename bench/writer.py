@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.readahead import ReadAhead
 from devcluster.kafka import KafkaCluster
@@ -28,11 +28,13 @@ PRODUCER_ID = 1 << 61  # of no other producer
 
 
 class BareWriter:
-    """A writer to all partitions of a topic of a single-broker cluster."""
+    """A writer to all partitions of a topic, or of several, of a single-broker cluster."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+    def __init__(self, cluster: KafkaCluster, topic: str, *others: str) -> None:
         self._session = Cluster(address_from_properties(cluster.client_properties("admin")))
-        view = self._session.topics([topic])[topic]
+        views = self._session.topics([topic, *others])
+        self._ids = {name: view.topic_id for name, view in views.items()}
+        view = views[topic]
         leader = next(iter(view.partitions.values()))
         self._topic, self._topic_id = topic, view.topic_id
         self._epochs = {number: partition.epoch for number, partition in view.partitions.items()}
@@ -84,6 +86,14 @@ class BareWriter:
         while waiting:
             self._receive_response(waiting.popleft())
         return time.monotonic() - began
+
+    def append(self, batches: Mapping[str, Sequence[tuple[int, bytes | bytearray]]], *, number: int) -> None:
+        """Append (partition, batch) by topic with a single request, and wait for its response; ``number`` identifies it."""
+        self._connection.sock.settimeout(TIMEOUT_MS / 1000)
+        by_id = {self._ids[topic]: entries for topic, entries in batches.items()}
+        for part in encode_produce(by_id, version=self._version, correlation_id=number, timeout_ms=TIMEOUT_MS):
+            self._connection.sock.sendall(part)
+        self._receive_response(number)
 
     def _receive_response(self, number: int) -> None:
         (size,) = INT32.unpack(self._receive(INT32.size))

@@ -33,6 +33,8 @@ _FAST: Mapping[str, object] = {
     "log.retention.check.interval.ms": 1000,
     "log.segment.delete.delay.ms": 1000,
     "log.cleaner.backoff.ms": 500,
+    # 10 MB by default. The files are mapped and sparse: the first write to each fills megabytes of page cache with zeros.
+    "log.index.size.max.bytes": 256 * 1024,
     "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # 128 MB by default: a quarter of the heap
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "group.min.session.timeout.ms": 1000,

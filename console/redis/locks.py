@@ -109,6 +109,11 @@ def request_recheck(name: str) -> None:
     redis_client().set(f"console:recheck:{name}", "1", px=int(LOCK_TTL_S * 1000))
 
 
+def is_recheck_requested(name: str) -> bool:
+    """Return whether another check was requested."""
+    return bool(redis_client().exists(f"console:recheck:{name}"))
+
+
 def pop_recheck(name: str) -> bool:
     """Return and clear whether another check was requested."""
     return bool(redis_client().delete(f"console:recheck:{name}"))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
+import redis
 import structlog
 from django.conf import settings
 from django.db.models import F, prefetch_related_objects
@@ -17,6 +18,7 @@ from console.config import signing_keys
 from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
+from console.redis import locks
 from console.workflows import pool
 from console.workflows.pool import Pool
 from linkengine import jobs
@@ -141,6 +143,7 @@ def _release(lease: RedisLease, grants: Sequence[Grant]) -> None:
 
 
 PREFIX = "Copy engine unavailable: "
+ROUNDS = 5  # of writing assignments for other tasks; then the reconciler writes them
 
 
 def assign_link(
@@ -171,8 +174,26 @@ def assign_link(
 def write_assignments(link_id: int) -> None:
     """Write the assignments of a link as its rows are now, without waiting for the reconciler.
 
-    A failure is logged and delays no stop: workers release partitions sooner with new assignments, but the fence works without.
+    If another task writes them at this moment, it writes them once more instead: stops of many mirrors of a large link would
+    otherwise write all of its partitions as often. A failure is logged and delays no stop: workers release partitions sooner
+    with new assignments, but the fence works without.
     """
+    name = f"assignments:{link_id}"
+    try:
+        locks.request_recheck(name)
+        for _round in range(ROUNDS):
+            with locks.lock(name) as acquired:
+                if not acquired:
+                    return
+                if locks.pop_recheck(name):
+                    _write_assignments(link_id)
+            if not locks.is_recheck_requested(name):
+                return
+    except redis.RedisError as error:
+        _log.warning("assignments.not_written", link=link_id, error=str(error))
+
+
+def _write_assignments(link_id: int) -> None:
     link = plans.load_link(link_id)
     if link is None:
         return

@@ -26,7 +26,7 @@ from console.reconciling.phases import Verdict
 from console.reconciling.transition_errors import Failures
 from console.redis import heartbeats as redis_health
 from console.redis import locks
-from console.workflows import autocreate, observing, syncs
+from console.workflows import autocreate, observing, stopping, syncs
 from console.workflows.leases import assign_link
 from console.workflows.observing import Rows
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -118,6 +118,8 @@ def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: 
     for mirror in due_tasks.caught_up(mirrors=known, rows=rows, now=timezone.now()):
         if locks.claim(f"wake:{mirror.pk}", ttl_ms=due_tasks.WAKE_MS):
             mirror.retry_at = None
+    if any(mirror.fencing_at is not None for mirror in known) and locks.is_locked(stopping.batch_name(link.pk)):
+        together |= {mirror.pk for mirror in known if mirror.fencing_at is not None}  # most of them are being stopped together
     for task, mirror_id in due_tasks.of_mirrors(mirrors=known, now=timezone.now()):
         if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)

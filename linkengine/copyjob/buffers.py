@@ -10,6 +10,9 @@ interpreted.
 | pool | ``BUDGET``, divided by links | responses of fetch sessions |
 | loose memory | ``LOOSE_BUDGET``, divided by links | merged batches, copies made for a slow destination |
 | ahead memory | ``AHEAD_BUDGET`` + ``AHEAD_RESERVE``, divided by distant brokers | responses of extra connections |
+
+While ahead memory is in use, pools and loose memory have lower limits. What they still hold beyond these, because it was in use
+when the first distant broker came, is subtracted from the ahead memory until it is free (``BufferPool.trim``).
 """
 
 from __future__ import annotations
@@ -77,6 +80,14 @@ class BufferPool:
         """Bytes of all buffers."""
         return sum(len(buffer.data) for buffer in self._buffers)
 
+    def trim(self) -> int:
+        """Drop free buffers beyond the limit; return the bytes that are still used beyond it.
+
+        They were taken before the limits were lowered, or by an oversized response.
+        """
+        self._drop_free(0)
+        return max(0, self.size - self._budget) + max(0, self._loose - self._loose_budget)
+
     def take(self, size: int) -> Buffer | None:
         """Return a buffer for ``size`` bytes, counted as used once; None if those in use leave no memory for it.
 
@@ -87,6 +98,7 @@ class BufferPool:
             return None
         if size <= self._budget:  # the buffer of an oversized response is not kept for ordinary responses
             self._buffers = [buffer for buffer in self._buffers if buffer.users or len(buffer.data) <= self._budget]
+            self._drop_free(0)
         fitting = [buffer for buffer in self._buffers if buffer.users == 0 and len(buffer.data) >= size]
         found = min(fitting, key=lambda buffer: len(buffer.data), default=None)
         if found is None:
@@ -141,10 +153,19 @@ class AheadMemory:
     """
 
     def __init__(
-        self, *, budget: int = AHEAD_BUDGET, reserve: int = AHEAD_RESERVE, changed: Callable[[], None] = lambda: None
+        self,
+        *,
+        budget: int = AHEAD_BUDGET,
+        reserve: int = AHEAD_RESERVE,
+        changed: Callable[[], None] = lambda: None,
+        excess: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Create the memory without shares; ``changed`` is called when the first is opened and the last is closed."""
-        self._budget, self._reserve, self._changed = budget, reserve, changed
+        """Create the memory without shares.
+
+        ``changed`` is called when the first is opened and the last is closed; ``excess`` returns the bytes that the pools of
+        the worker hold beyond their limits, by which the ahead memory is smaller.
+        """
+        self._budget, self._reserve, self._changed, self._excess = budget, reserve, changed, excess
         self._free: list[Buffer] = []  # each of ``AHEAD_UNIT`` bytes
         self._shares: list[AheadShare] = []
         self.used = 0
@@ -186,12 +207,13 @@ class AheadMemory:
         most = self._budget + (self._reserve if head else 0)
         if share.used and share.used + wanted > self.limit(head=head):
             return None
-        if self.used and self.used + wanted > most:
+        excess = self._excess()
+        if self.used and self.used + wanted > most - excess:
             return None
         if wanted == AHEAD_UNIT and self._free:
             buffer = self._free.pop()
         else:
-            while self._free and self.size + wanted > self._budget + self._reserve:
+            while self._free and self.size + wanted > self._budget + self._reserve - excess:
                 self._free.pop()
             buffer = Buffer(wanted)
         buffer.users, buffer.on_free = 1, lambda: self._returned(buffer, share)

@@ -75,7 +75,7 @@ class CopyWorker:
             progress=ports.progress,
             limited=ports.allowances is not None,
             name_hold=partial(_hold_name, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
-            ahead=AheadMemory(changed=self._share_memory),
+            ahead=AheadMemory(changed=self._share_memory, excess=self._memory_excess),
         )
         self._links: dict[str, LinkCopy] = {}
         self._retiring: set[str] = set()  # links that end: other settings need a restart, or no partitions are assigned
@@ -208,6 +208,9 @@ class CopyWorker:
     def _share_memory(self) -> None:
         for link in self._links.values():
             link.pool.share(len(self._links), beside_ahead=self._shared.ahead.in_use)
+
+    def _memory_excess(self) -> int:
+        return sum(link.pool.trim() for link in self._links.values())
 
     # --- unexpected exceptions -----------------------------------------------------------------------------------------
 

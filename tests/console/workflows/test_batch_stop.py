@@ -27,8 +27,11 @@ from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.due_tasks import MANY, stopped_together
 from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, with_known_ends
-from console.workflows import stopping
+from console.reconciling.transition_errors import Failures
+from console.redis import locks
+from console.workflows import leases, stopping
 from console.workflows.leases import Taken
+from console.workflows.links import _send_due_tasks
 from console.workflows.stopping import _mark, _record_ends, _stop, note_stopped
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
@@ -259,3 +262,37 @@ def test_failure_of_a_stop_that_another_worker_continued_is_not_shown(
 
     assert StateTransitionError.objects.exists() is not taken_over
     assert (MirrorTopic.objects.get().retry_at is None) is taken_over
+
+
+def test_marked_mirrors_get_no_tasks_of_their_own_while_they_are_stopped_together(
+    make_mirror: MakeMirror, link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]
+) -> None:
+    mirrors = _unfenced(make_mirror)
+    MirrorTopic.objects.filter(link=link).update(fencing_at=NOW)
+
+    with locks.lock(stopping.batch_name(link.pk)) as acquired:
+        assert acquired
+        _send_due_tasks(link, list(link.mirrors.all()), rows={}, failures=Failures(link=link.name))
+        assert sent == []
+    _send_due_tasks(link, list(link.mirrors.all()), rows={}, failures=Failures(link=link.name))
+
+    assert {name for name, _ in sent} == {"advance_stop"}
+    assert {arguments["mirror_id"] for _, arguments in sent} == {mirror.pk for mirror in mirrors}
+
+
+def test_assignments_are_written_once_more_for_all_tasks_that_want_them_meanwhile(
+    link: ClusterLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    def write(link_id: int) -> None:
+        written.append(link_id)
+        if len(written) == 1:
+            for _ in range(5):
+                leases.write_assignments(link_id)
+
+    monkeypatch.setattr(leases, "_write_assignments", write)
+
+    leases.write_assignments(link.pk)
+
+    assert written == [link.pk] * 2

@@ -193,3 +193,34 @@ def test_pools_shrink_while_a_source_is_read_ahead() -> None:
     pool.share(1, beside_ahead=memory.in_use)
     assert pool.take(BUDGET // 2) is not None
     assert changes == [True, False]
+
+
+def test_buffers_that_pools_use_beyond_their_limit_make_the_ahead_memory_smaller() -> None:
+    pool = BufferPool()
+    memory = AheadMemory(budget=20 * AHEAD_UNIT, reserve=0, excess=pool.trim)
+    held = [pool.take(SMALLEST) for _ in range(BUDGET // SMALLEST)]
+    share = memory.open()
+    pool.share(1, beside_ahead=memory.in_use)
+
+    beside_the_held = [take(share) for _ in range(20)]
+    for buffer in held:
+        assert buffer is not None
+        buffer.release()
+    afterwards = [take(share) for _ in range(20)]
+
+    most = BESIDE_AHEAD + 20 * AHEAD_UNIT
+    assert len([buffer for buffer in beside_the_held if buffer]) == max(1, (most - BUDGET) // AHEAD_UNIT)
+    assert len([buffer for buffer in afterwards if buffer]) > 10
+    assert pool.size + memory.size <= most
+
+
+def test_buffer_that_was_in_use_when_the_limit_was_lowered_is_not_kept() -> None:
+    pool = BufferPool()
+    held = [pool.take(SMALLEST) for _ in range(30)]
+    pool.share(1, beside_ahead=True)
+    for buffer in held:
+        assert buffer is not None
+        buffer.release()
+
+    assert pool.take(SMALLEST) is not None
+    assert pool.size <= BESIDE_AHEAD
