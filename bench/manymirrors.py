@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.request import urlopen
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from bench.figures import Figure
 from bench.load import create_topics
@@ -73,6 +73,7 @@ def measure_many_mirrors(
     """Mirror all topics, measure idle and under load, fail all over with one request."""
     size = size or Size()
     create_topics(source, size.names, partitions=size.partitions)
+    _prefill(source, size)
     with running(source=source, destination=destination, redis=redis, spark=spark) as product:
         path = product.links
         began = time.monotonic()
@@ -181,6 +182,17 @@ def _write(source: KafkaCluster, size: Size, stop: threading.Event) -> None:
         writer.close()
 
 
+def _prefill(source: KafkaCluster, size: Size) -> None:
+    """Write a batch to each partition: the first write creates files at both brokers, which takes longer than all later ones."""
+    time.sleep(SETTLE_S)  # the leaders of all topics are known
+    writer = BareWriter(source, *size.names)
+    try:
+        for number, name in enumerate(size.names):
+            writer.append({name: [(partition, _batch()) for partition in range(size.partitions)]}, number=number)
+    finally:
+        writer.close()
+
+
 def _batch() -> bytearray:
     now_ms = time.time() * 1000
     value = f"{now_ms:.3f}".encode().ljust(RECORD_BYTES)
@@ -193,7 +205,7 @@ class _Reader:
     def __init__(self, cluster: KafkaCluster, size: Size) -> None:
         self._consumer = Consumer({**cluster.client(), "group.id": "bench-wide", "fetch.wait.max.ms": 50, "fetch.min.bytes": 1})
         places = [(name, number) for name in size.names[::READ_EVERY] for number in range(size.partitions)]
-        self._consumer.assign([TopicPartition(name, number, 0) for name, number in places])
+        self._consumer.assign([TopicPartition(name, number, OFFSET_END) for name, number in places])
 
     def read(self, *, until_s: float) -> list[float]:
         """Return the delays (ms) of what arrives until then."""

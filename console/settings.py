@@ -133,7 +133,6 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = BEHIND_TLS
 SESSION_COOKIE_AGE = 12 * 3600
 LANGUAGE_COOKIE_NAME = "language"  # of the pages before the sign-in
 LANGUAGE_COOKIE_HTTPONLY = True
-LANGUAGE_COOKIE_SAMESITE = "Lax"
 LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
 
 # --- identity provider and second factor (django-allauth) ---------------------------------------------------------

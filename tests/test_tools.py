@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_missing_tools_are_named(python: tuple[int, int], java: int | None, mave
 
 def test_gettext_is_missing_if_only_its_base_package_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"gettext", "redis-server"}  # gettext-base has the program gettext, but not msgfmt
-    monkeypatch.setattr(ensure_programs.shutil, "which", lambda name: name if name in installed else None)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in installed else None)
 
     assert [ensure_programs.present(package) for package in ("redis-server", "gettext", "chromium")] == [True, False, False]
 

@@ -261,7 +261,7 @@ def _saved(request: HttpRequest, account: Account) -> HttpResponse:
     with translation.override(language_of(request)):
         response = done(request, reverse("pages:profile"), gettext("Profile saved."))
     if not account.language:
-        response.delete_cookie(cookie, samesite=settings.LANGUAGE_COOKIE_SAMESITE)
+        response.delete_cookie(cookie, samesite="Lax")
         return response
     response.set_cookie(
         cookie,
@@ -269,7 +269,7 @@ def _saved(request: HttpRequest, account: Account) -> HttpResponse:
         max_age=settings.LANGUAGE_COOKIE_AGE,
         secure=settings.LANGUAGE_COOKIE_SECURE,
         httponly=settings.LANGUAGE_COOKIE_HTTPONLY,
-        samesite=settings.LANGUAGE_COOKIE_SAMESITE,
+        samesite="Lax",
     )
     return response
 

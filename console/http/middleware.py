@@ -208,6 +208,7 @@ class PageLanguageMiddleware(MiddlewareMixin):
             patch_vary_headers(response, ["Accept-Language", "Cookie"])
             if response.get("Content-Type", "").startswith("text/html"):
                 response.headers.setdefault("Content-Language", translation.get_language() or settings.LANGUAGE_CODE)
+        translation.deactivate()  # the thread serves no other request in this language
         return response
 
 

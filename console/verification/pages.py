@@ -332,7 +332,7 @@ _OPERATION = Filter(
     name="operation",
     label=gettext_lazy("Operation"),
     every=gettext_lazy("All operations"),
-    options=[(reason.value, gettext_lazy(label)) for reason, label in REPORTED_OPERATIONS.items()],
+    options=[(reason.value, label) for reason, label in REPORTED_OPERATIONS.items()],
     by="reason",
 )
 REPORTS = Listing(

@@ -234,7 +234,7 @@ class TestEnglish:
         assert reason.startswith("You cannot decide about this request.")
         assert html.escape(in_japanese(reason)) in denied.content.decode()
         for model in apps.get_app_config("console").get_models():
-            for row in model.objects.values():
+            for row in model.objects.values():  # type: ignore[attr-defined]
                 stored = json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False, default=str)
                 assert not JAPANESE.search(stored), f"{model.__name__}: {stored}"
 
