@@ -183,7 +183,7 @@ def _write(source: KafkaCluster, size: Size, stop: threading.Event) -> None:
 
 
 def _prefill(source: KafkaCluster, size: Size) -> None:
-    """Write a batch to each partition: the first write creates files at both brokers, which takes longer than all later ones."""
+    """Write a batch to each partition: the first write creates files at both brokers and takes longer than later ones."""
     time.sleep(SETTLE_S)  # the leaders of all topics are known
     writer = BareWriter(source, *size.names)
     try:
