@@ -64,6 +64,9 @@ PATIENCE_S = 60.0  # to wait for leaders, and for followers to replicate the mar
 SHORT_PATIENCE_S = 2.0  # the same for several mirrors: what takes longer is fenced mirror by mirror
 PAUSE_S = 0.2
 MARKER_TIMEOUT_S = 30.0
+PER_ROUND = (
+    1_000  # partitions; a broker under load takes a second for their markers, and their mirrors are opened before the next
+)
 PER_REQUEST = 500
 MOST_REQUESTS = 32  # at the same time
 _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
@@ -87,20 +90,23 @@ def fence_partitions(
 
     ``generations`` is by key; each is higher than that of every copy worker. A partition that is not fenced within PATIENCE_S
     (``patient``) or SHORT_PATIENCE_S, or that the cluster refuses to fence, is yielded with its error; that neither fails nor
-    delays the others. Safe to repeat until producers are admitted, for partitions whose fence was not recorded.
+    delays the others. Many partitions are fenced PER_ROUND at a time; each is tried at least once, however long others took.
+    Safe to repeat until producers are admitted, for partitions whose fence was not recorded.
     """
     missing = {assignment.key: assignment for assignment in assignments}
     with closing(Cluster(address)) as cluster:
         fencing = _Fencing(cluster, generations=generations, patient=patient)
         deadline = time.monotonic() + (PATIENCE_S if patient else SHORT_PATIENCE_S)
         while missing:
-            found = fencing.round(list(missing.values()))
-            is_over = time.monotonic() > deadline
-            final = {key: each for key, each in found.items() if is_over or isinstance(each, Fence) or each.code in _FINAL}
-            for key in final:
-                del missing[key]
-            if final:
-                yield final
+            left = list(missing.values())
+            for first in range(0, len(left), PER_ROUND):
+                found = fencing.round(left[first : first + PER_ROUND])
+                is_over = time.monotonic() > deadline
+                final = {key: each for key, each in found.items() if is_over or isinstance(each, Fence) or each.code in _FINAL}
+                for key in final:
+                    del missing[key]
+                if final:
+                    yield final
             if missing:
                 time.sleep(PAUSE_S)
 

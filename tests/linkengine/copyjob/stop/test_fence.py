@@ -187,6 +187,25 @@ def test_partition_that_cannot_be_fenced_does_not_delay_the_others(clusters: Pai
     assert first_s < SHORT_PATIENCE_S < last_s
 
 
+def test_each_of_many_partitions_is_tried_although_the_time_is_over(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name, partitions=5)
+    plan = plan_of(clusters, topic_name, partitions=5)
+    monkeypatch.setattr(fence_module, "PER_ROUND", 2)
+    monkeypatch.setattr(fence_module, "SHORT_PATIENCE_S", 0.0)
+    write_markers = fence_module._send_markers
+    monkeypatch.setattr(
+        fence_module, "_send_markers", lambda cluster, markers, timeout_s: write_markers(cluster, markers, timeout_s=60.0)
+    )
+    generations = {partition.key: 9 for partition in plan.assignments}
+
+    found = list(fence_partitions(plan.destination, plan.assignments, generations=generations, patient=False))
+
+    assert [len(fences) for fences in found] == [2, 2, 1]
+    assert all(isinstance(fence, Fence) and fence.end == 0 for fences in found for fence in fences.values())
+
+
 def test_mirror_that_may_end_with_a_fence_is_left_to_a_patient_call(clusters: Pair, topic_name: str) -> None:
     """Only a patient call reads logs. Neither writes a second fence."""
     plan = copied_plan(clusters, topic_name)
