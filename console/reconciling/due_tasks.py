@@ -23,6 +23,9 @@ from linkengine.domain.states import BECOMING, LinkState, MirrorState, StopReaso
 
 
 MORE_AFTER = timedelta(milliseconds=500)  # pause before the next run if a run stopped at its limit
+# Pause after a run as a multiple of its duration, and the limit of this pause: the configs of 1,000 topics at both clusters
+# take seconds of processor time, every few seconds by default.
+PAUSE, LONGEST_PAUSE = 10, timedelta(seconds=30)
 
 
 def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskName]:
@@ -62,13 +65,20 @@ def finish_task_run(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> No
         failures=F("failures") + int(bool(errors)),  # PostgreSQL cannot add a boolean
         changes=F("changes") + outcome.changes,
     )
-    if outcome.more:
-        LinkTask.objects.filter(pk=row.pk).update(next_run_at=now + MORE_AFTER)
+    next_run_at = now + (MORE_AFTER if outcome.more else _pause(row, now=now))
+    if outcome.more or (not errors and next_run_at > (row.next_run_at or now)):
+        LinkTask.objects.filter(pk=row.pk).update(next_run_at=next_run_at)
     if changed or outcome.more:  # the new sequence ends the rest of the link (``workflows.observing``)
         show_change(row.link_id)
 
 
+def _pause(row: LinkTask, *, now: datetime) -> timedelta:
+    took = timedelta(0) if row.started_at is None else max(timedelta(0), now - row.started_at)
+    return min(PAUSE * took, LONGEST_PAUSE)
+
+
 def _is_due(row: LinkTask | None, *, longest: timedelta, now: datetime) -> bool:
+    longest = max(longest, LONGEST_PAUSE)
     return row is None or row.requested_at is not None or is_due(row.next_run_at, now=now, longest=longest)
 
 

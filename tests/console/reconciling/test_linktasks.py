@@ -115,3 +115,25 @@ def test_a_run_that_stopped_at_its_limit_is_repeated_immediately(link: ClusterLi
 
     assert row.next_run_at is not None
     assert row.next_run_at <= NOW + SECOND
+
+
+@pytest.mark.parametrize(
+    ("took_s", "outcome", "next_s"),
+    [
+        (0.1, TaskOutcome(), 5.0),
+        (2.0, TaskOutcome(), 22.0),
+        (20.0, TaskOutcome(), 50.0),
+        (2.0, TaskOutcome(errors=(TaskError(code="TIMEOUT_ERROR", message="no response"),)), 5.0),
+    ],
+    ids=["short", "long", "longest pause", "failed"],
+)
+def test_long_run_is_followed_by_a_pause(link: ClusterLink, took_s: float, outcome: TaskOutcome, next_s: float) -> None:
+    row = begin_task_run(link=link, name=CONFIGS, mirrors=True, now=NOW)
+    assert row is not None
+
+    finish_task_run(row=row, outcome=outcome, now=NOW + took_s * SECOND)
+
+    assert LinkTask.objects.get().next_run_at == NOW + next_s * SECOND
+    link = ClusterLink.objects.get()
+    assert begin_task_run(link=link, name=CONFIGS, mirrors=True, now=NOW + (next_s - 0.1) * SECOND) is None
+    assert begin_task_run(link=link, name=CONFIGS, mirrors=True, now=NOW + next_s * SECOND) is not None
