@@ -70,7 +70,7 @@ def assign_twice(seconds: float) -> int:
         nonlocal overwritten
         with patch.object(jobs, "write_assignments", publish):
             rotate()
-            leases.write_assignments(link_id)
+            leases.publish_assignments(link_id)
         time.sleep(VIEW_S)
         changed = publish(*arguments, **named)
         overwritten += bool(changed)
@@ -80,7 +80,7 @@ def assign_twice(seconds: float) -> int:
     with patch.object(jobs, "write_assignments", publish_late):
         while time.monotonic() < deadline:
             with suppress(redis.RedisError):
-                leases.write_assignments(link_id)
+                leases.publish_assignments(link_id)
             time.sleep(VIEW_S)
     return overwritten
 

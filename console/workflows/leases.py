@@ -186,14 +186,15 @@ def write_assignments(link_id: int) -> None:
                 if not acquired:
                     return
                 if locks.pop_recheck(name):
-                    _write_assignments(link_id)
+                    publish_assignments(link_id)
             if not locks.is_recheck_requested(name):
                 return
     except redis.RedisError as error:
         _log.warning("assignments.not_written", link=link_id, error=str(error))
 
 
-def _write_assignments(link_id: int) -> None:
+def publish_assignments(link_id: int) -> None:
+    """Do the same at once, also while another task does it."""
     link = plans.load_link(link_id)
     if link is None:
         return

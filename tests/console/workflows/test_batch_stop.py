@@ -291,7 +291,7 @@ def test_assignments_are_written_once_more_for_all_tasks_that_want_them_meanwhil
             for _ in range(5):
                 leases.write_assignments(link_id)
 
-    monkeypatch.setattr(leases, "_write_assignments", write)
+    monkeypatch.setattr(leases, "publish_assignments", write)
 
     leases.write_assignments(link.pk)
 
