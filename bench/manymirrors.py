@@ -184,13 +184,22 @@ def _write(source: KafkaCluster, size: Size, stop: threading.Event) -> None:
 
 def _prefill(source: KafkaCluster, size: Size) -> None:
     """Write a batch to each partition: the first write creates files at both brokers and takes longer than later ones."""
-    time.sleep(SETTLE_S)  # the leaders of all topics are known
-    writer = BareWriter(source, *size.names)
+    left = list(size.names)
+    wait_for(lambda: not _fill(source, left, size), "written to all partitions", poll_s=1.0)
+
+
+def _fill(source: KafkaCluster, left: list[str], size: Size) -> int:
+    """Write to topics and remove them from the list; return how many remain, of which the broker does not know yet."""
+    writer = BareWriter(source, *left)
     try:
-        for number, name in enumerate(size.names):
-            writer.append({name: [(partition, _batch()) for partition in range(size.partitions)]}, number=number)
+        for number in range(len(left)):
+            writer.append({left[-1]: [(partition, _batch()) for partition in range(size.partitions)]}, number=number)
+            left.pop()
+    except RuntimeError as error:
+        _log(f"{len(left)} topics left: {error}")
     finally:
         writer.close()
+    return len(left)
 
 
 def _batch() -> bytearray:
