@@ -62,6 +62,7 @@ from linkengine.kafka.transactions import EmptyTransactions
 
 PATIENCE_S = 60.0  # to wait for leaders, and for followers to replicate the marker; then the caller retries
 SHORT_PATIENCE_S = 2.0  # the same for several mirrors: what takes longer is fenced mirror by mirror
+PER_MARKER_S = 0.005  # added to the short patience, for each marker that is sent at the same time
 PAUSE_S = 0.2
 MARKER_TIMEOUT_S = 30.0
 PER_ROUND = (
@@ -253,7 +254,7 @@ class _Fencing:
                 write_marker(self._cluster, assignments[key], log_end, generation=generation, commit=True)
             except LinkEngineError as error:
                 refusals[key] = error
-        timeout_s = MARKER_TIMEOUT_S if self._patient else SHORT_PATIENCE_S
+        timeout_s = MARKER_TIMEOUT_S if self._patient else SHORT_PATIENCE_S + PER_MARKER_S * len(markers)
         return refusals | _send_markers(self._cluster, markers, timeout_s=timeout_s)
 
 
