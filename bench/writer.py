@@ -75,11 +75,7 @@ class BareWriter:
         self._connection.sock.settimeout(TIMEOUT_MS / 1000)
         for number, round_ in enumerate(_rounds(batches)):
             after(sum(len(batch) for _, batch in round_))
-            frame = encode_produce(
-                {self._topic_id: round_}, version=self._version, correlation_id=number, timeout_ms=TIMEOUT_MS
-            )
-            for part in frame:
-                self._connection.sock.sendall(part)
+            self._send({self._topic_id: round_}, number)
             waiting.append(number)
             if len(waiting) == IN_FLIGHT:
                 self._receive_response(waiting.popleft())
@@ -90,10 +86,12 @@ class BareWriter:
     def append(self, batches: Mapping[str, Sequence[tuple[int, bytes | bytearray]]], *, number: int) -> None:
         """Append (partition, batch) by topic with a single request, and wait for its response; ``number`` identifies it."""
         self._connection.sock.settimeout(TIMEOUT_MS / 1000)
-        by_id = {self._ids[topic]: entries for topic, entries in batches.items()}
-        for part in encode_produce(by_id, version=self._version, correlation_id=number, timeout_ms=TIMEOUT_MS):
-            self._connection.sock.sendall(part)
+        self._send({self._ids[topic]: entries for topic, entries in batches.items()}, number)
         self._receive_response(number)
+
+    def _send(self, batches: Mapping[bytes, Sequence[tuple[int, bytes | bytearray]]], number: int) -> None:
+        for part in encode_produce(batches, version=self._version, correlation_id=number, timeout_ms=TIMEOUT_MS):
+            self._connection.sock.sendall(part)
 
     def _receive_response(self, number: int) -> None:
         (size,) = INT32.unpack(self._receive(INT32.size))

@@ -294,13 +294,19 @@ class RotateForm(ConsoleForm):
 
 
 _NEVER = datetime.max.replace(tzinfo=UTC)  # later than each expiry
-_IN_FORCE = [("yes", gettext_lazy("In force")), ("no", gettext_lazy("Expired"))]
 
 
 def _in_force(row: RoleBinding | ApiKey) -> str:
     return "no" if row.expires_at is not None and row.expires_at <= timezone.now() else "yes"
 
 
+_EXPIRY = Filter(
+    name="in-force",
+    label=gettext_lazy("Expiry"),
+    every=gettext_lazy("In force or expired"),
+    options=[("yes", gettext_lazy("In force")), ("no", gettext_lazy("Expired"))],
+    by=_in_force,
+)
 BINDINGS = Listing(
     noun=gettext_noop("role binding"),
     plural=gettext_noop("role bindings"),
@@ -335,13 +341,7 @@ BINDINGS = Listing(
             options=[("user", gettext_lazy("Users")), ("group", gettext_lazy("Groups"))],
             by=lambda row: "group" if row.group_id else "user",
         ),
-        Filter(
-            name="in-force",
-            label=gettext_lazy("Expiry"),
-            every=gettext_lazy("In force or expired"),
-            options=_IN_FORCE,
-            by=_in_force,
-        ),
+        _EXPIRY,
     ),
     export={
         "principal": "principal",
@@ -372,13 +372,7 @@ KEYS = Listing(
     search=lambda row: (row.key, row.description, row.user.get_username()),
     search_label=gettext_lazy("Key, description or owner"),
     filters=(
-        Filter(
-            name="in-force",
-            label=gettext_lazy("Expiry"),
-            every=gettext_lazy("In force or expired"),
-            options=_IN_FORCE,
-            by=_in_force,
-        ),
+        _EXPIRY,
         Filter(
             name="used",
             label=gettext_lazy("Use"),

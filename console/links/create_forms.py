@@ -33,7 +33,7 @@ from linkengine.domain.names import (
 )
 
 if TYPE_CHECKING:
-    from django.utils.functional import _StrOrPromise
+    from django_stubs_ext import StrOrPromise
 
 EMPTY_ROWS = 3  # for new filters, also without JavaScript
 LONGEST_PREFIX = 12
@@ -56,7 +56,7 @@ def _only_other(clusters: Iterable[Cluster], chosen: str) -> str:
     return rest[0] if len(rest) == 1 else ""
 
 
-def _switch(label: _StrOrPromise, help_text: _StrOrPromise) -> forms.BooleanField:
+def _switch(label: StrOrPromise, help_text: StrOrPromise) -> forms.BooleanField:
     return forms.BooleanField(
         label=label, help_text=help_text, required=False, widget=forms.CheckboxInput(attrs=dict(_CHECKBOX))
     )
@@ -315,7 +315,7 @@ class NameFilterForm(ConsoleForm):
         )
 
 
-def _acl_field(label: _StrOrPromise, *words: str) -> forms.ChoiceField:
+def _acl_field(label: StrOrPromise, *words: str) -> forms.ChoiceField:
     # With this initial value an untouched row counts as unchanged, and not as a filter that matches everything.
     choices = [(word, word.lower()) for word in ("ANY", *words)]
     return forms.ChoiceField(label=label, choices=choices, required=False, initial="ANY")

@@ -7,6 +7,7 @@
     ``is_abandoned``                      ``console:unlocked:NAME`` (since, ms)   a minute after the last check
     ``claim``, ``prolong_claim``          ``console:claim:NAME``                  after the ``ttl_ms`` of the last call
     ``request_recheck``, ``pop_recheck``  ``console:recheck:NAME``                after ``LOCK_TTL_S``
+    ``run_or_request``                    lock and recheck of NAME                as these
     ====================================  ======================================  ===========================================
 
 A lock is exclusive as long as its owner renews it. It only avoids duplicate work: a process that is suspended for longer than
@@ -20,7 +21,7 @@ shorten a time to live that is longer than it can be, as leases do (``linkengine
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
@@ -109,14 +110,26 @@ def request_recheck(name: str) -> None:
     redis_client().set(f"console:recheck:{name}", "1", px=int(LOCK_TTL_S * 1000))
 
 
-def is_recheck_requested(name: str) -> bool:
-    """Return whether another check was requested."""
-    return bool(redis_client().exists(f"console:recheck:{name}"))
-
-
 def pop_recheck(name: str) -> bool:
     """Return and clear whether another check was requested."""
     return bool(redis_client().delete(f"console:recheck:{name}"))
+
+
+def run_or_request(name: str, work: Callable[[], None], *, rounds: int) -> None:
+    """Run ``work`` under a lock. If another task runs it at this moment, that task runs it once more instead.
+
+    The request is made before the lock is tried, so that the owner sees it after it has released the lock. ``rounds`` limits
+    how often ``work`` runs for the requests of other tasks.
+    """
+    request_recheck(name)
+    for _round in range(rounds):
+        with lock(name) as acquired:
+            if not acquired:
+                return
+            if pop_recheck(name):
+                work()
+        if not redis_client().exists(f"console:recheck:{name}"):
+            return
 
 
 class _Lock:

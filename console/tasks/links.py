@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -53,19 +54,10 @@ def reconcile(**_: Any) -> None:
 @shared_task(name="reconcile_link")
 def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
     """Run a reconcile pass of a link under its lock. While another task has the lock, request another pass from that task."""
-    name = f"link:{link_id}"
     locks.release_claim(_waiting(link_id))
     if probe:
         ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
-    for _round in range(ROUNDS):
-        with locks.lock(name) as acquired:
-            if not acquired:
-                locks.request_recheck(name)
-                return
-            locks.pop_recheck(name)
-            _reconcile_noted(link_id)
-        if not locks.pop_recheck(name):
-            return
+    locks.run_or_request(f"link:{link_id}", partial(_reconcile_noted, link_id), rounds=ROUNDS)
 
 
 @shared_task(name="sample_link")

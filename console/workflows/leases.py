@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Thread
 
 import redis
@@ -178,23 +179,14 @@ def write_assignments(link_id: int) -> None:
     otherwise write all of its partitions as often. A failure is logged and delays no stop: workers release partitions sooner
     with new assignments, but the fence works without.
     """
-    name = f"assignments:{link_id}"
     try:
-        locks.request_recheck(name)
-        for _round in range(ROUNDS):
-            with locks.lock(name) as acquired:
-                if not acquired:
-                    return
-                if locks.pop_recheck(name):
-                    publish_assignments(link_id)
-            if not locks.is_recheck_requested(name):
-                return
+        locks.run_or_request(f"assignments:{link_id}", partial(publish_assignments, link_id), rounds=ROUNDS)
     except redis.RedisError as error:
         _log.warning("assignments.not_written", link=link_id, error=str(error))
 
 
 def publish_assignments(link_id: int) -> None:
-    """Do the same at once, also while another task does it."""
+    """Write the assignments of a link as its rows are now, also while another task writes them. A failure is logged."""
     link = plans.load_link(link_id)
     if link is None:
         return

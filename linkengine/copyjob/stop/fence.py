@@ -65,9 +65,7 @@ SHORT_PATIENCE_S = 2.0  # the same for several mirrors: what takes longer is fen
 PER_MARKER_S = 0.005  # added to the short patience, for each marker that is sent at the same time
 PAUSE_S = 0.2
 MARKER_TIMEOUT_S = 30.0
-PER_ROUND = (
-    1_000  # partitions; a broker under load takes a second for their markers, and their mirrors are opened before the next
-)
+PER_ROUND = 1_000  # partitions; their mirrors are opened before the next are fenced
 PER_REQUEST = 500
 MOST_REQUESTS = 32  # at the same time
 _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
