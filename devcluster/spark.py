@@ -32,7 +32,7 @@ THREAD_DUMP_S = 2.0
 START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy cores
 MASTER = "local[16,8]"  # 16 concurrent tasks, each may fail 8 times
 PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
-PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark_job", "linkengine.copyjob.worker")
+PRELOAD = ("pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark_job", "linkengine.copyjob.worker")
 DETACHED_TIMEOUT = "1h"  # how long a copy worker continues without its Celery worker
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

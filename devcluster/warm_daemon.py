@@ -1,7 +1,7 @@
 """The process from which Spark forks its Python workers, with slow imports done before the fork.
 
-Set as `spark.python.daemon.module`. A new worker otherwise spends one to three seconds on imports of pandas, pyarrow and the
-engine before its first record; a fork of this process has them. The module names come from the environment, so this file
+Set as `spark.python.daemon.module`. A new worker otherwise spends one to three seconds on imports of pyarrow and the engine
+before its first record; a fork of this process has them. The module names come from the environment, so this file
 names none. Spark reads the daemon's port from standard output, so nothing here may print to it.
 """
 
