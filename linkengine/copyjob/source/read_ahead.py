@@ -45,7 +45,7 @@ from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.requests import FetchLimits, FetchPosition
 
-MOST_CONNECTIONS = 64  # per source broker, in addition to that of the session
+MOST_CONNECTIONS = 72  # per source broker, in addition to that of the session
 REQUESTS_EACH = 1  # per connection: with a second request behind it a piece would take twice as long, and others wait for it
 EXPRESS = 2  # connections kept free for pieces that all later pieces of their partition wait for
 CONNECTING = 16  # connections being opened at a time; each takes several round trips in a background thread
