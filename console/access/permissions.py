@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.actors import Actor
@@ -153,12 +153,15 @@ def check_permission(  # noqa: PLR0913 - one keyword per level of the tree, of w
     place = _place(cluster or environment or organization, link=link, mirror=mirror, resources=resource)
     if _allowed(by, permission, place):
         return
-    reason = (
-        f"You do not have the permission to {permission} in {place.path}. Ask an administrator for the role "
-        f"{role_needed(permission)} there, or a higher one."
-    )
-    audit.record_denial(by=by, action=permission.name, resource=place.path, reason=reason)
-    raise DeniedError(reason, code="NOT_AUTHORIZED")
+    values = {"permission": permission, "place": place.path, "role": role_needed(permission)}
+    audit.record_denial(by=by, action=permission.name, resource=place.path, reason=_DENIED % values)
+    raise DeniedError(gettext(_DENIED) % values, code="NOT_AUTHORIZED")
+
+
+_DENIED = gettext_noop(
+    "You do not have the permission to %(permission)s in %(place)s. Ask an administrator for the role %(role)s there, or a "
+    "higher one."
+)
 
 
 def can(  # noqa: PLR0913 - see check_permission

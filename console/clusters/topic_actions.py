@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
+
 from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
@@ -67,7 +69,9 @@ def why_not_delete(*, cluster: Cluster, topic: str, by: Actor) -> str:
     _check(cluster, topic, by=by)
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
-        return f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete it as a mirror topic instead."
+        return gettext(
+            "Topic '%(topic)s' is a mirror topic of cluster link '%(link)s'. Delete it as a mirror topic instead."
+        ) % {"topic": topic, "link": mirror.link.name}
     return why_needed(cluster.cluster_id, topic)
 
 

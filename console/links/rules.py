@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext, gettext_noop
+
 from console.models import ClusterLink, LinkTask
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
@@ -23,21 +25,28 @@ def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mi
 
 
 def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
-    """Return why a task in this state cannot run now, "" if it can."""
+    """Return why a task in this state cannot run now, "" if it can. In the page's language."""
     if link.deletion_requested_at is not None:
-        return f"Cluster link '{link.name}' is being deleted."
+        return gettext("Cluster link '%(link)s' is being deleted.") % {"link": link.name}
     if link.mode == LinkMode.SOURCE:
-        return f"Cluster link '{link.name}' is the source side; its tasks run on the link of the other cluster."
+        text = gettext("Cluster link '%(link)s' is the source side; its tasks run on the link of the other cluster.")
+        return text % {"link": link.name}
     if state is TaskState.NOT_CONFIGURED:
         needed = TASKS[name].enable_config
-        return f"{name} is disabled. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
-    return f"Cluster link '{link.name}' {_TASK_WAYS_OUT[state]}" if state in _TASK_WAYS_OUT else ""
+        if not needed:
+            return gettext("The link has no mirror topic that is mirroring.")
+        return gettext("%(task)s is disabled. Set %(config)s to true.") % {"task": name, "config": needed}
+    return gettext(_STOPPED_TASKS[state]) % {"link": link.name} if state in _STOPPED_TASKS else ""
 
 
-_TASK_WAYS_OUT = {
-    TaskState.LINK_PAUSED: "is paused. Set cluster.link.paused to false first.",
-    TaskState.LINK_FAILED: "has failed, so its source cannot be read. Correct its configs first.",
-    TaskState.LINK_UNAVAILABLE: "cannot reach its source. The task runs automatically once it can.",
+_STOPPED_TASKS = {
+    TaskState.LINK_PAUSED: gettext_noop("Cluster link '%(link)s' is paused. Set cluster.link.paused to false first."),
+    TaskState.LINK_FAILED: gettext_noop(
+        "Cluster link '%(link)s' has failed, so its source cannot be read. Correct its configs first."
+    ),
+    TaskState.LINK_UNAVAILABLE: gettext_noop(
+        "Cluster link '%(link)s' cannot reach its source. The task runs automatically once it can."
+    ),
 }
 
 

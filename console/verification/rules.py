@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.db.models import Q
+from django.utils.translation import gettext, gettext_noop
 
 from console.models import GateRun, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER, RECORDS_LOST, STAYING, TOMBSTONES_MISSED, is_fresh
@@ -25,12 +26,17 @@ class GateProblem(StrEnum):
 
 
 def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
-    """Return why the migration gate allows no promotion now, "" if it does or the link has no gate."""
+    """Return why the migration gate allows no promotion now, "" if it does or the link has no gate. In the page's language."""
     if mirror.link.config("migration.gate.enable") != "true":
         return ""
     newest = newest_run(mirror, ended=True)
-    what = "it has not been run yet" if newest is None else _why_closed(newest, now=now)
-    return f"The migration gate of topic '{mirror.name}' is closed: {what}. {_WAYS_OUT}" if what else ""
+    what = gettext("it has not been run yet") if newest is None else _why_closed(newest, now=now)
+    if not what:
+        return ""
+    return gettext(
+        "The migration gate of topic '%(topic)s' is closed: %(what)s. Run the gate, or override it with a reason; a failover "
+        "is always possible."
+    ) % {"topic": mirror.name, "what": what}
 
 
 def gate_problem(run: GateRun, *, now: datetime) -> GateProblem | None:
@@ -58,14 +64,15 @@ def is_outlived(run: GateRun) -> bool:
 
 def _why_closed(run: GateRun, *, now: datetime) -> str:
     if is_outlived(run):
-        return "it has not been run since the topic became a mirror again, or moved to its present source"
+        return gettext("it has not been run since the topic became a mirror again, or moved to its present source")
     if not run.opens:
         failed = [check["name"] for check in run.checks if check["state"] == "FAILED"]
-        return f"its last run failed ({', '.join(failed) or 'nothing could be checked'})"
+        checks = ", ".join(failed) or gettext("nothing could be checked")
+        return gettext("its last run failed (%(checks)s)") % {"checks": checks}
     code = _refuting(run)
     if code:
-        return f"{_REFUTED[code]} since its last run ({code})"
-    return "its last green run is too old" if gate_problem(run, now=now) else ""
+        return f"{gettext(_REFUTED[code])} ({code})"
+    return gettext("its last green run is too old") if gate_problem(run, now=now) else ""
 
 
 def _refuting(run: GateRun) -> str:
@@ -77,10 +84,9 @@ def _refuting(run: GateRun) -> str:
 
 
 _REFUTED = {
-    RECORDS_DIFFER: "records were found that differ from the source",
-    RECORDS_LOST: "the source lost records before they were copied",
-    TOMBSTONES_MISSED: "deletions of the source may have been missed",
+    RECORDS_DIFFER: gettext_noop("records were found since its last run that differ from the source"),
+    RECORDS_LOST: gettext_noop("since its last run the source lost records before they were copied"),
+    TOMBSTONES_MISSED: gettext_noop("deletions of the source may have been missed since its last run"),
 }
 if set(_REFUTED) != set(STAYING):
     raise AssertionError("each permanent error refutes a green run and needs a text")
-_WAYS_OUT = "Run the gate, or override it with a reason; a failover is always possible."

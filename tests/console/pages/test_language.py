@@ -157,6 +157,20 @@ class TestPages:
         assert (unchanged.status_code, other.status_code) == (204, 200)
         assert JAPANESE.search(other.content.decode())
 
+    def test_refusals_give_their_reason_in_the_language_of_the_page(self, page_data: PageData) -> None:
+        client, link = japanese_user(page_data), page_data.link
+        post_form(client, f"{page_data.link_url}pause/", {"paused": "true"})
+
+        refused = client.post(f"{page_data.link_url}tasks/TopicConfigsSync/run/")
+        denied = client_of(page_data.reader).post(f"{page_data.link_url}tasks/TopicConfigsSync/run/", headers=IN_JAPANESE)
+
+        reason = in_japanese("Cluster link '%(link)s' is paused. Set cluster.link.paused to false first.")
+        assert reason % {"link": link.name} in html.unescape(refused.content.decode())
+        assert denied.status_code == 403
+        assert "での権限「manage links」がありません。" in html.unescape(denied.content.decode())
+        reasons = AuditEvent.objects.filter(action="MANAGE_LINK").values_list("detail", flat=True)
+        assert any("You do not have the permission to manage links" in str(detail) for detail in reasons)
+
     def test_pages_are_english_without_the_compiled_catalog(
         self, page_data: PageData, admin: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from django.utils import translation
 
 from console.access import Permission
 from console.actors import Actor
@@ -16,6 +17,7 @@ from console.mirrors.operation_actions import operate
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
 from console.models.mirrors import STAYING
 from console.verification.actions import mark_started, override_gate, record_checks, record_result, start_gate, start_verify
+from console.verification.rules import gate_closed
 from console.workflows.verifying import _checks, _comparison, _keep, _with_the_rest
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -65,6 +67,12 @@ def test_a_promotion_is_refused_before_the_gate_was_run(
 ) -> None:
     with pytest.raises(ConflictError, match="has not been run yet"):
         promote(mirror, owner)
+
+
+def test_a_page_in_japanese_gives_the_reason_in_japanese(gated: ClusterLink, mirror: MirrorTopic) -> None:
+    with translation.override("ja"):
+        assert "の移行ゲートは閉じています: まだ実行されていません。" in gate_closed(mirror, now=NOW)
+    assert "is closed: it has not been run yet. Run the gate" in gate_closed(mirror, now=NOW)
 
 
 def test_a_green_gate_expires_after_15_minutes(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
