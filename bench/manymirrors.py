@@ -84,6 +84,8 @@ def measure_many_mirrors(
         time.sleep(SETTLE_S)
         idle = _cost(product, IDLE_S)
         _log(f"idle: {idle}")
+        _prefill(source, size)  # the second batch of a partition writes the first entries of its indexes, at both brokers
+        time.sleep(SETTLE_S)
         loaded, delays, metrics_s = _under_load(source, destination, product, size)
         _log(f"10 MB/s: {loaded}, p99 {_share(delays, 0.99):.0f} ms, /metrics {metrics_s:.2f} s")
         began = time.monotonic()
@@ -183,7 +185,7 @@ def _write(source: KafkaCluster, size: Size, stop: threading.Event) -> None:
 
 
 def _prefill(source: KafkaCluster, size: Size) -> None:
-    """Write a batch to each partition: the first write creates files at both brokers and takes longer than later ones."""
+    """Write a batch to each partition: its first two writes touch new files at both brokers and take longer than later ones."""
     left = list(size.names)
     wait_for(lambda: not _fill(source, left, size), "written to all partitions", poll_s=1.0)
 
