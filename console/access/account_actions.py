@@ -17,7 +17,7 @@ from console import audit
 from console.access import Permission, check_permission, second_factor
 from console.access.actions import check_password
 from console.access.credentials import hash_secret
-from console.access.permissions import FOREVER, covered_until
+from console.access.permissions import FOREVER, covered_until, denied
 from console.actors import ENGINE, SYSTEM, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import Account, Invitation, Organization, RoleBinding, UserSession
@@ -254,10 +254,7 @@ def _check_may_act_as(user: User, *, by: Actor, now: datetime) -> None:
 
 
 def _denied(user: User, text: str, *, action: str, by: Actor) -> DeniedError:
-    """Record the denial and return its error. The audit log stays English."""
-    values = {"name": user.get_username()}
-    audit.record_denial(by=by, action=action, resource=_path(user), reason=text % values)
-    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED")
+    return denied(text, {"name": user.get_username()}, by=by, action=action, resource=_path(user))
 
 
 def _path(user: User) -> str:

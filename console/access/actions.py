@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +14,9 @@ from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.access import Permission, check_permission
-from console.access.permissions import FOREVER, held_until, may_grant, missing_permission, reach_of
+from console.access.permissions import FOREVER, denied, held_until, may_grant, missing_permission, reach_of
 from console.actors import ENGINE, Actor
-from console.errors import DeniedError, InvalidInputError, NotFoundError
+from console.errors import InvalidInputError, NotFoundError
 from console.models import Cluster, Environment, GroupMember, Organization, RoleBinding, UserGroup
 
 # --- roles and the user's own password --------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _check_holds_role(by: Actor, binding: RoleBinding, *, action: str) -> None:
         "The role %(role)s includes the permission to %(permission)s in %(path)s, which you do not have. Ask an administrator "
         "who has it."
     )
-    raise _denied(text, {"role": binding.role, "permission": missing, "path": path}, by=by, action=action, resource=path)
+    raise denied(text, {"role": binding.role, "permission": missing, "path": path}, by=by, action=action, resource=path)
 
 
 def _check_held_as_long(by: Actor, binding: RoleBinding) -> None:
@@ -141,15 +141,7 @@ def _check_held_as_long(by: Actor, binding: RoleBinding) -> None:
         "earlier expiry time, or ask an administrator whose role does not expire."
     )
     values = {"path": path, "time": f"{until:%Y-%m-%d %H:%M}"}
-    raise _denied(text, values, by=by, action="GrantRole", resource=path, field="expires_at")
-
-
-def _denied(
-    text: str, values: Mapping[str, str], *, by: Actor, action: str, resource: str, field: str | None = None
-) -> DeniedError:
-    """Record the denial and return its error. The audit log stays English."""
-    audit.record_denial(by=by, action=action, resource=resource, reason=text % values)
-    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED", field=field)
+    raise denied(text, values, by=by, action="GrantRole", resource=path, field="expires_at")
 
 
 def _check_binding(binding: RoleBinding, *, is_new: bool = True) -> None:
@@ -202,7 +194,7 @@ def create_group(
             "Only an administrator of this installation may map a group of the identity provider. Ask one of them."
         )
         path = f"{audit.path_of(organization)}/group/{name}"
-        raise _denied(text, {}, by=by, action="CreateGroup", resource=path, field="external_name")
+        raise denied(text, {}, by=by, action="CreateGroup", resource=path, field="external_name")
     group = UserGroup(
         organization=organization,
         name=name,
@@ -290,7 +282,7 @@ def _check_bindings(group: UserGroup, *, by: Actor, action: str, lasting: bool, 
             "it. Ask an administrator who may grant it."
         )
         values = {"group": group.name, "role": binding.role}
-        raise _denied(text, values, by=by, action=action, resource=_group_path(group))
+        raise denied(text, values, by=by, action=action, resource=_group_path(group))
 
 
 def _group_path(group: UserGroup) -> str:

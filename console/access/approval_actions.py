@@ -11,6 +11,7 @@ from django.utils.translation import gettext, gettext_noop
 from console import audit
 from console.access import Permission, can, check_permission, visible_mirrors
 from console.access.approvals import APPROVABLE, needs_approval
+from console.access.permissions import denied
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.mirrors.rules import permission_for
@@ -155,9 +156,7 @@ def _check_topics(link: ClusterLink, operation: MirrorEvent, topics: Sequence[st
 
 
 def _denied(link: ClusterLink, text: str, *, by: Actor) -> DeniedError:
-    """Record the denial and return its error. The audit log stays English."""
-    audit.record_denial(by=by, action="DecideApproval", resource=audit.path_of(link), reason=text)
-    return DeniedError(gettext(text), code="NOT_AUTHORIZED")
+    return denied(text, {}, by=by, action="DecideApproval", resource=audit.path_of(link))
 
 
 def _record(action: str, request: ApprovalRequest, *, by: Actor, now: datetime, **more: str) -> None:

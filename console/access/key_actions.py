@@ -20,7 +20,7 @@ from django.utils.translation import gettext, gettext_noop
 from console import audit
 from console.access import Permission, can
 from console.access.credentials import hash_secret, write_token
-from console.access.permissions import FOREVER, covered_until
+from console.access.permissions import FOREVER, covered_until, denied
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import Account, ApiKey, Cluster, Environment, Organization, RoleBinding
@@ -173,13 +173,11 @@ def _is_self(user: User, by: Actor) -> bool:
 
 
 def _denied(user: User, text: str = "", *, by: Actor, field: str | None = None, **values: str) -> DeniedError:
-    """Record the denial and return its error. The audit log stays English."""
     text = text or gettext_noop(
         "You may create and delete only your own API keys, and those of service accounts of organizations whose users you "
         "manage. Ask an administrator of this installation to do it."
     )
-    audit.record_denial(by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", reason=text % values)
-    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED", field=field)
+    return denied(text, values, by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", field=field)
 
 
 def _new_key(

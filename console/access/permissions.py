@@ -154,14 +154,24 @@ def check_permission(  # noqa: PLR0913 - one keyword per level of the tree, of w
     if _allowed(by, permission, place):
         return
     values = {"permission": permission, "place": place.path, "role": role_needed(permission)}
-    audit.record_denial(by=by, action=permission.name, resource=place.path, reason=_DENIED % values)
-    raise DeniedError(gettext(_DENIED) % values, code="NOT_AUTHORIZED")
+    raise denied(_LACKS_PERMISSION, values, by=by, action=permission.name, resource=place.path)
 
 
-_DENIED = gettext_noop(
+_LACKS_PERMISSION = gettext_noop(
     "You do not have the permission to %(permission)s in %(place)s. Ask an administrator for the role %(role)s there, or a "
     "higher one."
 )
+
+
+def denied(
+    text: str, values: Mapping[str, str], *, by: Actor, action: str, resource: str, field: str | None = None
+) -> DeniedError:
+    """Record a denial and return its error, which is in the language of the page. The audit log stays English.
+
+    ``text`` is English, marked for translation (``gettext_noop``); ``field`` is the field of a form that caused the denial.
+    """
+    audit.record_denial(by=by, action=action, resource=resource, reason=text % values)
+    return DeniedError(gettext(text) % values, code="NOT_AUTHORIZED", field=field)
 
 
 def can(  # noqa: PLR0913 - see check_permission
