@@ -5,9 +5,10 @@ at its end. The planner walks over them with a cursor, the next offset that the 
 three ways:
 
 1. *fill*: no record may appear at these offsets (control batch, aborted transaction, emptied by compaction);
-2. *pass*: the batch has a record at every offset and only bits that brokers accept from clients: its bytes pass unchanged;
-3. *decode*: anything else, such as gaps left by compaction, LogAppendTime, an old format, or a batch that lies partly outside
-   the wanted range. Its records become dense runs, and the offsets between them become fills.
+2. *pass*: the batch has the current format and a record at every offset. Its records are not decoded, unless it is merged with
+   small neighbours (``coalesce``); only its header is patched before it is sent (``patch``);
+3. *decode*: anything else, such as gaps left by compaction, several records with LogAppendTime, an old format, or a batch that
+   lies partly outside the wanted range. Its records become dense runs, and the offsets between them become fills.
 
 The result covers each offset from ``next_offset`` to the end of the last whole batch (or to ``high_end``, if that is lower)
 exactly once, which is checked before it is returned. It ends earlier, maybe within a batch, when the re-encoded batches reach
@@ -15,9 +16,9 @@ MOST_MADE bytes or MOST_APPENDS: compressed records may expand a thousandfold; t
 KIP-98 and the consumer's interpretation of it: the response lists aborted transactions; a producer counts as aborting from the
 first batch that reaches its transaction's first offset until its ABORT marker.
 
-The list has no checksum, while markers do. If a marker contradicts the list about the data before it in the same response, the
-response is read again, because committed records would be lost or aborted records copied. A second response counts as it is. A
-transaction whose marker is not in the response cannot be checked.
+Markers have a checksum, the list has none. If a marker contradicts the list about the data before it in the same response,
+committed records would be lost or aborted records copied, so the offsets are read again. The second response is not checked in
+this way. A transaction whose marker is not in the response cannot be checked.
 """
 
 from __future__ import annotations
@@ -88,9 +89,10 @@ class SegmentPlanner:
         ``high_end`` is the last stable offset; nothing at or beyond it is planned. Payloads that pass are slices of ``buffer``,
         which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
 
-        A caller that can fetch again sets ``seen`` to the offset of an unexpected batch that a response began with before:
-        UnconfirmedBatchError is raised if this response begins with another unexpected batch that nothing confirms
-        (``offset_order``), and, unless there was a response before, if a marker contradicts ``aborted``.
+        ``seen`` is for a caller that can fetch again: NOT_SEEN for a first response, then the ``base_offset`` of the
+        UnconfirmedBatchError that the previous response raised. That error is raised if the response begins with an unexpected
+        batch that nothing in it confirms (``offset_order``) and that is not at ``seen``; for a first response also if a marker
+        contradicts ``aborted``. With None it is never raised.
         """
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
         if plain is not None:
@@ -156,7 +158,7 @@ class AbortedTransactions:
     def __init__(self, aborted: Sequence[AbortedTransaction], *, checks: bool = False) -> None:
         self._waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)  # the next is last
         self._aborting: set[int] = set()
-        self._committing: set[int] = set()  # producers whose data since their last marker is not aborted, by the list
+        self._committing: set[int] = set()  # producers whose data since their last marker is not aborted according to the list
         self._checks = checks
 
     @property
@@ -205,7 +207,10 @@ def is_contradictory(buffer: memoryview, aborted: Sequence[AbortedTransaction]) 
 
 
 def _passable(view: BatchView, batch: memoryview) -> BatchView | None:
-    """Return the header with which a batch can be appended unchanged; None if its records must be decoded."""
+    """Return the header of a batch whose records can be appended as they are; None if they must be decoded.
+
+    A batch with LogAppendTime is restamped, which only works for a single record.
+    """
     if view.magic != CURRENT_MAGIC or view.record_count != view.last_offset_delta + 1:
         return None
     return restamp(view, batch) if view.attributes & LOG_APPEND_TIME_BIT else view
