@@ -44,8 +44,8 @@ from linkengine.domain.workers import Grant
 
 _log = structlog.get_logger(__name__)
 
-# pause between scans of all partitions, and extra pause per partition: a scan finds expired leases and changed phases (each
-# append checks its own lease)
+# Pause between scans of all partitions, and additional pause per partition. A scan finds expired leases and changed phases. A
+# late scan cannot damage a mirror: each append checks its lease.
 SCAN_S, SCAN_EACH_S = 0.1, 0.001
 DRAIN_S = 5.0  # wait for responses after a stop; then the lease is left to expire
 FENCED_RETRY_S = 10.0  # until a fenced partition that is still assigned is tried again: the mirror may have been restored since
@@ -55,7 +55,7 @@ KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps;
 
 
 class HoldNames(Protocol):
-    """Returns a new ``hold_id`` at each call: the name of a grant of a lease in progress reports."""
+    """A function that returns a new ``MirrorPartition.hold_id`` at each call."""
 
     def __call__(self) -> str: ...
 
@@ -209,7 +209,7 @@ class LinkCopy:
         self._report(self._report_schedule.due(now))
 
     def close(self) -> None:
-        """Close everything at once. Leases that are still held are left to expire."""
+        """Close connections and threads without waiting for responses. Leases that are still held are left to expire."""
         for partition in list(self._active.values()):
             if partition.grant is not None:
                 self._expire_lease(partition.key, partition.grant)
@@ -267,7 +267,7 @@ class LinkCopy:
         self._persist_at.pop(partition.key, None)
         (final,) = self._observations([partition], gaps_of_ms=None)
         if _is_news(final):
-            self._coordination.keep(self.plan.link_id, final)  # before the lease is released: then the next owner reports
+            self._coordination.keep(self.plan.link_id, final)  # before the release, after which the next owner reports
         self._release_lease(partition)
         if partition.key not in self._assignments:
             self._drop(partition)
@@ -339,11 +339,11 @@ class LinkCopy:
             self._mirror.resume(partition)
         elif (
             partition is not None and partition.stage is not Stage.ENDED
-        ):  # of an ended plan, ``CoordinationThread.unwant`` released it
+        ):  # of an ended partition, ``CoordinationThread.unwant`` releases it
             self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
 
     def markers_announced(self, grant: Grant) -> None:
-        """Note that the lease records markers as possibly in flight, so that they may be sent."""
+        """Allow markers to be sent: the lease now records that they may be in flight."""
         partition = self._partitions.get(grant.key)
         if partition is not None and partition.grant == grant:
             partition.may_send_markers = True
@@ -405,7 +405,10 @@ class LinkCopy:
         self._discard(partition, partition.fail(error))
 
     def _fenced(self, partition: MirrorPartition, error: LinkEngineError) -> None:
-        """Release a mirror that a newer owner writes, or that was stopped; it is tried again after FENCED_RETRY_S."""
+        """Stop a partition that a newer owner writes, or whose mirror was stopped, and let its lease expire.
+
+        It is tried again after FENCED_RETRY_S.
+        """
         _log.warning("partition.fenced", partition=partition.key, reason=error.message)
         grant = partition.grant
         self._discard(partition, partition.lost_lease())
@@ -421,7 +424,7 @@ class LinkCopy:
 
 
 def _is_same(assignment: PartitionAssignment, other: PartitionAssignment) -> bool:
-    """Return whether both assignments name the same topics; ``source_seen`` and ``since_ms`` change without effect."""
+    """Return whether both assignments name the same topics. Changes of ``source_seen`` and ``since_ms`` need no restart."""
     return assignment == replace(other, source_seen=assignment.source_seen, since_ms=assignment.since_ms)
 
 

@@ -11,10 +11,10 @@ The end in a sample is the high watermark, not the last stable offset. Nothing b
 not even records of other producers; they are acknowledged, and a failover would lose them. So the measured time also
 stands still while a transaction is open.
 
-``FillRuns`` is a compact record of the offsets that were filled since the lease was granted. Up to EXACT_RUNS runs of a reason
-are exact: each fill is a run of its own or extends its neighbour. A topic with transactions has thousands of gaps per minute,
-so from then on a run covers all fills of RUN_MS and counts them. A run only grows and keeps its start, so a receiver of several
-reports keeps the longest. Lost offsets always stay exact.
+``FillRuns`` is a compact record of the offsets that were filled since this worker started the partition. Up to EXACT_RUNS runs
+of a reason are exact: each fill is a run of its own or extends its neighbour. A topic with transactions has thousands of gaps
+per minute, so from then on a run covers all fills of RUN_MS and counts them. A run only grows and keeps its start, so a
+receiver of several reports keeps the longest. Lost offsets always stay exact.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from linkengine.domain.states import GapReason
 
 HALF_LIFE_MS = 700  # of a measured rate: rates are smooth and follow a change within two seconds
 LEAST_MEASURED_MS = 100  # a shorter interval between reports measures noise
-RECENT_MS = 10_000  # reports are sent twice a second and may be lost, so each run of fills is in twenty of them
+RECENT_MS = 10_000  # a run is reported for so long after its last fill: in some twenty reports, of which some may be lost
 MOST_SAMPLES = 256  # samples kept; beyond that the newest is replaced, which only makes the measured time older
 EXACT_RUNS = 16
 RUN_MS = 10_000
 
 
 class PartitionCounters:
-    """Counters of a partition during a hold (``partition_state``). Unknown is None, never 0."""
+    """Counters of a partition since this worker started it; reported with its ``hold_id``. Unknown is None, never 0."""
 
     __slots__ = (
         "_catch_up",

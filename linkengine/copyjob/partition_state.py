@@ -18,7 +18,8 @@ Order within an attempt, which keeps mirror offsets equal to source offsets:
 * The first append of an attempt, or after a pause, is sent alone. A leader without producer state for our producer id (new
   log, expired producer) accepts any sequence number, so a second append in flight would take the offset of a refused first.
 
-A *hold* is the time from a granted lease until it is released or lost; it can have several attempts.
+A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. ``hold_id`` and the
+counters stay the same for the life of a ``MirrorPartition``, also if the lease is lost and granted to this worker again.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def run_worker(
 
 
 class CopyWorker:
-    """The loop, its links, and what is known of each."""
+    """The epoll loop with its links: their assignments, timers and failures."""
 
     def __init__(self, setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock, executor: Executor) -> None:
         self._setup, self._clock, self._executor = setup, clock, executor
@@ -226,7 +226,7 @@ class CopyWorker:
     def _in_context(self, link_id: str, work: Callable[[], T]) -> T:
         """Run ``work`` so that its log lines name the link and the request that its newest assignments came from.
 
-        Entering a stored Context per link costs a tenth of binding and unbinding the values in each turn of the loop.
+        A Context is stored per link: to enter it costs a tenth of what it costs to bind and unbind the values each time.
         """
         context = self._contexts.get(link_id)
         if context is None or link_id in self._entered:
@@ -239,8 +239,8 @@ class CopyWorker:
 
     def _fail(self, link_id: str, bug: Exception) -> None:
         now = self._clock.monotonic()
-        calm = now - self._begun_at.get(link_id, now) > LONGEST_RETRY_S
-        failures = self._failures[link_id] = 1 if calm else self._failures.get(link_id, 0) + 1
+        ran_long = now - self._begun_at.get(link_id, now) > LONGEST_RETRY_S
+        failures = self._failures[link_id] = 1 if ran_long else self._failures.get(link_id, 0) + 1
         self._in_context(link_id, partial(_log.error, "link.failed", link=link_id, failures=failures, exc_info=bug))
         link = self._links.get(link_id)
         self._drop(link_id)
@@ -297,7 +297,7 @@ class CopyWorker:
                 started_at_ms=self._started_at_ms,
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,
-                links={link_id: self._share_of(link_id) for link_id in sorted(self._reported_links())},
+                links={link_id: self._state_of(link_id) for link_id in sorted(self._reported_links())},
                 ended=ended,
             )
         )
@@ -310,7 +310,7 @@ class CopyWorker:
         assigned = (link_id for link_id, plan in assignments.plans.items() if plan.assignments)
         return {*self._links, *assignments.refused, *assigned}
 
-    def _share_of(self, link_id: str) -> LinkShare:
+    def _state_of(self, link_id: str) -> LinkShare:
         assert self._assignments is not None
         link = self._links.get(link_id)
         failure = self._errors.get(link_id, "") if link_id in self._retry_at else ""

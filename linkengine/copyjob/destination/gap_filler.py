@@ -9,7 +9,7 @@ A marker append is not conditional: the broker writes it wherever the log ends. 
 * everything before the gap is acknowledged before its markers are sent;
 * the lease is checked right before sending;
 * the log ends are requested on the same connection behind the markers; the broker serves requests of a connection in order;
-* nothing is sent after a fill before the log was seen to end where the fill does.
+* the next step is sent only after the log was seen to end where the fill ends.
 
 Markers whose response was lost are remembered (``LostMarker``): the resume waits until they can no longer be written late.
 
@@ -21,8 +21,8 @@ and aborts leaves exactly one marker (``kafka.transactions``). The same rules ap
 * nothing follows until the transaction is complete and the log end is right behind the marker.
 
 The transaction coordinator fences as well: an owner that lost its lease is refused as soon as the new owner initializes its
-producer. If a response was lost, the next resume settles the transaction first and then reads the log end (``resume.log_end``).
-It also checks a log end that does not follow the marker.
+producer. If a response was lost, the next resume first ends the transaction and then reads the log end (``resume.log_end``). If
+the log ends elsewhere than right behind the marker, the partition resumes as well, which checks what was appended.
 
 This takes a few milliseconds per offset and partition: fast enough for transactional sources, slow for long compacted ranges.
 """
@@ -53,7 +53,7 @@ ROUND_MARKERS = 1_000  # per request: takes the broker about 40 ms
 
 
 class FillEvents(Protocol):
-    """The part of OutletEvents that fills use (``producer``)."""
+    """The part of ``ProducerEvents`` that fills use (``producer``)."""
 
     @property
     def may_write(self) -> Callable[[MirrorPartition], bool]: ...
@@ -131,7 +131,7 @@ class Filler:
         for partition in waiting:
             del self._ready[partition]
             if partition.must_read_again(now):
-                self._events.interrupted(partition, waited(partition))  # this removes its step: nothing is sent for it now
+                self._events.interrupted(partition, waited(partition))  # drops its steps: ``_begin`` sends nothing for it
         share = max(1, ROUND_MARKERS // max(1, len(waiting)))
         late_until = now + self._timeout_s
         entries = [entry for partition in waiting if (entry := self._begin(partition, share, late_until)) is not None]
@@ -139,7 +139,10 @@ class Filler:
             self._send(channel, entries, now)
 
     def check(self, now: float) -> None:
-        """Close the connection to a broker that does not respond in time; fill where a new owner's wait is over."""
+        """Close the connection if the broker does not respond in time; send a round if none is in flight.
+
+        The latter is for partitions whose new owner had to wait for the previous owner: no event reports the end of that wait.
+        """
         if self._round is None:
             self.pump(now)
         elif now > self._round.sent_at + self._timeout_s:
@@ -222,7 +225,7 @@ class Filler:
             elif not end_error and end > gap_end:
                 partition.overtaken = Overtaken(fill.start, gap_end, end)
                 self._events.interrupted(partition, overtaken(partition.assignment, gap_end))
-            else:  # only a part was written, or more than was sent: the resume checks the tail
+            else:  # refused, or fewer or more offsets than were sent: the resume reads the log end again
                 self._events.interrupted(
                     partition,
                     BrokerError(error or end_error, f"A gap of mirror {place[0]}-{place[1]} was not filled"),
@@ -245,7 +248,7 @@ def _marker_fill(partition: MirrorPartition, fill: FillInFlight) -> MarkerFill:
 
 
 def waited(partition: MirrorPartition) -> LinkEngineError:
-    """Return why a partition is resumed whose new owner had to wait first."""
+    """Return the error that makes a partition resume after its new owner has waited for the previous owner."""
     where = f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
     return BrokerError(
         KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -290,7 +293,7 @@ class TransactionFiller:
             return
         for partition in [
             partition for partition in self._ready if self._events.may_write(partition)
-        ]:  # the others may be allowed to again
+        ]:  # the others stay queued: their leases may be renewed
             del self._ready[partition]
             step = partition.next_step()
             if isinstance(step, Fill):

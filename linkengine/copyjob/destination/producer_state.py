@@ -21,7 +21,8 @@ Rules for owners:
   writes only data, the old epoch and the next sequence protect the mirror.
 * The coordinator epoch is twice the owner's lease generation. If the leader has a higher number, a newer owner has written.
   An odd number is the fence of a stop (``domain.workers``): no owner writes this mirror again.
-* Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and it does the fencing.
+* Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and the coordinator fences
+  earlier owners.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from linkengine.domain.workers import FIRST_GENERATION, coordinator_epoch_for, g
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
-# Epochs that a fence skips for an owner that raises its epoch at the same time: an epoch per lost marker, so three in a minute.
+# A fence leaves so many epochs free below its own, for an owner that raises its epoch at the same time. Such an owner uses an
+# epoch per marker whose response was lost: about three in a minute.
 ABOVE_OWNERS = 8
 
 
@@ -44,8 +46,8 @@ def raised(epoch: int) -> int:
 def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: int = 0) -> tuple[int, int]:
     """Return producer epoch and coordinator epoch of a marker that fences all writers up to ``state`` and requests in flight.
 
-    They are above those of an owner that raises its epoch at the same time, and above those of this caller's earlier
-    ``tries``, whose responses were lost, so that they may still be written.
+    The epoch is above those of an owner that raises its epoch at the same time, and above those of this caller's earlier
+    ``tries``: their responses were lost, so their markers may still be written.
     """
     highest = max(generation, generation_of(state.coordinator_epoch) + 1)
     epoch = raised(state.epoch) + ABOVE_OWNERS + tries
@@ -119,9 +121,10 @@ class Writer:
     def adopt(self, state: ProducerState, *, generation: int, clean: bool, empty: bool = False) -> None:
         """Start a hold with the leader's state of the producer; ``empty``: the log has no records.
 
-        If the leader has this generation or a later generation, or data before the first generation, Redis has lost the lease's
-        state: the previous owner is unknown, so the hold counts as unclean. (So does the first hold of a mirror whose head was
-        seeded, which costs one epoch; its log is empty.) Raises FencedError if the mirror was stopped.
+        Redis has lost the lease's state (``memory_lost``) if the leader has a marker of this generation or a later one, or, in
+        the first generation, any state of this producer in a log with records. The previous owner is unknown then, so the hold
+        counts as unclean. The first hold of a mirror whose head was seeded counts as unclean, too, since its leader has the
+        producer's state; this costs one epoch. Raises FencedError if the mirror was stopped.
         """
         written = generation <= FIRST_GENERATION and state.epoch >= 0
         if self._bound_epoch is not None:  # the transaction coordinator fences, with epochs of its own
@@ -134,7 +137,7 @@ class Writer:
 
     def readopt(self, state: ProducerState) -> None:
         """Continue within the same hold; raise FencedError if a newer owner or a stop has written a marker."""
-        if self._is_fenced(state):  # a transaction coordinator's epoch does not show by whom
+        if self._is_fenced(state):  # a transaction coordinator's epoch does not show whether an owner or a stop raised it
             raise FencedError(closes=self._bound_epoch is None and is_closed(state.coordinator_epoch))
         if self.epoch < state.epoch == self._tried:
             self._must_raise = False
@@ -166,7 +169,7 @@ class Writer:
         return self.epoch, base
 
     def marker_epoch(self) -> int:
-        """Return the epoch for the next marker, raised above all markers in flight if this hold has to raise it.
+        """Return the epoch for the next marker; if this hold has to raise it, above every epoch that it has tried.
 
         Raises ILLEGAL_STATE if no epoch is left.
         """

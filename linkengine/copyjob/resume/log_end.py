@@ -4,8 +4,10 @@ There is no offsets topic. After any error the mirror's log shows where to conti
 
 0. If gaps are filled by transactions, make sure that none is ongoing (``kafka.transactions``).
 1. Request the partition's leader from all brokers and use the response with the newest leader epoch.
-2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader in a newer epoch refuses.
-3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
+2. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
+3. Then read the log end with OffsetForLeaderEpoch in that leader epoch; a leader in a newer epoch refuses. If a batch is
+   appended between 2 and 3, the owner's next batch is a duplicate, which is detected. In the reverse order it would be appended
+   at a wrong offset.
 4. Repeat 2 and 3 until two readings agree (``agreed_readings``), also after a clean hand-over: Kafka's protocol has no checksum
    over these numbers. From a log end that is too low, records would be appended a second time; an odd coordinator epoch looks
    like the fence of a stop; and the epoch of the next marker cannot be lowered again. For a fence, the epochs alone have to
@@ -406,7 +408,7 @@ def _moving(readings: Sequence[ReadingOrError]) -> ReadingOrError:
 def _reading(
     cluster: Cluster, broker: int, epochs: Mapping[TopicPartition, int], producer_ids: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ReadingOrError]:
-    # sequences first: after an append in between our next batch is a duplicate, which is detected, not at a wrong offset
+    # sequences first, see the module's docstring
     producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
     ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
     readings: dict[TopicPartition, ReadingOrError] = {}

@@ -1,8 +1,8 @@
-"""Fences mirror partitions for promote and failover: stale copy workers can no longer write, and mirrored ends are final.
+"""Fences mirror partitions for promote and failover, so that stale copy workers can no longer write. Blocking.
 
 The fence is a marker with a higher producer epoch and a higher coordinator epoch. From then on brokers refuse data (error
-47, INVALID_PRODUCER_EPOCH) and markers (47, and 52, TRANSACTION_COORDINATOR_FENCED) of every earlier owner. It is the only
-marker that commits:
+47, INVALID_PRODUCER_EPOCH) and markers (47, and 52, TRANSACTION_COORDINATOR_FENCED) of every earlier owner. The fence is the
+only marker that commits:
 
 | marker | written as |
 |---|---|
@@ -10,25 +10,25 @@ marker that commits:
 | claim of a topic that becomes a mirror (``takeover``) | ABORT |
 | fence of a stop | COMMIT |
 
-A fence whose response was lost, or whose caller crashed, is therefore recognized as long as it is the last batch of the
-log; producers are admitted only after the ends were recorded. Within a call it is recognized wherever it lies: if writes
-cannot be denied (a destination without an authorizer), other producers may write at any time. If gaps are filled by
-transactions, the fence is an empty transaction that commits, and its coordinator refuses the earlier owners. Blocking.
+So a fence can be recognized if its response was lost or its caller crashed. A later call recognizes it only while it is the
+last batch of the log; producers are admitted only after the ends were recorded. The call that wrote it finds it below later
+batches as well, because at a destination without an authorizer other producers may write at any time. If gaps are filled by
+transactions, the fence is an empty transaction that commits, and the transaction coordinator refuses the earlier owners.
 
 ``fence_partitions`` is the only way to fence. It takes any number of partitions, of any number of mirrors, and works in rounds.
 Steps 1, 3 and 4 send a few requests per broker for all of them:
 
 1. Read log end and epochs.
-2. A log whose last marker has an odd coordinator epoch may already end with a fence. Only then, and if transactions fill gaps,
-   its last batches are read.
+2. A log whose last marker has an odd coordinator epoch may already end with a fence. In this case, and always if transactions
+   fill gaps, the last batches of the log are read.
 3. Append the markers.
 4. Read log end and epochs again. A marker counts as the fence if the leader, in the same leader epoch, has a log that is longer
    by exactly this marker, remembers its epochs and has replicated it.
 5. If that does not hold, search the log from the end that was read in step 1 for a fence. If there is none, begin again.
 
 Steps 2 and 5 read logs partition by partition, and rounds are repeated for up to a minute. So that a mirror does not wait for
-another mirror's partitions, a call for several mirrors is not ``patient``: it has seconds instead of a minute, does without
-steps 2 and 5 and writes at most one marker per partition. A patient call for each mirror fences the rest.
+another mirror's partitions, a call for several mirrors is not ``patient``: it has seconds instead of a minute, skips steps 2
+and 5, and writes at most one marker per partition. A patient call for each mirror fences the partitions that remain.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERRO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """The fence of a partition: its offset, which is the mirrored end, and the leader epoch in which it was read."""
+    """The fence of a partition: its offset, and the leader epoch in which it was read.
+
+    The log ended at this offset before. The mirrored end is the same, or lower, as after a foreign write (``takeover``).
+    """
 
     end: int
     epoch: int
@@ -127,30 +130,31 @@ class _Marker:
 
 
 class _Fencing:
-    """The fences of a call: the markers it has written, and from which offset each is searched for."""
+    """A call's state by partition: its last marker, and the offset from which its fence is searched for."""
 
     def __init__(self, cluster: Cluster, *, generations: Mapping[str, int], patient: bool) -> None:
         self._cluster, self._generations, self._patient = cluster, generations, patient
-        self._search_from: dict[str, int] = {}  # by key that was tried: no fence of this call lies below this offset
+        self._search_from: dict[str, int] = {}  # of each key that was tried: this call's fence is not below this offset
         self._markers: dict[str, _Marker] = {}  # the last marker by key
-        # A call for several mirrors may have sent a marker before a patient call, which may be appended late: the epochs of the
-        # patient call are above it.
+        # A call for several mirrors may have sent a marker that is appended late. A patient call may follow such a call, so its
+        # epochs are above that marker's.
         self._tries: dict[str, int] = defaultdict(lambda: 1 if patient else 0)
 
     def round(self, missing: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
         """Try each partition once: find its fence, or write it. Return the fence or the error of each by key."""
         results: dict[str, FenceOrError] = dict(_finish_begun(self._cluster, missing))
-        results |= self._look([assignment for assignment in missing if assignment.key not in results])
+        results |= self._find_or_write([assignment for assignment in missing if assignment.key not in results])
         return results
 
-    def _look(self, assignments: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
+    def _find_or_write(self, assignments: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
         by_key = {assignment.key: assignment for assignment in assignments}
         log_ends = self._log_ends(assignments)
         results = self._found(by_key, log_ends)
         unfenced = {key: each for key, each in log_ends.items() if key not in results and isinstance(each, LogEnd)}
         refusals = self._write(by_key, unfenced)
         after = self._log_ends([by_key[key] for key in unfenced if not by_key[key].transactional_id])
-        # the producer of a transaction is not read again: that would abort the next transaction
+        # Not read again if transactions fill gaps: reading initializes the producer, which would abort a fence's transaction
+        # that is still open. The next round commits it (``_finish_begun``).
         after |= {key: log_end for key, log_end in unfenced.items() if by_key[key].transactional_id}
         found = self._found(by_key, after)
         for key in unfenced:
@@ -163,7 +167,7 @@ class _Fencing:
     def _log_ends(self, assignments: Sequence[PartitionAssignment]) -> dict[str, LogEnd | LinkEngineError]:
         """Return log ends by key.
 
-        An end may move: the fence ends the mirror, and whatever is appended before it is below it.
+        The end need not be stable (``LogEndQuery.once``): batches that are appended before the fence lie below it.
         """
         if not assignments:
             return {}
@@ -176,7 +180,7 @@ class _Fencing:
     def _found(
         self, assignments: Mapping[str, PartitionAssignment], log_ends: Mapping[str, LogEnd | LinkEngineError]
     ) -> dict[str, FenceOrError]:
-        """Return fences, and errors of partitions that cannot be read or have to wait; the others need a marker."""
+        """Return the fences found, and the errors of partitions that cannot be fenced now. All others need a marker."""
         readable = {key: each for key, each in log_ends.items() if isinstance(each, LogEnd)}
         results: dict[str, FenceOrError] = {key: each for key, each in log_ends.items() if isinstance(each, LinkEngineError)}
         results |= self._confirmed(readable)
@@ -213,7 +217,10 @@ class _Fencing:
         return confirmed
 
     def _search(self, assignment: PartitionAssignment, log_end: LogEnd) -> int | None:
-        """Return the offset of the fence, None if a marker has to be written; raise if that is left to a patient call."""
+        """Return the offset of the fence, None if a marker has to be written.
+
+        Raises UnreplicatedError if the log has to be read and the call is not patient.
+        """
         tried = assignment.key in self._search_from
         if not tried and not _may_end_with_fence(log_end):
             return None
@@ -271,9 +278,9 @@ def _is_confirmed(marker: _Marker, after: LogEnd, high_watermark: int) -> bool:
 def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> dict[str, LinkEngineError]:
     """Commit fences that an earlier attempt has begun as transactions and not ended; return errors by key.
 
-    The marker is appended to the mirror in any case. If it were aborted, as the next step would do, it would count as
-    mirrored. A fence is recognized by its epoch, which the partition's leader has not seen yet; so its marker fences all
-    earlier owners.
+    However such a transaction ends, it leaves a marker in the mirror. The next step would abort it, and an ABORT marker counts
+    as mirrored. A fence's transaction is recognized by its producer epoch, which is higher than the epoch that the partition's
+    leader has; so its COMMIT marker fences all earlier owners.
     """
     errors: dict[str, LinkEngineError] = {}
     for assignment in missing:

@@ -135,8 +135,8 @@ def foreign_starts(
 ) -> dict[int, int]:
     """Return, by partition, the first offset below its fence that was not mirrored: a foreign write or an earlier fence.
 
-    Partitions without such an offset are left out. Everything below ``copied`` comes from the source. If a partition
-    cannot be read, the stop does not wait for it: nothing from ``copied`` on counts as mirrored.
+    Partitions without such an offset are left out. Everything below ``copied`` comes from the source. For a partition that
+    cannot be read its ``copied`` offset is returned, so that the stop does not wait for it: nothing above counts as mirrored.
     """
     unchecked = [
         assignment
@@ -157,7 +157,10 @@ def foreign_starts(
 def _search_patiently(
     cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
 ) -> int | None:
-    """Search a partition; retry a leader that has just taken the fence and does not respond: it may have moved."""
+    """Return ``_first_foreign``; after an error, locate the leader again and retry, then return the start of the search.
+
+    The leader has just appended the fence, so an error may mean that it has moved.
+    """
     for left in reversed(range(TRIES)):
         try:
             views |= {} if views else cluster.newest_topics({assignment.mirror_topic})
@@ -190,7 +193,10 @@ def _first_foreign(
 
 
 def _mirrored_end(batches: Iterable[tuple[BatchView, memoryview]], *, start: int, producer_ids: Container[int]) -> int:
-    """Return the end of the mirrored part from ``start`` on; offsets behind it that were cleaned away do not count."""
+    """Return the end of the mirrored batches from ``start`` on: before a foreign batch or an earlier fence, or the last end.
+
+    Offsets behind it whose batches compaction has removed do not count as mirrored.
+    """
     end = start
     for view, batch in batches:
         if view.producer_id not in producer_ids:
