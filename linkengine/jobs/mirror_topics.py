@@ -65,16 +65,16 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
 def setup_mirror(
     setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_owner: Callable[[], None] = lambda: None
 ) -> MirrorCreated:
-    """Create, guard and seed the mirror topic. Run it again after a crash or an error: it continues where it stopped.
+    """Create the mirror topic, deny writes to it and seed its heads. Safe to repeat after a crash or an error.
 
-    ``check_owner``, called before every step that changes the destination, raises if the mirror was stopped or is to be
-    deleted: producers may use the topic by then, and that task decides what happens to it.
+    ``check_owner`` is called before every step that changes the destination. It raises if the mirror was stopped or is to be
+    deleted: producers may use the topic by then, and the task that stops or deletes it decides what happens to it.
     """
     source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
-    to_seed = _still_to_seed(destination, setup, _glance(destination, setup.mirror_topic), starts=starts)
+    to_seed = _still_to_seed(destination, setup, _find_once(destination, setup.mirror_topic), starts=starts)
     check_owner()
     guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
     check_owner()
@@ -121,8 +121,11 @@ def _retried_while_unknown(mirror_topic: str) -> Iterator[None]:
         ) from error
 
 
-def _glance(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription | None:
-    """Return the topic if it exists, in one request without retries; if a broker does not show it yet, its creation fails."""
+def _find_once(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription | None:
+    """Return the topic, None if the response does not contain it. One request, without retries.
+
+    A topic that exists but is not shown yet is found when it is to be created (``_create``).
+    """
     return next(iter(destination.topics([mirror_topic])), None)
 
 
@@ -131,7 +134,7 @@ def _still_to_seed(
 ) -> dict[int, int]:
     """Return the heads that no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is not a mirror.
 
-    Before that, remove the ACLs that this attempt, or an attempt that crashed right after setting them, has set on its name.
+    Before it raises, it removes the ACLs that this attempt or an earlier attempt, which crashed, has set on the topic's name.
     """
     if present is None:
         return dict(starts)
@@ -161,9 +164,9 @@ def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
 
 
 def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
-    """Return where each partition begins; "latest" is before the first open transaction, so that none is split.
+    """Return the first offset to copy of each partition; "latest" is before the first open transaction, so that none is split.
 
-    Everything is read twice and the lower offset counts, so that a damaged response leaves no record out.
+    Everything is read twice and the lower offset is used: an offset that is too high in a damaged response would skip records.
     """
     first, second = (_wanted_starts_once(source, topic, spec) for _ in range(2))
     return {partition: min(start, second[partition]) for partition, start in first.items()}
@@ -184,7 +187,7 @@ def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mappi
     """Return the partitions whose head is not seeded or not trimmed yet; raise if a partition begins beyond its start."""
     begins = _starts(destination, mirror)
     ends = destination.offsets(mirror.name, OffsetKind.END, partitions=mirror.partitions)
-    _check_lifted(mirror.name, ends, starts=starts)
+    _check_not_beyond_start(mirror.name, ends, starts=starts)
     return {
         partition: start
         for partition, start in starts.items()
@@ -192,8 +195,12 @@ def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mappi
     }
 
 
-def _check_lifted(mirror_topic: str, ends: Mapping[int, int], *, starts: Mapping[int, int]) -> None:
-    """Raise if a partition was seeded beyond its start. A topic's start only grows, and nothing is copied before the set-up."""
+def _check_not_beyond_start(mirror_topic: str, ends: Mapping[int, int], *, starts: Mapping[int, int]) -> None:
+    """Raise if a partition was seeded beyond its start.
+
+    A later attempt cannot find a lower start in the same log, since log starts only grow; and nothing else is in the partition,
+    since copying begins after the set-up.
+    """
     for partition, end in sorted(ends.items()):
         if end > starts.get(partition, 0):
             raise LinkEngineError(
@@ -275,8 +282,8 @@ def delete_mirror(
     """Delete the topic, wait until it is gone, remove its ACLs; return False if there was no topic. Safe to repeat.
 
     Only the mirror's own topic is deleted (``find_mirror``); from another topic of its name only the mirror's ACLs are removed.
-    ACLs are removed last: while the topic exists, clients must not write to it. Without ``guard`` there never were any; on a
-    ``contested`` name they guard another mirror.
+    ACLs are removed last: while the topic exists, clients must not write to it. They stay on a ``contested`` name, where they
+    belong to another mirror. Without ``guard`` none were set.
     """
     admin = ClusterAdmin(destination)
     found = find_mirror(admin, mirror_topic, topic_id=mirror_topic_id, contested=contested)
@@ -289,10 +296,10 @@ def delete_mirror(
 def delete_diverged(
     *, destination: ClusterAddress, topic: str, topic_id: str, check_owner: Callable[[], None] = lambda: None
 ) -> bool:
-    """Delete the topic of this id and wait until it is gone; a topic of the same name with another id stays.
+    """Delete the topic of this id and wait until it is gone; return whether a topic was deleted. ACLs stay.
 
-    Such a topic is deleted only if it is empty and not a mirror: a client's metadata request may have created it. ACLs stay.
-    ``check_owner`` is called directly before the request and raises if the deletion was reverted.
+    A topic of the same name with another id is deleted only if it is empty and not a mirror: a client's metadata request may
+    have created it. ``check_owner`` is called directly before the request and raises if the deletion was reverted.
     """
     admin = ClusterAdmin(destination)
     found = admin.find(topic)
@@ -304,9 +311,10 @@ def delete_diverged(
 
 
 def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
-    """Read the ends from the newest leaders: a leader that was cut off may not have what producers have written since.
+    """Return whether nothing was ever written to a topic, as two readings of its ends show.
 
-    They are read twice, and the second time records that followers do not have yet count as well (``log_ranges`` raises).
+    Both read from the newest leaders: a leader that was cut off may lack what producers have written since. The second raises
+    if a leader has records that its followers do not have yet (``log_ranges``).
     """
     found = newest_ends(destination, topic.name)
     same = found.topic_id == topic.topic_id

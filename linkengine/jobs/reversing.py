@@ -1,4 +1,4 @@
-"""Reverse the direction between two topics: close the present source to producers, make a topic the new mirror.
+"""Reverse the direction between two topics: close the source to producers, and later take it over as the new mirror.
 
 The two sides are never writable at the same time: the source is closed on every broker before its mirror drains, and stays
 closed until a user fails it over. A Produce request that passed the authorizer before the ACL arrived ends within moments; the
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 def close_topic(address: ClusterAddress, topic: str) -> None:
-    """Make an ordinary topic read-only on every broker; raise TIMEOUT_ERROR while a broker lags behind. Safe to repeat."""
+    """Make an ordinary topic read-only; raise TIMEOUT_ERROR until every broker applies the ACL. Safe to repeat."""
     admin = ClusterAdmin(address)
     if not admin.has_authorizer():
         raise LinkEngineError(
@@ -58,14 +58,17 @@ def close_topic(address: ClusterAddress, topic: str) -> None:
 
 
 def open_topic(address: ClusterAddress, topic: str) -> None:
-    """Remove the ACLs that close or hide a topic. Safe to repeat, also without a topic."""
+    """Remove the ACLs that deny writes to or reads from a topic. Safe to repeat, also if the topic does not exist."""
     admin = ClusterAdmin(address)
     admin.allow_writes(topic)
     admin.allow_reads(topic)
 
 
 def open_if_closed(address: ClusterAddress, topic: str) -> None:
-    """Remove the ACL that closes a topic; if ACLs may not be read or changed, this engine has set none. Safe to repeat."""
+    """Remove the ACL that denies writes to a topic. Safe to repeat.
+
+    A refusal to read or change ACLs is ignored: then this engine cannot have set one.
+    """
     admin = ClusterAdmin(address)
     try:
         if admin.has_authorizer() and admin.denies_writes(topic):
@@ -77,10 +80,11 @@ def open_if_closed(address: ClusterAddress, topic: str) -> None:
 
 
 def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> tuple[LogRange, ...]:
-    """Return what each partition of a topic holds; raise if a partition has no leader, or a broker does not respond
+    """Return the log range of each partition; raise if a partition has no leader, or a broker does not respond
     (``newest_view``).
 
-    For a ``closed`` topic this is final, so it also raises while the leader holds records that its followers do not have.
+    ``closed``: producers are denied and the result is used as final, so it also raises while a leader holds records that its
+    followers do not have.
     """
     with closing(Cluster(address)) as cluster:
         view = newest_view(cluster, topic)
@@ -94,16 +98,17 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
 
 
 def _lowest_starts(cluster: Cluster, topic: str, view: TopicView) -> dict[int, int]:
-    """Return the log starts; of two responses the lower start counts, for they only grow.
+    """Return the log starts, each the lower of two responses. That is safe, since log starts only grow.
 
-    Records below a damaged start would be exported nowhere before a restore deletes the topic.
+    If a damaged response had a start that is too high, a restore would delete the topic without an export of the records below
+    it.
     """
     first, second = (read_offsets(cluster, topic, view, timestamp=EARLIEST) for _ in range(2))
     return {number: min(start, second[number]) for number, start in first.items()}
 
 
 def kept_up_to(address: ClusterAddress, topic: str, *, epochs: Mapping[int, int]) -> dict[int, int]:
-    """Return, by partition, up to which offset a topic still holds what was read of it under these leader epochs.
+    """Return, by partition, the offset below which a topic still holds what was read from it under these leader epochs.
 
     0 if that is unknown; see ``common_end``. Raises if a partition has no leader, or a broker does not respond
     (``newest_view``).
@@ -126,8 +131,9 @@ def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible:
 def take_over_mirror(takeover: MirrorTakeover) -> MirrorCreated:
     """Make a closed topic a mirror and set a mirror's configs; safe to repeat.
 
-    Raises SIDES_DIVERGED if the topic holds records that the other side lacks, or never had and would delete from it, or if it
-    is not the topic that was agreed on; SOURCE_TOPIC_ID_CHANGED if the other side's is not.
+    Raises SIDES_DIVERGED if the topic holds records from the offset of the other side's fence on, or older records than the
+    other side ever had (as its mirror it would lose them), or has another id than ``mirror_topic_id``. Raises
+    SOURCE_TOPIC_ID_CHANGED if the other side's topic has another id than ``source_topic_id``.
     """
     source, here = ClusterAdmin(takeover.source), ClusterAdmin(takeover.destination)
     topic = observe_source(source, takeover.source_topic, topic_id=takeover.source_topic_id)

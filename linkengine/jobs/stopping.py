@@ -1,6 +1,6 @@
 """Turn mirrors into ordinary, writable topics: the last step of a promotion and all of a failover.
 
-Order of the steps of a mirror:
+Steps for each mirror, in this order:
 
 1. The fence, so that no stale copy worker appends behind it. The ends are recorded.
 2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
@@ -71,7 +71,10 @@ class _Mirror:
 
     @property
     def unfenced(self) -> list[PartitionAssignment]:
-        """The partitions without a known fence; a topic created in place of the one that was found is refused by its id."""
+        """The partitions without a known fence.
+
+        They have the id of the topic that was found, so that a topic that takes its name in between is not fenced.
+        """
         known = dict(self.stop.fenced_ends).keys() | self.fences.keys()
         partitions = (partition for partition in self.stop.assignments if partition.partition not in known)
         return [replace(partition, mirror_topic_id=self.found.topic_id) for partition in partitions]
@@ -96,15 +99,15 @@ def stop_mirrors(
     error of a mirror is returned if it is the only one. Otherwise mirrors that fail, or whose stop may take long, are left out
     of the result, perhaps fenced already; stop each of them in a list of its own.
 
-    ``on_fenced`` records the ends before producers may write; if a partition cannot be fenced, those of the others. Once
-    producers have written, the ends can no longer be found in the log: a later attempt needs them in ``stop.fenced_ends``, and
-    ``restores_configs`` in ``stop.restoring_configs``. ``on_clamped`` stores which groups were moved, since a later attempt
-    finds them in place. ``on_open`` is called when producers may write. ``still_owned`` returns which of these topics no other
-    worker has taken over: the others may be mirrors again, with configs and ACLs that they need. They are no longer touched and
-    left out of the result.
+    ``on_fenced`` records the ends of a mirror before producers may write; if a partition could not be fenced, it records those
+    of the other partitions. Once producers have written, the ends can no longer be found in the log: a later attempt needs them
+    in ``stop.fenced_ends``, and ``restores_configs`` in ``stop.restoring_configs``. ``on_clamped`` stores which groups were
+    moved, since a later attempt finds them in place. ``on_open`` is called when producers may write. ``still_owned`` returns
+    those of the given topics whose stop no other worker has taken over. All others are not changed any further and are missing
+    in the result: they may be mirrors again, which need their configs and ACLs.
 
-    A topic that was only becoming a mirror keeps its configs and groups, unless it has a mirror's configs already; so does a
-    topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
+    Configs and groups are not changed if the topic was only to become a mirror and does not have a mirror's configs yet, or if
+    it was stopped before, because applications may have used it since. If the topic is not this mirror's own
     (``find_mirror``), it counts as missing: it keeps its records and configs, only the ACLs of the mirror are removed, and the
     error is MIRROR_TOPIC_MISSING. Other errors are those of the destination. Its refusals after step 3 are part of
     ``MirrorStopped``.
@@ -121,7 +124,7 @@ def stop_mirrors(
 
 
 class _Stopping:
-    """A call of ``stop_mirrors``."""
+    """The state of a ``stop_mirrors`` call: the mirrors that are open, and the results so far."""
 
     def __init__(
         self,
@@ -224,7 +227,7 @@ class _Stopping:
     def _note_restores_configs(self, mirror: _Mirror) -> None:
         mirror.restores_configs = mirror.stop.restoring_configs or _is_mirror(self._destination, mirror.stop, mirror.found)
         if not mirror.restores_configs and not self._alone:
-            raise _left(mirror)
+            raise _deferred(mirror)
 
     def _fences(self, mirrors: Sequence[_Mirror]) -> Generator[dict[str, FenceOrError]]:
         unfenced = [(mirror, partition) for mirror in mirrors for partition in mirror.unfenced]
@@ -233,11 +236,10 @@ class _Stopping:
         return fence_partitions(self._address, partitions, generations=generations, patient=self._alone)
 
     def _fail_partly_fenced(self, mirrors: Sequence[_Mirror], failures: Mapping[str, LinkEngineError]) -> None:
-        """Record the fences of mirrors that have a partition without.
+        """Record the fences of mirrors of which a partition could not be fenced, and note the error of each mirror.
 
-        If a partition's leader is away for hours, the fences of the other partitions are recorded all the same. On a cluster
-        without an authorizer, records that applications write behind them would hide them from the next attempt, which would
-        write new ones.
+        The leader of that partition may be unavailable for hours. On a cluster without an authorizer, applications may write
+        behind the other fences in this time. The next attempt would not recognize these fences then, and write new ones.
         """
         with suppress(LinkEngineError):  # the error that prevents the stop is returned
             self._record(self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends))
@@ -258,7 +260,7 @@ class _Stopping:
         ends, epochs = mirror.ends, {number: fence.epoch for number, fence in mirror.fences.items()}
         assignments = [partition for partition in mirror.stop.assignments if partition.partition in ends]
         if not self._alone and _reads_log(mirror.stop, assignments, ends):
-            raise _left(mirror)
+            raise _deferred(mirror)
         foreign = _foreign(mirror.stop, assignments, ends)
         mirror.stopped = MirrorStopped(
             ends=tuple(sorted(ends.items())),
@@ -276,14 +278,15 @@ class _Stopping:
     def _open(self, mirrors: Sequence[_Mirror]) -> None:
         prepared: list[_Mirror] = []
         for mirror in mirrors:
-            # The groups of the mirrors before took a while. If it is open by now, its groups have read further.
+            # Moving the groups of the mirrors before it takes time. If another worker has opened this mirror since, its groups
+            # may have read new records.
             owned = self._owned([mirror]) if _has_groups_to_move(mirror) else [mirror]
             prepared += self._each(owned, self._prepare)
         mirrors = self._owned(prepared)
         moved = {mirror.topic: [offset for offset in mirror.stopped.clamped if not offset.message] for mirror in mirrors}
         if any(moved.values()):
             self._on_clamped(moved)
-        mirrors = self._let_producers_in(mirrors)
+        mirrors = self._allow_writes(mirrors)
         if not mirrors:
             return
         self._on_open([mirror.topic for mirror in mirrors])
@@ -295,7 +298,7 @@ class _Stopping:
         A coordinator that does not respond takes seconds per mirror.
         """
         if self._groups_are_slow and _has_groups_to_move(mirror):
-            raise _left(mirror)
+            raise _deferred(mirror)
         if mirror.restores_configs:
             began = time.monotonic()
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
@@ -303,7 +306,7 @@ class _Stopping:
             self._groups_are_slow |= time.monotonic() - began > SLOW_S
         mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
 
-    def _let_producers_in(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
+    def _allow_writes(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
         refused = self._destination.allow_many_writes([mirror.topic for mirror in mirrors if mirror.stop.guard])
 
         def check(mirror: _Mirror) -> None:
@@ -327,7 +330,7 @@ class _Stopping:
             if not mirror.restores_configs:
                 return
             if mirror.topic not in present and not self._alone:
-                raise _left(mirror)
+                raise _deferred(mirror)
             configs = present.get(mirror.topic)
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
             changes[mirror.topic] = _due(mirror.stop, configs)
@@ -340,14 +343,18 @@ class _Stopping:
         return mirrors
 
 
-def _left(mirror: _Mirror) -> LinkEngineError:
-    """Return the error of a mirror that other mirrors do not wait for."""
+def _deferred(mirror: _Mirror) -> LinkEngineError:
+    """Return the error of a mirror that is left out because it would delay the other mirrors of the list."""
     message = f"Mirror topic {mirror.topic!r} is not stopped together with others, since its stop may take long. Retrying."
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
 
 
 def _takes_long(stop: MirrorStop) -> bool:
-    """Return whether other mirrors would wait for requests of this stop to a coordinator, to the source, or for a head."""
+    """Return whether a stop would delay other mirrors.
+
+    It does if its topic has to be searched for, if a head was being seeded, or if it needs a transaction coordinator or the
+    source.
+    """
     by_transactions = any(partition.transactional_id for partition in stop.assignments)
     contacts_source = stop.reason is not StopReason.FAILOVER or not stop.source_configs
     return not stop.mirror_topic_id or stop.seeding or by_transactions or contacts_source
@@ -384,9 +391,10 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
 
 
 def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
-    """Undo what a set-up or a take-over did after its mirror was stopped; return the topic's id ("": no topic) and refusals.
+    """Undo what a task that makes a topic a mirror has changed after the mirror was stopped.
 
-    For a task that was suspended during the stop. Nothing is fenced or trimmed: applications may have written since.
+    Such a set-up or takeover was suspended during the stop. Returns the topic's id ("" if there is no topic) and what the
+    destination refused. Nothing is fenced or trimmed: applications may have written since.
     """
     found = _find(stop)
     _open(stop, found)
@@ -454,11 +462,15 @@ def _known_ends(stop: MirrorStop) -> dict[int, int]:
     """Return the ends of mirrored records by partition, as far as they are known without reading the log."""
     copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
     left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
-    return left | {number: end for number, end in copied.items() if number in fenced}  # the latter from an earlier attempt
+    # the ends of fenced partitions were recorded by an earlier attempt
+    return left | {number: end for number, end in copied.items() if number in fenced}
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
-    """Move groups to the end, unless an earlier attempt has allowed writes: a group that has read further would read twice."""
+    """Move the offsets of groups to where they belong in the fenced mirror, unless an earlier attempt has allowed writes.
+
+    Since then a group may have read new records, which it would read a second time.
+    """
     topic = _topic_of(stop)
     fenced = {number for number, _ in stop.fenced_ends}
     # no attempt allows writes before all partitions are fenced
@@ -475,7 +487,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
 
 
 def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
-    """Return what the topic, with these own configs, has to change to become an ordinary topic with the source's configs."""
+    """Return the changes that make a topic with the configs ``present`` an ordinary topic with the source's configs."""
     values = _source_configs(stop)
     change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
     if not (stop.restoring_configs and present):
@@ -484,10 +496,10 @@ def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
 
 
 def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorStopped) -> dict[int, int]:
-    """Return, by partition, the end of a topic that never held a record, before producers may write.
+    """Return, by partition, the end of the fillers of a topic that never held a record; to be called while writes are denied.
 
-    That is behind the fence. Partitions without a fence, since their set-up did not get that far, end where the log does, as
-    long as no earlier attempt has allowed writes.
+    The fillers end with the fence. A partition without a fence, because its set-up did not get that far, is all fillers up to
+    its log end; it is left out if an earlier attempt has allowed writes.
     """
     fences = {number: fence + 1 for number, fence in stopped.ends}
     if len(fences) >= found.partitions or not destination.denies_writes(found.name):
@@ -500,9 +512,9 @@ def _finish_seeding(
 ) -> list[RefusedStep]:
     """If the head was still being seeded, delete the fillers written so far and make the (empty) topic readable.
 
-    Only for a topic that never held a record: an ACL that denies reads may have another origin, and may be synced from the
-    source. Producers may have written behind the fence by now. Fillers that cannot be deleted stay visible: records without
-    key and value. Raises if the cluster does not respond, for another attempt.
+    Call it only for a topic that never held a record: on other topics, an ACL that denies reads may have been set by a user or
+    synced from the source. Producers may have written behind the fence by now. Fillers that cannot be deleted stay visible, as
+    records without key and value. Raises if the cluster does not respond, for another attempt.
     """
     topic, refused = _topic_of(stop), list[RefusedStep]()
     guarded = stop.guard and destination.has_authorizer()
@@ -520,8 +532,9 @@ def _finish_seeding(
 
 
 def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> dict[int, int]:
-    """Return where partitions begin without their fillers if producers could not be denied: not behind the fence, and not
-    beyond a foreign write.
+    """Return, by partition, the end of the fillers if producers could not be denied: the offset behind the fence.
+
+    Left out are partitions without fillers, and partitions with a foreign write below the fence, which must not be deleted.
     """
     fences, starts = dict(stopped.ends), destination.offsets(_topic_of(stop), OffsetKind.START)
     filled = {number: starts[number] for number, fence in fences.items() if starts.get(number, fence) < fence}
@@ -530,7 +543,10 @@ def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStop
 
 
 def _source_configs(stop: MirrorStop) -> dict[str, str]:
-    """Return the source's configs: as two equal readings show them for a promotion, otherwise those of the last sync."""
+    """Return the source's configs: for a promotion as read now, twice with the same result; otherwise those of the last sync.
+
+    They are also read for a failover if none are known.
+    """
     if stop.source_configs and stop.reason is StopReason.FAILOVER:
         return stop.source_configs
     topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")

@@ -119,7 +119,7 @@ def test_ordinary_clients_can_read_a_new_mirror_but_not_write_to_it(
 def first_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the first broker that is queried shows the topic already."""
     if not request.param:
-        monkeypatch.setattr(setting_up, "_glance", lambda *_: None)
+        monkeypatch.setattr(setting_up, "_find_once", lambda *_: None)
 
 
 @pytest.fixture
