@@ -32,8 +32,9 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 # --- create and delete ------------------------------------------------------------------------------------------------
 #
-# A mirror is created in two steps: its row is stored here in state PENDING_SETUP, and a worker creates the topic. The checks
-# run twice, before the clusters are contacted and again under locks right before the row is stored.
+# A mirror is created in two steps: its row is stored here in state PENDING_SETUP, and a worker creates the topic. Whether the
+# link's state allows it and the name is free is checked twice: before the clusters are contacted, and again under locks right
+# before the row is stored.
 
 
 _MIRRORING = (
@@ -46,7 +47,7 @@ _STOPPED = (
 )
 _FIELD_OF: dict[str, str | None] = {
     ErrorCode.TOPIC_EXISTS_ERROR: "mirror_topic_name",
-    ErrorCode.INVALID_REQUEST_ERROR: None,  # of the destination: its message names replicas, configs or partitions
+    ErrorCode.INVALID_REQUEST_ERROR: None,  # the destination's message names the field: replicas, configs or partitions
     ErrorCode.POLICY_VIOLATION_ERROR: None,
 }
 _NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
@@ -136,7 +137,7 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
             return
-        # checked after the UPDATE has locked the row, which a restore of the other side may have held
+        # after the UPDATE: it may have waited for a restore of the other side, which locks this row
         reason = "" if mirror.drill_id else why_not(mirror, MirrorEvent.DELETE)
         if reason:
             raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
@@ -276,7 +277,7 @@ def _check_on_clusters(link: ClusterLink, source_topic: str, name: str, **wanted
 
 
 def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:
-    """Return an error that names the mirror's link: the usual advice, to delete the topic, would destroy a copy."""
+    """Return an error that names the mirror's link. It does not advise to delete the topic, as for an ordinary topic."""
     explanation = _STOPPED if mirror.state == MirrorState.STOPPED else _MIRRORING
     link = link_words(by, mirror.link.destination)(mirror.link.name)
     message = f"Topic '{mirror.name}' already exists. {explanation.format(link=link, state=mirror.state)}"

@@ -31,8 +31,10 @@ from linkengine.domain.states import COPYING, MirrorState, StopReason
 from linkengine.domain.workers import CoordinationUnavailableError
 
 SILENT = timedelta(seconds=5)  # the rate of a partition without a report for longer is unknown
-SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
-FEW = 2_000  # up to so many partitions are read by key; beyond that all reports of the link are read and cached decoded
+# The time of a report is converted to this process's clock at each reading. Two readings of the same report differ by less than
+# this; two reports of the same phase are further apart.
+SAME = timedelta(milliseconds=200)
+FEW = 2_000  # up to so many partitions are read by key; for more, all reports of the link are read, decoded and cached
 NO_READINGS = Readings(latest={}, former={}, names={})
 AWAY_S = 5.0  # no request for so long after a failed one: each attempt may take two seconds
 # The source's end is not visible: an old one would yield a lag, perhaps 0, although the lag is unknown.
@@ -40,14 +42,14 @@ _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _TIMES = ("caught_up_at", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
 _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
-# Mirrors whose copy worker has to report. A stopping mirror is copied until its promotion has drained it only.
+# Mirrors whose copy worker has to report. A mirror that is being stopped is copied only until its promotion has drained it.
 EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
     ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
 
 
 def is_expected(mirror: MirrorTopic) -> bool:
-    """Return ``EXPECTED`` of a mirror that was read."""
+    """Return whether ``EXPECTED`` matches a mirror, without a query."""
     draining = mirror.stop_reason == StopReason.PROMOTE and mirror.drained_at is None and mirror.fencing_at is None
     copied = mirror.state in COPYING and (mirror.state != MirrorState.PENDING_STOPPED or draining)
     return copied and mirror.num_partitions > 0 and mirror.deletion_requested_at is None and mirror.drill_id is None
@@ -197,7 +199,7 @@ def is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bo
 
 
 def is_former_news(former: PartitionProgress, latest: PartitionProgress | None, row: MirrorPartition) -> bool:
-    """Return whether ``former`` is the last report of a hold that ended after the row was stored, and that the row lacks."""
+    """Return whether the row lacks ``former``, the last report of a hold that ended after the row was stored."""
     if latest is None or latest.hold_id in {row.hold_id, former.hold_id} or former.hold_id == row.former_hold_id:
         return False
     return row.observed_at is None or time_of(former.observed_at_ms) > row.observed_at
@@ -272,7 +274,8 @@ def time_of(unix_ms: int) -> datetime:
 def _copy_known(row: MirrorPartition, report: PartitionProgress) -> None:
     for name in _COPIED:
         value = getattr(report, name)
-        if value is not None and not (name == "mirror_end" and row.stopped_end is not None):  # then the fence is the end
+        if value is not None and not (name == "mirror_end" and row.stopped_end is not None):  # a stop has recorded the end
             setattr(row, name, value)
-    if row.mirror_end is not None and report.unproven_end is not None:  # foreign writes make it longer, never shorter
+    # before the tail check the log may include foreign writes, so its end shows only that the mirror has become shorter
+    if row.mirror_end is not None and report.unproven_end is not None:
         row.mirror_end = min(row.mirror_end, report.unproven_end)

@@ -112,7 +112,7 @@ class MirrorView(RestView):
 
 
 def _listed(request: Request, summaries: Iterable[mirror_queries.MirrorSummary]) -> Response:
-    """Return the mirrors with the requested status, which is a status of this interface and not a ``MirrorState``."""
+    """Return the mirrors with the requested ``mirror_status``: a status of Confluent's interface, not a ``MirrorState``."""
     wanted = choice(request, "mirror_status", values=MIRROR_STATUSES)
     rendered = [kafka_render.mirror(request, summary.mirror, partitions=summary.partitions) for summary in summaries]
     data = [mirror for mirror in rendered if wanted in ("", mirror["mirror_status"])]

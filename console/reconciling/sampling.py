@@ -103,8 +103,8 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 #
 # The newest values are in Redis (``console.mirrors.progress``).
 #
-# The counters of a report start at zero when a worker takes the partition: when its *hold* begins. The difference between two
-# reports of the same hold was copied in between; the first report of a new hold counts from zero.
+# The counters of a report start at zero when a worker starts the partition, with a new ``hold_id``: a *hold*, for short.
+# The difference between two reports of the same hold was copied in between; the first report of a new hold counts from zero.
 #
 #     hold A   report ─── report ───── ending          ending: the last report of a hold, with what it copied since the
 #     hold B                    report ──── report     report before; it may arrive after the first report of the next hold
