@@ -39,14 +39,14 @@ _FATAL_IN_SETUP = {
     ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt created more partitions, which cannot be removed
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
-# A broker may have older metadata or a shorter log than others, and a single response may be damaged, so these errors count
+# A broker may have older metadata or a shorter log than others, and a single response may be damaged, so these errors are fatal
 # only after several attempts.
 _COUNT_AFTER_RETRIES = {
     ErrorCode.TOPIC_EXISTS_ERROR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
 }
-# Without a response from the cluster the topic may still be deleted. After any other error it was not.
+# No response came, so the request may still delete the topic. After any other error the topic was not deleted.
 _MAY_BE_DELETED_YET = frozenset(
     {
         ErrorCode.TIMEOUT_ERROR,
@@ -65,16 +65,18 @@ REFUSED_DELETION = frozenset(
         ErrorCode.UNSUPPORTED_VERSION_ERROR,
     }
 )
-CREATED_MS = 1_000  # when many mirrors are created in sequence, most start with the next reconcile pass
+# A set-up starts a reconcile pass, so that copying begins at once, but for a link not more often than this. If many mirrors are
+# set up in sequence, the others start with the next regular pass.
+CREATED_MS = 1_000
 _MIN_RETRIES = 4  # 7.5 s including the pauses
 _log = structlog.get_logger(__name__)
 
 
 def set_up(mirror: MirrorTopic) -> None:
-    """Create, guard and seed a mirror topic. The mirror is ACTIVE afterwards."""
+    """Create the topic of a mirror, deny writes to it and seed its heads. The mirror is ACTIVE afterwards."""
     if mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
         return
-    with unless_preempted(mirror, otherwise=partial(_note_refusal, mirror)):
+    with unless_preempted(mirror, otherwise=partial(_note_setup_failure, mirror)):
         _note_created(mirror, create_topic(mirror), now=timezone.now())
         if locks.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
             dispatch.send("reconcile_link", link_id=mirror.link_id)
@@ -89,7 +91,7 @@ def create_topic(mirror: MirrorTopic) -> MirrorCreated:
     return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror))
 
 
-def _note_refusal(mirror: MirrorTopic, error: LinkEngineError) -> None:
+def _note_setup_failure(mirror: MirrorTopic, error: LinkEngineError) -> None:
     note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
 
 
@@ -120,7 +122,7 @@ def delete(mirror: MirrorTopic) -> None:
 
 
 def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
-    """Return whether the topic is gone and only its ACLs could not be deleted: that is audited, and the row is deleted."""
+    """Return whether the topic is gone, and only its ACLs could not be deleted. The refusal is audited then."""
     if error.code != ErrorCode.AUTHORIZATION_ERROR:
         return False
     here, contested = mirror.link.destination.address, plans.is_contested(mirror)
@@ -129,15 +131,16 @@ def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
             return False
     except LinkEngineError:
         return False
-    _note_refusal_of_cluster(mirror, "RemoveMirrorTopicRules", error, now=timezone.now())
+    _audit_refusal(mirror, "RemoveMirrorTopicRules", error, now=timezone.now())
     return True
 
 
 def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetime) -> None:
-    """Store why the topic still exists. If the cluster refuses to delete it, the mirror continues as before the request.
+    """Store why the topic still exists.
 
-    Otherwise its row would refuse all operations, failover too. Without a response from the cluster the deletion is retried
-    and a failover stays refused, since the topic may still be deleted while producers write to it.
+    If the cluster has refused the deletion, the request is withdrawn and the mirror continues as before: a row with a pending
+    deletion refuses all operations, also a failover. If the cluster did not respond, the deletion is retried, and a failover
+    stays refused, since the topic may still be deleted while producers write to it.
     """
     if error.code in _MAY_BE_DELETED_YET:
         note_failure(mirror, error, fatal=False, now=now)
@@ -148,12 +151,12 @@ def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetim
         transition_errors.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
         if error.code == ErrorCode.TOPIC_DELETION_DISABLED:
             Cluster.objects.filter(pk=mirror.link.destination_id).update(deletes_topics=False)
-        _note_refusal_of_cluster(mirror, "DeleteMirrorTopic", error, now=now)
+        _audit_refusal(mirror, "DeleteMirrorTopic", error, now=now)
         show_change(mirror.link_id)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
-def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngineError, *, now: datetime) -> None:
+def _audit_refusal(mirror: MirrorTopic, action: str, error: LinkEngineError, *, now: datetime) -> None:
     detail = {"code": error.code, "reason": error.message}
     audit.record(by=ENGINE, action=action, resource=audit.path_of(mirror), now=now, result=audit.Result.FAILURE, detail=detail)
 
@@ -169,7 +172,8 @@ def follow_source(mirror: MirrorTopic) -> MirrorSynced:
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, queried_at: datetime | None = None) -> None:
     """Store the outcome of a sync of partitions and configs.
 
-    ``queried_at``: when it started, if the configs that it read decide about tombstones that were copied late.
+    ``queried_at``: when the sync started. If it is set, the configs that were read also decide whether tombstones that were
+    copied late were copied too late (``gaps.judge_tombstones``).
     """
     grown = synced.partitions > mirror.num_partitions
     facts = {
@@ -195,7 +199,7 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, que
 
 
 def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
-    """Store where new partitions come from, unless the mirror was stopped since, which has ended its lineage."""
+    """Store the lineage of new partitions, unless the mirror was stopped in between: a stop closes the lineage."""
     with transaction.atomic():
         known = MirrorTopic.objects.select_for_update(of=("self",)).select_related("link__destination")
         found = known.unstopped().filter(pk=mirror.pk).first()
@@ -218,7 +222,7 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
 
 
 def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
-    """Store why a step failed that is retried without a limit."""
+    """Store the failure of a step that is retried without a limit."""
     note_failure(mirror, error, fatal=False, now=timezone.now())
 
 

@@ -48,7 +48,7 @@ DRAIN_S = 20.0  # how long a task waits for lag zero; the next task continues
 POLL_EVERY_S = 0.4
 SETTLE_S = 1.0  # Produce requests that a broker authorized before the new ACL are done by then
 RELEASE_S = 2.0
-HOLD_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two seconds
+LOCK_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two seconds
 _log = structlog.get_logger(__name__)
 
 
@@ -65,7 +65,7 @@ def close_source(mirror: MirrorTopic) -> None:
 
 
 def take_over_as_mirror(mirror: MirrorTopic) -> None:
-    """Take the former source over as a mirror once its former mirror is fenced."""
+    """Make the topic a mirror of its former mirror, once that is STOPPED; until then, store what it waits for."""
     if mirror.state != MirrorState.PENDING_MIRROR:
         return
     other = pairs.counterpart(mirror)
@@ -93,8 +93,8 @@ def _take_over(mirror: MirrorTopic, other: MirrorTopic) -> None:
 def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
     """Raise SIDES_DIVERGED unless the other topic has exactly this topic's records up to its fence.
 
-    They differ if the other topic was failed over although its mirror had failed or differed, or if its cluster has lost the
-    end of the copy since. Then only this topic has those records.
+    The two differ if the other topic, while it was the mirror, had FAILED, had foreign records or was found to differ, and was
+    failed over nevertheless; or if its cluster has lost the end of the copy since. Only this topic has those records then.
     """
     if pairs.was_valid_copy(other) and mirrored_ends(other) == fenced_ends(other):
         _check_fences(mirror, other, fences)
@@ -123,7 +123,8 @@ def _check_fences(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, 
 def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> MirrorCreated:
     """Take the topic over at the offsets of the other side's fences, and store the markers that this appends as gaps.
 
-    ``begins``: the other side's first offsets, unless the older records here were exported.
+    ``begins``: the first offsets that the other side ever had, to refuse a topic with older records (``take_over_mirror``). A
+    restore, which has exported these records, does not set it.
     """
     keep_compression(mirror)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
@@ -150,9 +151,9 @@ def keep_compression(mirror: MirrorTopic) -> None:
 def note_mirroring(
     mirror: MirrorTopic, made: MirrorCreated, *, event: MirrorEvent, starts: Mapping[int, int], now: datetime
 ) -> None:
-    """Make the row a mirror whose copying starts: of the other side's records from ``starts`` on.
+    """Make the row a mirror that copies the other side's records from ``starts`` on.
 
-    Raises PreemptedError if it was failed over since.
+    Raises PreemptedError if it was failed over in between.
     """
     facts: dict[str, Any] = {
         **reversals.initial_values(),
@@ -182,7 +183,7 @@ def note_mirroring(
 
 
 def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dict[str, Any]:
-    """Return the row's facts about compaction from now on."""
+    """Return the row's fields about compaction, for the mirror that begins."""
     was_compacted = plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made)
     nothing = {"cleaned_until": None, "cleaned_kept_ms": None}
     stays = mirror.mirror_topic_id == made.mirror_topic_id
@@ -191,7 +192,7 @@ def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dic
 
 
 def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
-    """Return whether either side was compacted before. A topic that was created anew has all that the other side has."""
+    """Return whether either side was compacted before; False for a topic that was created again, since it is copied anew."""
     if mirror.mirror_topic_id != made.mirror_topic_id:
         return False
     other = pairs.counterpart(mirror)
@@ -199,13 +200,13 @@ def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
 
 
 def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
-    """Close the source to producers. Returns False on failure; opens the source again if it was failed over since.
+    """Close the source to producers, and open it again if it was failed over in between. Return whether it is closed.
 
-    A stop of the source waits for the lock (``preempting``), so it opens the topic afterwards even if this worker crashes
-    here.
+    A stop of the source waits for the lock that is held here (``preempting``) and opens the topic afterwards, also if this
+    worker crashes.
     """
     closed = False
-    with wait_for_lock(lock_name(other.pk), wait_s=HOLD_WAIT_S) as acquired:
+    with wait_for_lock(lock_name(other.pk), wait_s=LOCK_WAIT_S) as acquired:
         if not acquired:
             return False
         with unless_preempted(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
@@ -251,7 +252,10 @@ def _waits_for(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]
 
 
 def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
-    """Resume mirroring. A source without a row is opened here; otherwise its own stop opens it."""
+    """End the reversal and resume mirroring.
+
+    The source is opened here if no row has it as a mirror; otherwise the stop of that row opens it.
+    """
     if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
         try:
             jobs.open_if_closed(plans.source_address(mirror.link), mirror.source_topic)

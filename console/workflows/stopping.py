@@ -57,7 +57,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.workers import Grant
 
 DRAIN_S = 3.0  # how long a task repeats the check; later checks are further apart and in tasks of their own
-PROMOTE_RELEASE_S = 10.0  # a copy worker releases within a second; that of a crashed worker expires after four
+PROMOTE_RELEASE_S = 10.0  # copy workers release their leases within a second; the lease of a crashed worker expires after four
 FAILOVER_RELEASE_S = 1.0
 PER_COMMIT = 100  # mirrors that are stopped together, so that other writers are not blocked for long
 _WAITING = {
@@ -95,12 +95,12 @@ def batch_name(link_id: int) -> str:
 
 def _promote(mirror: MirrorTopic) -> None:
     deadline, checks = time.monotonic() + DRAIN_S, mirror.retry_count
-    # Not after the fence: the mirror is longer than its source then, and the reason why it is not writable is shown already.
+    # Not after the mark: with its fence the mirror is longer than its source, and what still prevents writes is shown already.
     while is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers and mirror.drained_at is not None:
-            _set_drained(mirror, at=None)  # of a worker that crashed before its second check: resume copying
+            _set_drained(mirror, at=None)  # set by a worker that crashed before its second check: resume copying
         if not blockers:
             _release_and_stop(mirror)
         elif not blockers.keys() <= _WAITING:
@@ -128,7 +128,7 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers:
             _set_drained(mirror, at=None)  # resume copying
-        elif _mark([mirror], drained_at=drained_at):  # if suspended, another worker may have resumed copying
+        elif _mark([mirror], drained_at=drained_at):  # fails if another worker has resumed copying since
             _stop([mirror], {mirror.pk: taken})
 
 
@@ -147,7 +147,7 @@ def _fail_over(mirror: MirrorTopic) -> None:
 
 
 def stop_many(link_id: int) -> None:
-    """Fail the mirrors of a link over that can be stopped together."""
+    """Fail over the mirrors of a link that can be stopped together."""
     write_assignments(link_id)
     failing_over = MirrorTopic.objects.filter(link=link_id, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.FAILOVER)
     mirrors = list(failing_over.filter(fencing_at=None).with_links().prefetch_related("partitions"))
@@ -196,7 +196,7 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
         still_owned=partial(_still_owned, by_topic),
     )
     now = timezone.now()
-    # first: an attempt after a crash may find all groups in place
+    # Before the mirrors become STOPPED: an attempt after a crash may find all groups in place, and has nothing to store then.
     _store_clamped(by_topic, {topic: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)})
     by_time: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
     for topic, result in results.items():
@@ -204,7 +204,7 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
             by_time[opened[topic], ""][by_topic[topic]] = result
         elif result.code == ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
             by_time[now, result.message][by_topic[topic]] = None
-        elif _with_own_mark([by_topic[topic]]):  # otherwise it may be stopped by now, and would show the error permanently
+        elif _with_own_mark([by_topic[topic]]):  # else another worker may have stopped it, and the error would stay
             note_failure(by_topic[topic], result, fatal=False, now=now)
     for (writable_at, detail), stopped in by_time.items():
         rows = list(stopped.items())
@@ -218,8 +218,8 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
 def _record_ends(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, MirrorStopped]) -> None:
     """Store the ends of mirrors whose rows still have the mark of this process.
 
-    The rows stay locked until the ends are stored. If this process was suspended, a mirror may have been stopped by another
-    worker and copy again since. Its next stop would take stored ends for its fences, and write none.
+    The rows stay locked until the ends are stored. If this process was suspended, another worker may have stopped a mirror, and
+    the mirror may be copied again. Its next stop would take the ends stored here for its own fences, and write none.
     """
     with transaction.atomic():
         own = _with_own_mark([by_topic[topic] for topic in found], lock=True)
@@ -231,9 +231,10 @@ def _store_clamped(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, Sequ
 
 
 def _plans_of(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> list[MirrorStop]:
-    """Return the engine's plans, without those of mirrors whose topic cannot be looked for now.
+    """Return the engine's plans.
 
-    Nothing can be stopped while the destination's address cannot be built, which is noted for each mirror.
+    A mirror whose topic cannot be determined now is left out, with its error stored. If the destination's address cannot be
+    built, all of them are.
     """
     partitions: dict[int, int | None] = {}
     for mirror in mirrors:
@@ -254,9 +255,10 @@ def _plans_of(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken])
 
 
 def _note_topic(mirror: MirrorTopic) -> int | None:
-    """Store which topic an interrupted set-up has created, and return its partition count; None if the row has both.
+    """Store which topic an interrupted set-up has created, and return its partition count.
 
-    The topic is recognized by its mirror configs, which the stop removes next.
+    None if the row shows that the set-up was complete, or if there is no such topic. The topic is recognized by its mirror
+    configs; this is stored because the stop removes them next.
     """
     if mirror.mirror_topic_id and mirror.num_partitions and mirror.holds_copy:
         return None
@@ -335,7 +337,7 @@ def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 
 
 def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
-    """Show what a mirror waits for, unless a failover has replaced the promotion: the reasons would never be cleared."""
+    """Store what a promotion or reversal waits for, unless its state has changed since: nothing would clear the reasons."""
     if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
         return
     errors = {str(code): message for code, message in blockers.items()}
