@@ -145,5 +145,5 @@ $(STATE)/programs-demo: scripts/ensure_programs.py
 	@mkdir -p $(STATE) && touch $@
 
 $(STATE)/programs-test: scripts/ensure_programs.py
-	@$(PYTHON) -m scripts.ensure_programs redis-server chromium postgresql
+	@$(PYTHON) -m scripts.ensure_programs redis-server chromium-headless-shell postgresql
 	@mkdir -p $(STATE) && touch $@

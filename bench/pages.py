@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import psycopg
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.figures import Figure
+from devcluster.browser import FLAGS, browser_path
 from devcluster.demo import services
 from devcluster.demo.services import Console
 from devcluster.postgres import PostgresServer
@@ -33,7 +33,6 @@ REQUESTS, CHANGES, LOADS = 100, 50, 5
 MOST_SMALL_MS, MOST_LARGE_MS, MOST_POLL_MS = 50.0, 80.0, 10.0  # p95
 MOST_CHANGE_S, MOST_CHANGE_WORST_S, MOST_PICTURE_S, MOST_ACCEPT_S = 2.0, 3.0, 1.0, 1.0
 _TIMEOUT_S = 60.0
-_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 # Run in the product's shell with the number of mirrors that should exist: creates what is missing, prints cookie and key.
 _SEED = """
 import json, sys
@@ -144,9 +143,7 @@ class Site:
 
 def measure_pages() -> Iterator[Figure]:
     """Measure with 1,000 mirrors, then with 10,000."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        raise RuntimeError("The pages are measured in Chromium, and there is no program of this name. Install it.")
+    chromium = browser_path()
     with _running() as site:
         cookie = site.fill(SMALL)
         with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
@@ -154,7 +151,7 @@ def measure_pages() -> Iterator[Figure]:
             yield from _polls(client)
             yield _bulk(client)
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
+            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             try:
                 yield _picture(browser, site, cookie)
                 yield from _changes(browser, site, cookie)

@@ -1,4 +1,4 @@
-"""Make sure that system programs are installed: `ensure_programs.py redis-server chromium postgresql`.
+"""Make sure that system programs are installed: `ensure_programs.py redis-server chromium-headless-shell postgresql`.
 
 Installs missing Debian packages if the user may (root with apt-get); otherwise names them and exits with code 1.
 """
@@ -9,15 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-INSTALL_TIMEOUT_S = 900  # chromium is large
-PROGRAMS = {"gettext": "msgfmt"}  # of packages whose program has another name; "gettext" itself is in another package
+INSTALL_TIMEOUT_S = 900  # a browser is large
+# Programs that show that a package is installed, or another that serves as well. "gettext" itself is in another package.
+PROGRAMS = {"gettext": ["msgfmt"], "chromium-headless-shell": ["chromium-headless-shell", "chromium"]}
 
 
 def present(package: str) -> bool:
-    """Return whether the program of a Debian package is installed; PostgreSQL's server is never on the path."""
+    """Return whether a program of a Debian package is installed; PostgreSQL's server is never on the path."""
     if package == "postgresql":
         return any(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or shutil.which("initdb") is not None
-    return shutil.which(PROGRAMS.get(package, package)) is not None
+    return any(shutil.which(program) is not None for program in PROGRAMS.get(package, [package]))
 
 
 def install(packages: list[str]) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from devcluster.browser import browser_path
 from devcluster.ports import LOOPBACK
 from scripts import audit, check_parts, ensure_programs, image_digests, sbom
 from scripts.check_tools import installed_java, java_of, lacking
@@ -55,7 +56,22 @@ def test_gettext_is_missing_if_only_its_base_package_is_installed(monkeypatch: p
     installed = {"gettext", "redis-server"}  # gettext-base has the program gettext, but not msgfmt
     monkeypatch.setattr(shutil, "which", lambda name: name if name in installed else None)
 
-    assert [ensure_programs.present(package) for package in ("redis-server", "gettext", "chromium")] == [True, False, False]
+    assert [ensure_programs.present(package) for package in ("redis-server", "gettext", "postfix")] == [True, False, False]
+
+
+@pytest.mark.parametrize("program", ["chromium-headless-shell", "chromium"])
+def test_each_of_two_browsers_is_enough(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == program else None)
+
+    assert ensure_programs.present("chromium-headless-shell")
+    assert browser_path() == f"/usr/bin/{program}"
+
+
+def test_missing_browser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+
+    with pytest.raises(RuntimeError, match="chromium-headless-shell or chromium"):
+        browser_path()
 
 
 def test_a_java_part_that_is_changed_missing_or_unknown_is_named(tmp_path: Path) -> None:

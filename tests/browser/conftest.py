@@ -1,13 +1,12 @@
 """Fixtures: a real browser on the ASGI application, with the rows of the scene.
 
-Playwright drives Debian's Chromium. All its requests are recorded, so that tests can check that none goes to another host. The
-application runs under uvicorn in a thread on a free port, with the test database.
+Playwright drives a headless Chromium. All its requests are recorded, so that tests can check that none goes to another host.
+The application runs under uvicorn in a thread on a free port, with the test database.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -23,11 +22,11 @@ from django.contrib.sessions.backends.db import SessionStore
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from console.models import mirrors
+from devcluster.browser import FLAGS, browser_path
 from tests.browser.page_data import PageData, make_page_data
 
 START_TIMEOUT_S = 90
 SHOWN_MS = 20_000  # until a page shows something; less than the 30 s after which charts are loaded again
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 
 
 @dataclass
@@ -51,7 +50,7 @@ def browser() -> Iterator[Browser]:
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     expect.set_options(timeout=SHOWN_MS)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=browser_path(), args=FLAGS)
         yield chromium
         chromium.close()
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from devcluster.browser import FLAGS, browser_path
 from tests.browser.addresses import TABS
-from tests.browser.conftest import FLAGS, Visits
+from tests.browser.conftest import Visits
 from tests.browser.page_data import PageData
 from tests.browser.test_accessibility import TOO_HIGH
 
@@ -34,7 +34,7 @@ CUT_OFF = """links => links.filter((link) => {
 def with_scrollbars(browser: Browser, visits: Visits) -> Iterator[Visits]:
     """Windows with scrollbars that take space; headless browsers hide them otherwise."""
     chromium = browser.browser_type.launch(
-        executable_path=shutil.which("chromium"), args=FLAGS, ignore_default_args=["--hide-scrollbars"]
+        executable_path=browser_path(), args=FLAGS, ignore_default_args=["--hide-scrollbars"]
     )
     yield Visits(browser=chromium, base_url=visits.base_url)
     chromium.close()
