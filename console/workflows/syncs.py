@@ -130,8 +130,16 @@ def follow_acls(link: ClusterLink) -> TaskOutcome:
 
 
 def acl_inequalities(link: ClusterLink) -> list[str]:
-    """Return which of the included ACLs differ between the clusters. Changes nothing."""
-    return inequalities(_facts(link))
+    """Return which of the included ACLs differ between the clusters. Changes nothing.
+
+    A broker may show old ACLs. An ACL may therefore be missing if any broker of the source shows it and not every broker of the
+    destination does, and may be one too many in the opposite case.
+    """
+    before, addresses = groups.own_rules(link), (plans.source_address(link), link.destination.address)
+    source, destination = (jobs.read_acls_by_broker(address) for address in addresses)
+    missing = groups.facts_of(link, source=set.union(*source), destination=set.intersection(*destination), before=before)
+    surplus = replace(missing, source=set.intersection(*source), destination=set.union(*destination))
+    return list(dict.fromkeys([*inequalities(missing), *inequalities(surplus)]))
 
 
 def _facts(link: ClusterLink) -> AclFacts:
@@ -157,7 +165,7 @@ def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError,
     time.sleep(CONFIRM_AFTER_S)
     errors: tuple[TaskError, ...] = ()
     try:
-        present = jobs.read_acls_of_every_broker(plans.source_address(link))
+        present = set.union(*jobs.read_acls_by_broker(plans.source_address(link)))
     except LinkEngineError as error:
         present = set(facts.ledger)
         errors = (TaskError(code=error.code, message=f"No ACL is deleted. {error.message}"),)

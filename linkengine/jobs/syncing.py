@@ -295,9 +295,9 @@ def read_acls(address: ClusterAddress) -> set[Acl]:
     return list_acls(ClusterAdmin(address))
 
 
-def read_acls_of_every_broker(address: ClusterAddress) -> set[Acl]:
-    """Return every ACL that any broker shows: the others are deleted. Raises TIMEOUT_ERROR if a broker is silent."""
-    return ClusterAdmin(address).acls_of_every_broker()
+def read_acls_by_broker(address: ClusterAddress) -> list[set[Acl]]:
+    """Return the ACLs that each broker shows: what none shows is deleted. Raises TIMEOUT_ERROR if a broker is silent."""
+    return ClusterAdmin(address).acls_by_broker()
 
 
 def change_acls(

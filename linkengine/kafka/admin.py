@@ -227,9 +227,9 @@ class ClusterAdmin:
         """Return every ACL; call ``has_authorizer`` first."""
         return admin_acls.describe(self._session)
 
-    def acls_of_every_broker(self) -> set[Acl]:
-        """Return every ACL that any broker shows; raise LinkEngineError if a silent broker may have others."""
-        return admin_acls.describe_at_every_broker(self.address)
+    def acls_by_broker(self) -> list[set[Acl]]:
+        """Return the ACLs that each broker shows; raise LinkEngineError if a silent broker may have others."""
+        return admin_acls.describe_by_broker(self.address)
 
     def create_acls(self, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
         """Create ACLs; return the refusals. Idempotent."""

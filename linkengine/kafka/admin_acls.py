@@ -176,18 +176,18 @@ def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
     return {wire[rule]: translated(error, what=f"delete the ACL {wire[rule]}") for rule, error in failures.items()}
 
 
-def describe_at_every_broker(address: ClusterAddress) -> set[Acl]:
-    """Return every ACL that any broker shows; raise LinkEngineError if a broker refuses, or if a silent broker may have others.
+def describe_by_broker(address: ClusterAddress) -> list[set[Acl]]:
+    """Return the ACLs that each broker shows; raise LinkEngineError if a broker refuses, or if a silent broker may have others.
 
     A broker that was cut off from the controllers shows old ACLs for as long as it is cut off.
     """
     with closing(Cluster(address)) as cluster:
-        cluster.survey().check_complete("ACLs have been deleted")
+        cluster.survey().check_complete("ACLs have been changed")
         responses = [cluster.call(broker, _all_acls, response=DescribeAclsResponse, read=_read) for broker in cluster.brokers()]
     refused = next((error_code for error_code, _ in responses if error_code), 0)
     if refused:
         raise translated(KafkaError(refused), what="read the ACLs of the cluster")
-    return {acl for _, acls in responses for acl in acls}
+    return [set(acls) for _, acls in responses]
 
 
 def _all_acls(connection: Connection) -> Any:

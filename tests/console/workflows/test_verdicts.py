@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from console.reconciling import plans
+from console.reconciling import groups, plans
 from console.workflows import export_diverged, mirrors, syncs
 from linkengine import jobs
 from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, parse_acl_filters
@@ -107,17 +107,17 @@ class Clusters:
         self.link: Any = SimpleNamespace(destination=SimpleNamespace(address="destination"))
         monkeypatch.setattr(plans, "source_address", lambda _: "source")
         monkeypatch.setattr(jobs, "read_acls", lambda address: getattr(self, address).pop(0))
-        monkeypatch.setattr(jobs, "read_acls_of_every_broker", self._read_everywhere)
+        monkeypatch.setattr(jobs, "read_acls_by_broker", self._read_everywhere)
         monkeypatch.setattr(syncs, "CONFIRM_AFTER_S", 0.0)
 
     def plan(self, *, ledger: dict[Acl, AclStatus]) -> tuple[AclPlan, tuple[TaskError, ...]]:
         facts = AclFacts(source=self.source.pop(0), destination=self.destination.pop(0), filters=EVERYTHING, ledger=ledger)
         return syncs._plan(self.link, facts)
 
-    def _read_everywhere(self, _: object) -> set[Acl]:
+    def _read_everywhere(self, _: object) -> list[set[Acl]]:
         if isinstance(self.everywhere, LinkEngineError):
             raise self.everywhere
-        return self.everywhere
+        return [set(), self.everywhere]
 
 
 @pytest.fixture
@@ -144,6 +144,39 @@ def test_acls_are_created_but_not_deleted_while_a_broker_of_the_source_is_silent
 
     assert (plan.create, plan.delete) == ((WRITE,), ())
     assert [error.code for error in errors] == [ErrorCode.TIMEOUT_ERROR]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "found"),
+    [
+        ([{READ}, {READ}], [{READ}, {READ}], []),
+        ([set(), {READ}], [set(), set()], ["are missing on the destination"]),
+        ([{READ}, {READ}], [{READ}, set()], ["are missing on the destination"]),
+        ([set(), set()], [{READ}, set()], ["have been removed at the source"]),
+        ([{READ}, set()], [{READ}, {READ}], ["have been removed at the source"]),
+    ],
+    ids=["equal", "new at the source", "new at the destination", "deleted at both", "deleted at the source"],
+)
+def test_gate_takes_acls_as_equal_only_if_every_broker_shows_them(
+    monkeypatch: pytest.MonkeyPatch, source: list[set[Acl]], destination: list[set[Acl]], found: list[str]
+) -> None:
+    by_cluster = {"source": source, "destination": destination}
+    link: Any = SimpleNamespace(destination=SimpleNamespace(address="destination"))
+    monkeypatch.setattr(plans, "source_address", lambda _: "source")
+    monkeypatch.setattr(jobs, "read_acls_by_broker", by_cluster.get)
+    monkeypatch.setattr(groups, "own_rules", lambda _: None)
+    monkeypatch.setattr(
+        groups,
+        "facts_of",
+        lambda _, *, source, destination, before: AclFacts(
+            source=source, destination=destination, filters=EVERYTHING, ledger={READ: AclStatus.CREATED}
+        ),
+    )
+
+    sentences = syncs.acl_inequalities(link)
+
+    assert len(sentences) == len(found)
+    assert all(words in sentence for words, sentence in zip(found, sentences, strict=True))
 
 
 @pytest.mark.parametrize("shown", [0, 1])

@@ -69,18 +69,18 @@ class Brokers:
         self.closed = True
 
 
-def described(monkeypatch: pytest.MonkeyPatch, brokers: Brokers) -> set[Acl]:
+def described(monkeypatch: pytest.MonkeyPatch, brokers: Brokers) -> list[set[Acl]]:
     monkeypatch.setattr(admin_acls, "Cluster", lambda _: brokers)
     try:
-        return admin_acls.describe_at_every_broker(ADDRESS)
+        return admin_acls.describe_by_broker(ADDRESS)
     finally:
         assert brokers.closed
 
 
-def test_acl_that_any_broker_shows_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acls_are_read_from_every_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     found = described(monkeypatch, Brokers(encoded(ALTER), encoded(READ, ALTER, UNKNOWN), encoded()))
 
-    assert found == {READ, ALTER, UNKNOWN}
+    assert found == [{ALTER}, {READ, ALTER, UNKNOWN}, set()]
 
 
 @pytest.mark.parametrize(
