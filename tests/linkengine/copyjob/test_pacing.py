@@ -46,6 +46,23 @@ def test_backlog_is_fetched_without_a_pause() -> None:
     assert pacer.ready_at <= 100.001
 
 
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.06, 0.06), (0.5, 0.1)])
+def test_broker_of_ten_thousand_partitions_rests_as_long_as_it_worked(took_s: float, pause_s: float) -> None:
+    pacer = pace()
+    pacer.requested(100.0, partitions=10_000)
+    pacer.responded(100.0 + took_s, took_s=took_s, size=FIRST_BYTES // 2)
+
+    assert pacer.ready_at == pytest.approx(100.0 + took_s + pause_s)
+
+
+def test_backlog_of_ten_thousand_partitions_is_fetched_without_a_pause() -> None:
+    pacer = pace()
+    pacer.requested(100.0, partitions=10_000)
+    pacer.responded(100.06, took_s=0.06, size=FIRST_BYTES)
+
+    assert pacer.ready_at <= 100.06
+
+
 def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
     pacer = pace()
     pacer.requested(100.0, partitions=1)
