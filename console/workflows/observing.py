@@ -86,7 +86,7 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     """
     key, signer = plans.link_key(link), plans.signer_of(link)
     sampling.lift_level(link, rows.values())
-    readings = jobs.read_readings(settings.REDIS_URL, key, signer)
+    readings, now = jobs.read_readings(settings.REDIS_URL, key, signer), timezone.now()
     kept = read_kept(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
     latest = placing.of_current_topics(mirrors, readings.latest.values())
@@ -98,13 +98,11 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
         changed |= _process_all(mirrors, by_mirror, rows=rows, failures=failures)
         ended = {report.key: rows[report.key] for report in former if not failures.has_failed(rows[report.key].mirror_id)}
         mirror_ids = {row.mirror_id for row in ended.values()}
-        changed |= sampling.store_progress(
-            rows=ended, reports=former, now=timezone.now(), failures=failures, at_once=mirror_ids
-        )
+        changed |= sampling.store_progress(rows=ended, reports=former, now=now, failures=failures, at_once=mirror_ids)
     by_mirror = _by_mirror(mirrors, reports=latest, kept=kept, losses=losses)
     changed |= _process_all(mirrors, by_mirror, rows=rows, failures=failures)
     sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
-    now, samples = timezone.now(), sampling.SAMPLES if locks.claim(f"samples:{link.pk}", ttl_ms=SAMPLES_MS) else 0
+    samples = sampling.SAMPLES if locks.claim(f"samples:{link.pk}", ttl_ms=SAMPLES_MS) else 0
     changed |= sampling.store_progress(
         rows=sound, reports=latest, endings=kept.reports, now=now, failures=failures, at_once=at_once, samples=samples
     )
