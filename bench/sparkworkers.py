@@ -48,7 +48,9 @@ def measure_spark_workers(source: KafkaCluster, destination: KafkaCluster) -> It
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             cluster = stack.enter_context(StandaloneCluster(directory / "standalone", cores=1)).start(workers=2)
             spark = stack.enter_context(
-                SparkConnectServer(directory=directory / "connect", master=cluster.url, extra=cluster.connect_settings)
+                SparkConnectServer(
+                    directory=directory / "connect", master=cluster.url, secret=cluster.secret, extra=cluster.connect_settings
+                )
             )
             redis = stack.enter_context(RedisServer())
             product = stack.enter_context(
