@@ -109,7 +109,13 @@ def sentence(outage: str) -> str:
 
 
 class DatabaseOutageMiddleware(MiddlewareMixin):
-    """Returns 503 if a view fails because of a database outage."""
+    """Returns 503 if a view fails because of a database outage.
+
+    Being the innermost, and sync only, it makes Django call all middlewares in the request's thread. Otherwise each of them
+    would take the request from the event loop to that thread and back, twice.
+    """
+
+    async_capable = False
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Return the page for an outage, None for every other exception."""
