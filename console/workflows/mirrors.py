@@ -103,7 +103,7 @@ def delete(mirror: MirrorTopic) -> None:
         return
     with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
         try:
-            jobs.delete_mirror(
+            jobs.delete_mirror_topic(
                 destination=mirror.link.destination.address,
                 mirror_topic=mirror.name,
                 mirror_topic_id=mirror.mirror_topic_id,

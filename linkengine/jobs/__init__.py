@@ -28,7 +28,7 @@ from linkengine.jobs.copying import (
 )
 from linkengine.jobs.exporting import export_records, replay_records
 from linkengine.jobs.fences import lost_fences
-from linkengine.jobs.mirror_topics import check_mirror, delete_diverged, delete_mirror, deletes_topics, setup_mirror
+from linkengine.jobs.mirror_topics import check_mirror, delete_diverged, delete_mirror_topic, deletes_topics, setup_mirror
 from linkengine.jobs.probes import (
     check_link,
     failed_tail_checks,
@@ -75,7 +75,7 @@ __all__ = [
     "close_topic",
     "compare_record",
     "delete_diverged",
-    "delete_mirror",
+    "delete_mirror_topic",
     "deletes_topics",
     "end_workers",
     "export_records",

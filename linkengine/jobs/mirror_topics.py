@@ -269,7 +269,7 @@ def _exists(topic: str) -> LinkEngineError:
 # Deletes a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
 
 
-def delete_mirror(
+def delete_mirror_topic(
     *, destination: ClusterAddress, mirror_topic: str, mirror_topic_id: str = "", guard: bool = True, contested: bool = False
 ) -> bool:
     """Delete the topic, wait until it is gone, remove its ACLs; return False if there was no topic. Safe to repeat.

@@ -63,7 +63,7 @@ def test_a_pending_topic_deletion_is_completed_before_the_link_is_deleted(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted: list[str] = []
-    monkeypatch.setattr(jobs, "delete_mirror", lambda *, mirror_topic, **_: deleted.append(mirror_topic))
+    monkeypatch.setattr(jobs, "delete_mirror_topic", lambda *, mirror_topic, **_: deleted.append(mirror_topic))
     mirror, _ = make_mirror("done", MirrorState.STOPPED), make_mirror("stays", MirrorState.STOPPED)
     delete_mirror(mirror=mirror, by=owner, now=NOW)
 

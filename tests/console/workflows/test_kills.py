@@ -98,7 +98,7 @@ def test_mirror_survives_worker_crashes_from_setup_through_pause_recover_and_pro
     crashing_workers.crash_at("delete_mirror")
     request_operation(new_mirror, E.DELETE)
     crashing_workers.wait_for(lambda: not MirrorTopic.objects.exists())
-    assert crashing_workers.steps() >= around("delete_mirror", "clear_mirror", task="delete_mirror")
+    assert crashing_workers.steps() >= around("delete_mirror_topic", "clear_mirror", task="delete_mirror")
     assert topic not in destination_admin.list_topics(timeout=10).topics
 
 

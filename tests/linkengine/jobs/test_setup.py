@@ -320,7 +320,7 @@ def test_without_an_authorizer_a_mirror_is_created_and_reported_as_not_read_only
 
     assert not created.read_only
     assert jobs.setup_mirror(setup, assignments_factory=assignments) == created
-    assert jobs.delete_mirror(destination=unsecured, mirror_topic=source_topic)
+    assert jobs.delete_mirror_topic(destination=unsecured, mirror_topic=source_topic)
 
 
 def _crash(*_: object, **__: object) -> None:
