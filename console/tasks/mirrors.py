@@ -123,7 +123,7 @@ def check_mirror(
     mirror = MirrorTopic(
         link=link, name=mirror_topic, source_topic=source_topic, replication_factor=replication_factor, config_overrides=configs
     )
-    return asdict(jobs.check_mirror(plans.setup_of(mirror)))
+    return asdict(jobs.check_mirror_topic(plans.setup_of(mirror)))
 
 
 @shared_task(name="count_divergence")

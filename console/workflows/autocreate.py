@@ -117,7 +117,7 @@ def _checked(link: ClusterLink, topics: Sequence[str], *, now: datetime) -> Iter
 def refusal_of(setup: MirrorSetup) -> LinkEngineError | None:
     """Check with both clusters whether the mirror can be created. Runs in a thread without a database connection."""
     try:
-        jobs.check_mirror(setup)
+        jobs.check_mirror_topic(setup)
     except LinkEngineError as error:
         return error
     return None

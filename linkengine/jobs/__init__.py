@@ -28,7 +28,7 @@ from linkengine.jobs.copying import (
 )
 from linkengine.jobs.exporting import export_records, replay_records
 from linkengine.jobs.fences import lost_fences
-from linkengine.jobs.mirror_topics import check_mirror, delete_diverged, delete_mirror_topic, deletes_topics, setup_mirror
+from linkengine.jobs.mirror_topics import check_mirror_topic, delete_diverged, delete_mirror_topic, deletes_topics, setup_mirror
 from linkengine.jobs.probes import (
     check_link,
     failed_tail_checks,
@@ -68,7 +68,7 @@ __all__ = [
     "change_acls",
     "check_connection",
     "check_link",
-    "check_mirror",
+    "check_mirror_topic",
     "claimed_before",
     "clear_link",
     "clear_mirror",

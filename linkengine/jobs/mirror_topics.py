@@ -34,7 +34,7 @@ AssignmentsFactory = Callable[[int, str], Sequence[PartitionAssignment]]
 log = structlog.get_logger(__name__)
 
 
-def check_mirror(setup: MirrorSetup) -> TopicDescription:
+def check_mirror_topic(setup: MirrorSetup) -> TopicDescription:
     """Check that the mirror can be created and return the source topic; changes nothing, about six requests.
 
     Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR, TOPIC_EXISTS_ERROR, INVALID_TOPIC, AUTHORIZATION_ERROR (READ, DESCRIBE_CONFIGS),

@@ -160,18 +160,18 @@ def test_run_is_bounded_and_the_next_one_continues(
 def test_topics_are_checked_in_parallel_and_an_unavailable_cluster_ends_the_run(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, both = jobs.check_mirror, Barrier(2, timeout=30)
+    check, both = jobs.check_mirror_topic, Barrier(2, timeout=30)
 
     def check_together(setup: MirrorSetup) -> TopicDescription:
         both.wait()  # breaks if topics are checked in sequence
         return check(setup)
 
-    monkeypatch.setattr(jobs, "check_mirror", check_together)
+    monkeypatch.setattr(jobs, "check_mirror_topic", check_together)
     assert run(link).changes == 2
 
     MirrorTopic.objects.all().delete()
     unavailable = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The cluster does not respond.")
-    monkeypatch.setattr(jobs, "check_mirror", Mock(side_effect=unavailable))
+    monkeypatch.setattr(jobs, "check_mirror_topic", Mock(side_effect=unavailable))
     with pytest.raises(LinkEngineError, match="does not respond"):
         run(link)
     assert not AutoCreateFailure.objects.exists()
@@ -182,7 +182,7 @@ def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
 ) -> None:
     monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
     monkeypatch.setattr(
-        jobs, "check_mirror", Mock(side_effect=LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant it READ."))
+        jobs, "check_mirror_topic", Mock(side_effect=LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant it READ."))
     )
 
     first, second, third = run(link), run(link), run(link)

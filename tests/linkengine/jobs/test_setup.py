@@ -20,7 +20,7 @@ Send = Callable[..., None]
 
 def refusal(setup: MirrorSetup) -> LinkEngineError:
     with pytest.raises(LinkEngineError) as refused:
-        jobs.check_mirror(setup)
+        jobs.check_mirror_topic(setup)
     return refused.value
 
 
@@ -40,7 +40,7 @@ def crash_in(
 
 
 def test_a_mirror_of_an_existing_topic_can_be_created(setup_plan: MirrorSetup, there: ClusterAdmin, source_topic: str) -> None:
-    assert jobs.check_mirror(setup_plan) == there.describe(source_topic)
+    assert jobs.check_mirror_topic(setup_plan) == there.describe(source_topic)
 
 
 def test_a_source_topic_that_does_not_exist_is_refused(setup_plan: MirrorSetup) -> None:
