@@ -86,7 +86,9 @@ def create_topic(mirror: MirrorTopic) -> MirrorCreated:
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
 
-    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror))
+    return jobs.set_up_mirror_topic(
+        plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror)
+    )
 
 
 def _note_refusal(mirror: MirrorTopic, error: LinkEngineError) -> None:

@@ -62,7 +62,7 @@ def check_mirror_topic(setup: MirrorSetup) -> TopicDescription:
     return topic
 
 
-def setup_mirror(
+def set_up_mirror_topic(
     setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_owner: Callable[[], None] = lambda: None
 ) -> MirrorCreated:
     """Create, guard and seed the mirror topic. Run it again after a crash or an error: it continues where it stopped.

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
-SETUP = around("setup_mirror", "move", task="setup_mirror")
+SETUP = around("set_up_mirror_topic", "move", task="setup_mirror")
 PROMOTION = around("sync_mirror", "write_assignments", "stop_mirrors", "record-ends", "move", task="advance_stop") | after(
     "promotion_blockers", task="advance_stop"
 )
@@ -42,9 +42,9 @@ REVERSAL = (
     | around("take_over_mirror", "move", task="take_over_as_mirror")
 )
 ROUND = around("write_assignments", task="reconcile_link") | after("read_news", "read_readings", task="reconcile_link")
-RESTORE = around("close_topic", "export_records", "delete_diverged", "setup_mirror", "move", task="advance_restore") | after(
-    "log_ranges", "find_topic", task="advance_restore"
-)
+RESTORE = around(
+    "close_topic", "export_records", "delete_diverged", "set_up_mirror_topic", "move", task="advance_restore"
+) | after("log_ranges", "find_topic", task="advance_restore")
 
 
 def events(mirror: MirrorTopic) -> list[str]:

@@ -45,7 +45,7 @@ def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
             for assignment in assignments(partitions, topic_id)
         )
 
-    created = jobs.setup_mirror(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
     stopped = stop_mirror(
         MirrorStop(
             source=setup.source, destination=setup.destination, reason=StopReason.FAILOVER, generation=9, guard=False,

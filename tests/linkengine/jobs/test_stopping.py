@@ -34,7 +34,7 @@ def stop(
 ) -> MirrorStop:
     """A failover of a mirror with five records in partition 0, whose source keeps records for 99 s."""
     there.set_configs(source_topic, {"retention.ms": "99000", "message.timestamp.type": "LogAppendTime"})
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     send_here(source_topic, count=5)
     return MirrorStop(
         source=setup_plan.source,
