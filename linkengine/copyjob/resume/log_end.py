@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 
 from linkengine.copyjob.destination.foreign_writes import (
     batches_in,
-    check_mirror,
+    check_mirror_topic_id,
     first_foreign_batch,
     foreign_write,
     marker_overrun,
@@ -422,7 +422,7 @@ def locate_mirror(assignment: PartitionAssignment, survey: Survey) -> tuple[Lead
     """Return leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only if all brokers agree."""
     try:
         found = locate(survey.topics, assignment.mirror_topic, assignment.partition)
-        check_mirror(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
+        check_mirror_topic_id(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
     except BrokerError as error:
         if error.kafka_code == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION and not _all_agree(assignment, survey):
             raise _brokers_disagree(assignment) from error
