@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.links.queries import judge_topic
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
 from console.workflows import autocreate
@@ -220,10 +220,10 @@ def test_mirror_that_auto_create_would_create_again_cannot_be_deleted(
     run(link)
     mirror = MirrorTopic.objects.select_related("link").get(name=topics[0])
     with pytest.raises(ConflictError, match=r"Delete the source topic first, or add an EXCLUDE filter .* or set auto\.create"):
-        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)
+        request_deletion(mirror=mirror, by=SYSTEM, now=NOW)
 
     filters("a", "secret")
-    delete_mirror(mirror=MirrorTopic.objects.get(pk=mirror.pk), by=SYSTEM, now=NOW)
+    request_deletion(mirror=MirrorTopic.objects.get(pk=mirror.pk), by=SYSTEM, now=NOW)
 
     assert MirrorTopic.objects.get(pk=mirror.pk).deletion_requested_at is not None
 
@@ -235,7 +235,7 @@ def test_mirror_whose_source_topic_is_gone_can_be_deleted(
     source_admin.delete_topics(topics[:1])[topics[0]].result(30)
     run(link)
 
-    delete_mirror(mirror=MirrorTopic.objects.select_related("link").get(name=topics[0]), by=SYSTEM, now=NOW)
+    request_deletion(mirror=MirrorTopic.objects.select_related("link").get(name=topics[0]), by=SYSTEM, now=NOW)
 
     assert MirrorTopic.objects.get(name=topics[0]).deletion_requested_at is not None
 
