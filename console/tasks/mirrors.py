@@ -56,7 +56,7 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
         return
     with locks.lock(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
         if acquired:
-            stopping.advance(mirror)
+            stopping.promote_or_fail_over(mirror)
 
 
 @shared_task(name="stop_many")

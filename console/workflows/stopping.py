@@ -80,8 +80,8 @@ _NO_TROUBLE: Mapping[str, Any] = MappingProxyType(
 _log = structlog.get_logger(__name__)
 
 
-def advance(mirror: MirrorTopic) -> None:
-    """Advance a stopping mirror as far as possible."""
+def promote_or_fail_over(mirror: MirrorTopic) -> None:
+    """Advance the promotion or failover of a mirror as far as possible."""
     if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
         _fail_over(mirror)
     else:
