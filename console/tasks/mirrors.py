@@ -102,7 +102,7 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
     with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:
-            restoring.advance(mirror)
+            restoring.run_restore(mirror)
 
 
 @shared_task(name="measure_reparenting")
