@@ -124,7 +124,7 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
     with locks.lock(f"drill:{drill_id}") as acquired:
         drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if acquired else None
         if drill is not None and drill.status not in OVER:
-            drills.advance(drill)
+            drills.run_current_step(drill)
 
 
 def continue_drills() -> None:

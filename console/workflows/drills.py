@@ -41,7 +41,7 @@ LONGEST_STEP = timedelta(minutes=30)  # a drill whose step takes longer fails
 _log = structlog.get_logger(__name__)
 
 
-def advance(drill: Drill) -> None:
+def run_current_step(drill: Drill) -> None:
     """Run the current step of a drill that is not over."""
     copies = _copies(drill)
     now = timezone.now()
