@@ -108,7 +108,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
         runs = GateRun.objects.select_related(*_OF_GATE).filter(pk=run_id, status=GateRun.Status.RUNNING)
         run = runs.first() if acquired else None
         if run is not None:
-            verifying.advance(run)
+            verifying.finish_gate(run)
 
 
 def continue_gates() -> None:
