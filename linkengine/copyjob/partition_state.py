@@ -47,7 +47,7 @@ OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may h
 CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching and writing overlap
 
 
-class MirrorPartition:
+class PartitionState:
     """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
 
     def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:

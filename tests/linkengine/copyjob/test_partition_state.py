@@ -1,4 +1,4 @@
-"""The rules of MirrorPartition, without brokers: when records and markers may be sent."""
+"""The rules of PartitionState, without brokers: when records and markers may be sent."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
+from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.states import GapReason
@@ -19,7 +19,7 @@ from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, log_end, own
 NOW_MS = 1_700_000_000_000
 
 
-def assert_goes_alone(mirror: MirrorPartition, first: Append, second: Append) -> None:
+def assert_goes_alone(mirror: PartitionState, first: Append, second: Append) -> None:
     """Send the first append, and check that the second waits for its acknowledgement."""
     mirror.send_append(first)
     assert mirror.next_step() is None
@@ -31,12 +31,12 @@ def now_ms() -> int:
     return NOW_MS
 
 
-def settled(mirror: MirrorPartition) -> bool:
+def settled(mirror: PartitionState) -> bool:
     assert mirror.grant is not None
     return is_settled(mirror, mirror.grant)
 
 
-def mark(mirror: MirrorPartition, offset: int) -> None:
+def mark(mirror: PartitionState, offset: int) -> None:
     """Send a marker and count it as verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
     mirror.planned([step], Buffer())
