@@ -22,7 +22,7 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import show_change
 from console.models.mirrors import engine_name_of, is_fresh
 from console.reconciling import coverage, gaps, placing, plans, sampling
-from console.reconciling.phases import Verdict
+from console.reconciling.phases import WorstReport
 from console.reconciling.sampling import LEAST, completed_at, lateness_of
 from console.reconciling.transition_errors import Failures
 from console.redis import locks
@@ -414,14 +414,14 @@ def _moved(row: Any, report: PartitionProgress) -> bool:
     return now != (row.mirror_end, row.last_high_watermark, row.hold_bytes) or bool(row.bytes_per_s) != bool(report.bytes_per_s)
 
 
-def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], verdicts: Sequence[Verdict | None]) -> bool:
+def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Sequence[WorstReport | None]) -> bool:
     """Return whether nothing is in progress: each mirror that should be copied is copied, the others wait for an action.
 
-    ``verdicts``: of the mirrors that should be copied.
+    ``reports``: of the mirrors that should be copied.
     """
-    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not verdicts:
+    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not reports:
         return False
-    copied = all(verdict is not None and verdict.phase is PartitionPhase.COPYING for verdict in verdicts)
+    copied = all(report is not None and report.phase is PartitionPhase.COPYING for report in reports)
     return copied and all(mirror.state in _RESTING and mirror.deletion_requested_at is None for mirror in mirrors)
 
 
