@@ -396,8 +396,8 @@ class LinkCopy:
 
     def _resumed(self, partition: PartitionState) -> None:
         assert partition.grant is not None
-        if partition.writer.generation > partition.grant.generation:
-            self._coordination.raise_generation(partition.key, partition.writer.generation)
+        if partition.producer_state.generation > partition.grant.generation:
+            self._coordination.raise_generation(partition.key, partition.producer_state.generation)
         self._source.wake(partition)
 
     def _failed(self, partition: PartitionState, error: LinkEngineError) -> None:

@@ -237,9 +237,9 @@ def _marker_fill(partition: PartitionState, fill: FillInFlight) -> MarkerFill:
     return MarkerFill(
         topic=partition.assignment.mirror_topic,
         partition=partition.assignment.partition,
-        producer_id=partition.writer.producer_id,
+        producer_id=partition.producer_state.producer_id,
         producer_epoch=fill.epoch,
-        coordinator_epoch=coordinator_epoch_for(partition.writer.generation),
+        coordinator_epoch=coordinator_epoch_for(partition.producer_state.generation),
         count=fill.count,
     )
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob.destination.foreign_writes import foreign_write
-from linkengine.copyjob.destination.producer_state import FencedError, Writer
+from linkengine.copyjob.destination.producer_state import FencedError, OwnProducerState
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -110,8 +110,8 @@ class _Lifter:
         self._channel = channel
         self._assignment = assignment
         self._frames = SmallFrames(channel)
-        self._writer = Writer(log_end.producer_id)
-        self._writer.adopt(log_end.producer, generation=0, clean=True)
+        self._producer_state = OwnProducerState(log_end.producer_id)
+        self._producer_state.adopt(log_end.producer, generation=0, clean=True)
         self._sent = log_end.end
         self._unanswered: deque[int] = deque()  # base offsets
         self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
@@ -137,8 +137,8 @@ class _Lifter:
 
     def _send(self, count: int) -> None:
         batch = dense_filler(count, time.time_ns() // 1_000_000)
-        epoch, sequence = self._writer.append(count)
-        patch_for_append(batch, producer_id=self._writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        epoch, sequence = self._producer_state.append(count)
+        patch_for_append(batch, producer_id=self._producer_state.producer_id, producer_epoch=epoch, base_sequence=sequence)
         frame = requests.encode_produce(
             {self._topic: [(self._assignment.partition, batch)]},
             version=self._version,

@@ -277,7 +277,7 @@ class BrokerProducer:
                 self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
             else:  # the response of an earlier batch with these sequences: this batch was not written, the log end is unknown
                 partition.unacknowledged = Unacknowledged(
-                    offset=response.base_offset, sequence=None, producer_id=partition.writer.producer_id
+                    offset=response.base_offset, sequence=None, producer_id=partition.producer_state.producer_id
                 )
                 self._events.interrupted(partition, repeated(partition, step))
 

@@ -71,7 +71,7 @@ class FencedError(LinkEngineError):
             )
 
 
-class Writer:
+class OwnProducerState:
     """Producer state of a mirror partition during a hold (from a granted lease until it is released or lost)."""
 
     __slots__ = (

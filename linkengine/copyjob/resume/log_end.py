@@ -222,7 +222,7 @@ def _unsettled(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, came: tupl
 
 
 def _is_stopped(query: LogEndQuery, log_end: LogEnd) -> bool:
-    """Return whether the mirror was stopped, so that applications may write to it. ``Writer`` then raises FencedError."""
+    """Return whether the mirror was stopped, so that applications may write to it. ``adopt`` then raises FencedError."""
     return query.transactions is None and is_closed(log_end.producer.coordinator_epoch)
 
 

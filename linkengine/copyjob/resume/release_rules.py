@@ -21,7 +21,7 @@ REMEMBERED_MS = 3_600_000
 
 def tail_query(partition: PartitionState) -> LogEndQuery:
     """Return what to read of a mirror's tail; an end that no owner has confirmed gets a tail check (``tail_check``)."""
-    first_attempt, inherited = not partition.writer.adopted, _inherited(partition)
+    first_attempt, inherited = not partition.producer_state.adopted, _inherited(partition)
     expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
     return LogEndQuery(
         assignment=partition.assignment,
@@ -46,8 +46,8 @@ def is_settled(partition: PartitionState, grant: Grant) -> bool:
     Markers may be in flight after an owner that crashed, or after an owner that Redis has lost together with how it ended.
     Only this owner's first marker, which raises the epoch, fences them.
     """
-    fenced = partition.writer.adopted and not partition.writer.must_raise
-    in_flight = partition.writer.memory_lost or (grant.markers_announced and not grant.clean)
+    fenced = partition.producer_state.adopted and not partition.producer_state.must_raise
+    in_flight = partition.producer_state.memory_lost or (grant.markers_announced and not grant.clean)
     return fenced or not in_flight
 
 
@@ -59,7 +59,7 @@ def is_held_up(partition: PartitionState, step: Append, *, now_ms: Callable[[], 
     """
     if partition.may_fill(0.0):  # no previous owner has to be waited for
         return False
-    return partition.writer.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
+    return partition.producer_state.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
 
 
 def _inherited(partition: PartitionState) -> tuple[int, int] | None:

@@ -175,5 +175,5 @@ def test_owner_with_records_only_whose_lease_state_was_lost_counts_as_crashed_wi
 def test_first_hold_after_a_seeded_head_is_settled_although_it_raises_the_epoch() -> None:
     mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
 
-    assert mirror.writer.must_raise
+    assert mirror.producer_state.must_raise
     assert settled(mirror)
