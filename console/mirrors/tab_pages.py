@@ -205,7 +205,7 @@ def configs(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetim
     }
 
 
-@_tab("history", "mirrors/timeline.html")
+@_tab("history", "mirrors/history.html")
 def history(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetime) -> dict[str, object]:
     """Show the newest state transitions."""
     transitions = list(mirror.transitions.all()[: STEPS_SHOWN + 1])
