@@ -80,7 +80,7 @@ def _tab(name: str, template: str) -> Callable[[Read], View]:
 # --- overview ---------------------------------------------------------------------------------------------------------
 
 
-@_tab("overview", "mirrors/detail.html")
+@_tab("overview", "mirrors/overview.html")
 def overview(request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -> dict[str, object]:
     """Show errors, figures, charts, partitions and details."""
     summary = mirror_queries.summarize(mirror, now=now)

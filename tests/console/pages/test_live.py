@@ -50,7 +50,7 @@ def test_poll_returns_204_until_something_changes(page_data: PageData, admin: Cl
         "links/tasks",
         "links/drills",
         "operations/detail",
-        *(f"mirrors/{tab}" for tab in ("detail", "verification", "filled_offsets", "lineage", "gate")),
+        *(f"mirrors/{tab}" for tab in ("overview", "verification", "filled_offsets", "lineage", "gate")),
         *(f"mirrors/{tab}" for tab in ("stopreports", "restores", "configs", "history")),
     ],
 )
