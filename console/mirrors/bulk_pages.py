@@ -448,4 +448,4 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
             Crumb(label=gettext("Operation %(number)s") % {"number": operation.pk}),
         ],
     }
-    return reply(request, "operations/detail.html", context | more, status=status)
+    return reply(request, "operations/operation.html", context | more, status=status)

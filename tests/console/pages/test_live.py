@@ -49,7 +49,7 @@ def test_poll_returns_204_until_something_changes(page_data: PageData, admin: Cl
         "links/overview",
         "links/tasks",
         "links/drills",
-        "operations/detail",
+        "operations/operation",
         *(f"mirrors/{tab}" for tab in ("overview", "verification", "filled_offsets", "lineage", "gate")),
         *(f"mirrors/{tab}" for tab in ("stopreports", "restores", "configs", "history")),
     ],
