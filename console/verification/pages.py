@@ -498,7 +498,7 @@ def _page(request: HttpRequest, document: ReportDocument, *, name: str, number: 
         Crumb(label=gettext("Failover reports"), url=reverse("pages:reports")),
         Crumb(label=document.title),
     ]
-    return reply(request, "reports/detail.html", {"document": document, "crumbs": crumbs_} | files | more)
+    return reply(request, "reports/report.html", {"document": document, "crumbs": crumbs_} | files | more)
 
 
 def _no_report(request: HttpRequest, operation: BulkOperation | None, number: int) -> HttpResponse:
