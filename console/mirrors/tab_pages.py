@@ -170,7 +170,7 @@ def gate(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -
     }
 
 
-@_tab("reports", "mirrors/stopreports.html")
+@_tab("reports", "mirrors/failover_reports.html")
 def reports(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -> dict[str, object]:
     """Show the newest failover reports and the consumer offsets that were clamped."""
     found = verification_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN + 1)

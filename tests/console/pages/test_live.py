@@ -51,7 +51,7 @@ def test_poll_returns_204_until_something_changes(page_data: PageData, admin: Cl
         "links/drills",
         "operations/operation",
         *(f"mirrors/{tab}" for tab in ("overview", "verification", "filled_offsets", "lineage", "gate")),
-        *(f"mirrors/{tab}" for tab in ("stopreports", "restores", "configs", "history")),
+        *(f"mirrors/{tab}" for tab in ("failover_reports", "restores", "configs", "history")),
     ],
 )
 def test_page_with_states_polls_at_least_every_two_seconds(page: str) -> None:
