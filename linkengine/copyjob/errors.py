@@ -56,7 +56,7 @@ def silence() -> LinkEngineError:
     """Return the error of a broker that does not respond to a Produce request."""
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        "A destination broker does not answer a Produce request. It may be frozen, or its followers too slow. Waiting.",
+        "A destination broker does not respond to a Produce request. It may be frozen, or its followers too slow. Waiting.",
     )
 
 

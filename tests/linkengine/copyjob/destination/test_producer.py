@@ -252,7 +252,7 @@ def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, s
 
     loop.until(lambda: bool(lost))
 
-    assert "does not answer a Produce" in lost[0].message
+    assert "does not respond to a Produce" in lost[0].message
     loop.outlet.close()
 
 
