@@ -113,7 +113,7 @@ class _Lifter:
         self._producer_state = OwnProducerState(log_end.producer_id)
         self._producer_state.adopt(log_end.producer, generation=0, clean=True)
         self._sent = log_end.end
-        self._unanswered: deque[int] = deque()  # base offsets
+        self._in_flight: deque[int] = deque()  # base offsets
         self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
         _, highest = channel.connection.versions[requests.PRODUCE_API_KEY]
         by_id = any(log_end.topic_id) and highest >= requests.PRODUCE_BY_ID
@@ -128,9 +128,9 @@ class _Lifter:
     def run(self, start: int, *, most: int, check_owner: Callable[[], None]) -> bool:
         """Append at most ``most`` fillers and wait for their responses; return whether the log ends at ``start``."""
         until = min(start, self._sent + most * FILLER_MAX)
-        while self._sent < until or self._unanswered:
+        while self._sent < until or self._in_flight:
             check_owner()
-            while self._sent < until and len(self._unanswered) < self._most:
+            while self._sent < until and len(self._in_flight) < self._most:
                 self._send(min(FILLER_MAX, until - self._sent))
             self._await()
         return self._sent >= start
@@ -146,7 +146,7 @@ class _Lifter:
             timeout_ms=int(RESPONSE_TIMEOUT_S * 500),
         )
         self._channel.send(frame)
-        self._unanswered.append(self._sent)
+        self._in_flight.append(self._sent)
         self._sent += count
 
     def _await(self) -> None:
@@ -159,7 +159,7 @@ class _Lifter:
             )
         self._channel.flush()
         for _, body in self._frames.read():
-            self._check(requests.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
+            self._check(requests.decode_produce(body, version=self._version)[1][0], self._in_flight.popleft())
 
     def _check(self, response: requests.ProducedPartition, base: int) -> None:
         if response.error:

@@ -59,7 +59,7 @@ class BrokerProducer:
         self._events = events
         self._ready: dict[PartitionState, None] = {}  # may have a batch to send, in round-robin order
         self._held_up: dict[PartitionState, None] = {}  # have to wait for the previous owner, as found in this burst
-        self._unanswered: deque[ProduceInFlight] = deque()
+        self._in_flight: deque[ProduceInFlight] = deque()
         self._pins: deque[tuple[int, Buffer]] = deque()  # with the count of sent bytes at which the buffer is released
         self._giants: deque[tuple[int, Buffer]] = deque()  # with the request whose response releases the buffer
         self._too_large = LargestOnItsWay()
@@ -118,13 +118,13 @@ class BrokerProducer:
 
     def check(self, now: float) -> None:
         """Close a connection without responses after the request timeout; read responses too small to have woken the loop."""
-        if self._unanswered:
+        if self._in_flight:
             self._link.read_now()
         silent_s = self._silent_for(now)
         if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
         elif silent_s > UNRESPONSIVE_AFTER_S:
-            for partition, _, _ in self._unanswered[0].entries:
+            for partition, _, _ in self._in_flight[0].entries:
                 partition.mirror_trouble = Trouble(
                     PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message
                 )
@@ -137,14 +137,14 @@ class BrokerProducer:
         sent = self._link.channel.sent_bytes if self._link.channel is not None else 0
         if sent != self._sent:
             self._sent, self._moved_at = sent, now
-        return now - max(self._unanswered[0].sent_at, self._moved_at) if self._unanswered else 0.0
+        return now - max(self._in_flight[0].sent_at, self._moved_at) if self._in_flight else 0.0
 
     def release_buffers(self, chunks: list[Chunk]) -> None:
         """Release the buffers of chunks once the socket has accepted what was queued from them."""
         channel = self._link.channel
         for chunk in chunks:
-            if self._unanswered and len(chunk.buffer.data) > BUDGET:
-                self._giants.append((self._unanswered[-1].correlation, chunk.buffer))
+            if self._in_flight and len(chunk.buffer.data) > BUDGET:
+                self._giants.append((self._in_flight[-1].correlation, chunk.buffer))
             elif channel is None or channel.sent_bytes >= channel.queued_bytes:
                 chunk.buffer.release()
             else:
@@ -167,14 +167,14 @@ class BrokerProducer:
 
     def _due_responses(self) -> int:
         """Return how many responses have to arrive before the next burst."""
-        newest_bytes, most = self._unanswered[-1].size if self._unanswered else 0, self._services.tuning.produce_in_flight
-        return due_before_burst(len(self._unanswered), most=most, newest_bytes=newest_bytes)
+        newest_bytes, most = self._in_flight[-1].size if self._in_flight else 0, self._services.tuning.produce_in_flight
+        return due_before_burst(len(self._in_flight), most=most, newest_bytes=newest_bytes)
 
     def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
         """Pass all requests that may be sent to the socket in a single call: each call and each wake-up of the broker costs."""
         frames: list[Bytes] = []
         done: list[tuple[PartitionState, Chunk]] = []
-        while self._ready and len(self._unanswered) < most and (entries := self._take_entries(done)):
+        while self._ready and len(self._in_flight) < most and (entries := self._take_entries(done)):
             frames += self._request(channel, entries, now)
         if frames:
             channel.send(frames)
@@ -230,7 +230,7 @@ class BrokerProducer:
             batches.setdefault(topic_of(partition, version), []).append((partition.assignment.partition, step.payload))
         correlation = channel.next_correlation()
         size = sum(len(step.payload) for _, _, step in entries)
-        self._unanswered.append(ProduceInFlight(correlation, version, now, entries, size))
+        self._in_flight.append(ProduceInFlight(correlation, version, now, entries, size))
         timeout_ms = int(self._services.tuning.request_timeout_ms * BROKER_SHARE)
         return requests.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
@@ -249,7 +249,7 @@ class BrokerProducer:
     def _readable(self) -> None:
         assert self._frames is not None
         for correlation, body in self._frames.read():
-            request = self._unanswered.popleft() if self._unanswered else None
+            request = self._in_flight.popleft() if self._in_flight else None
             if request is None or correlation != request.correlation:
                 raise self._malformed()
             self._responded(request, body)
@@ -300,12 +300,12 @@ class BrokerProducer:
             raise self._malformed()
         pause_s = self._throttle.until - now
         if throttle_ms > 0:
-            self._unanswered = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._unanswered)
+            self._in_flight = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._in_flight)
 
     def _is_idle(self) -> bool:
         """Return whether every request has its response, and no buffer is pinned by a byte count of this connection."""
         self._unpin()
-        return not (self._unanswered or self._pins or self._giants)
+        return not (self._in_flight or self._pins or self._giants)
 
     def _unpin(self) -> None:
         channel = self._link.channel
@@ -320,9 +320,9 @@ class BrokerProducer:
 
     def _lost(self, error: LinkEngineError) -> None:
         error = self._too_large.lost(
-            [(partition, step) for sent in self._unanswered for partition, _, step in sent.entries], error
+            [(partition, step) for sent in self._in_flight for partition, _, step in sent.entries], error
         )
-        self._unanswered.clear()
+        self._in_flight.clear()
         self._frames = None
         for _, buffer in (*self._pins, *self._giants):
             buffer.release()
