@@ -334,7 +334,7 @@ def _write_marker(
 ) -> int:
     """Write a marker and return the log end behind it."""
     place = assignment.mirror_topic, assignment.partition
-    transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
+    transactions.write_marker(producer, topic=place[0], partition=place[1], commit=False)
     error, end = log_ends(cluster, log_end.leader.broker, {place: log_end.leader.epoch})[place]
     if error:
         raise BrokerError(error, f"The log end of mirror {place[0]}-{place[1]} cannot be read after a gap fill")
