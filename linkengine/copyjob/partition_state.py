@@ -205,7 +205,7 @@ class PartitionState:
         assert fill is not None
         step = self.chunks[0].steps[0]
         assert isinstance(step, Fill)
-        self.producer_state.marked(fill.epoch)
+        self.producer_state.marker_written(fill.epoch)
         if self.transactions is None:  # only the transaction coordinator raises its producer epoch
             self.late_appends.clear()
         self.counters.filled(fill.start, fill.end, step.reason, now_ms=now_ms)

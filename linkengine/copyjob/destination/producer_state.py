@@ -184,7 +184,7 @@ class OwnProducerState:
         self._tried = raised(highest)
         return self._tried
 
-    def marked(self, epoch: int) -> None:
+    def marker_written(self, epoch: int) -> None:
         """Continue after a marker with ``epoch`` that was verified in the log; a raised epoch restarts the sequences at 0."""
         if epoch > self.epoch:
             self.next_sequence = 0

@@ -36,7 +36,7 @@ def settled(mirror: PartitionState) -> bool:
     return is_settled(mirror, mirror.grant)
 
 
-def mark(mirror: PartitionState, offset: int) -> None:
+def fill_with_marker(mirror: PartitionState, offset: int) -> None:
     """Send a marker and count it as verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
     mirror.planned([step], Buffer())
@@ -149,7 +149,7 @@ def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(markers_annou
     mirror.acknowledged(sent(mirror))
     assert is_settled(mirror, grant) is not markers_announced
 
-    mark(mirror, 12)
+    fill_with_marker(mirror, 12)
 
     assert is_settled(mirror, grant)
 
@@ -158,7 +158,7 @@ def test_owner_with_markers_whose_lease_state_was_lost_counts_as_crashed_with_ma
     mirror = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
     assert not settled(mirror)
 
-    mark(mirror, 10)
+    fill_with_marker(mirror, 10)
 
     assert settled(mirror)
 
@@ -167,7 +167,7 @@ def test_owner_with_records_only_whose_lease_state_was_lost_counts_as_crashed_wi
     mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
     assert not settled(mirror)
 
-    mark(mirror, 10)
+    fill_with_marker(mirror, 10)
 
     assert settled(mirror)
 

@@ -36,7 +36,7 @@ def test_owner_after_an_unclean_hand_over_raises_the_epoch_with_its_first_marker
     assert producer.append(10) == (4, 100)  # data is protected by its sequence
     assert producer.must_raise
     assert producer.marker_epoch() == 5
-    producer.marked(5)
+    producer.marker_written(5)
     assert producer.append(3) == (5, 0)
     assert producer.marker_epoch() == 5
 
@@ -123,7 +123,7 @@ def test_raise_without_a_response_is_repeated_above_it_so_that_it_is_refused_lat
 
     assert producer.must_raise
     assert producer.marker_epoch() == 7
-    producer.marked(7)
+    producer.marker_written(7)
     assert producer.append(1) == (7, 0)
 
 
