@@ -530,16 +530,16 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
 
-def seen_token(*marks: object, now: datetime) -> str:
-    """Return the version, the language and the time of a page, which the next poll sends back."""
-    return ":".join([*map(str, marks), str(get_language()), str(int(now.timestamp()))])
+def seen_token(*versions: object, now: datetime) -> str:
+    """Return the versions of what a page shows, its language and its time, which the next poll sends back."""
+    return ":".join([*map(str, versions), str(get_language()), str(int(now.timestamp()))])
 
 
-def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
+def is_unchanged(request: HttpRequest, *versions: object, now: datetime) -> bool:
     """Return True if the polling page is up to date; False at least every ``REFRESH``, to update relative times."""
     *seen, at = request.GET.get("seen", "").split(":")
     fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
-    return bool(request.htmx) and fresh and seen == [*map(str, marks), str(get_language())]  # type: ignore[attr-defined]
+    return bool(request.htmx) and fresh and seen == [*map(str, versions), str(get_language())]  # type: ignore[attr-defined]
 
 
 # --- the tab Tasks ----------------------------------------------------------------------------------------------------

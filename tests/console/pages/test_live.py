@@ -97,9 +97,9 @@ def test_unchanged_poll_needs_four_queries(page_data: PageData, admin: Client, p
 
 
 def test_unchanged_page_is_refreshed_every_few_seconds(page_data: PageData, admin: Client) -> None:
-    marks, at = seen_in(admin.get(page_data.link_url).content.decode()).rsplit(":", 1)
+    versions, at = seen_in(admin.get(page_data.link_url).content.decode()).rsplit(":", 1)
 
-    response = admin.get(page_data.link_url, {"seen": f"{marks}:{int(at) - 6}"}, **htmx("live"))
+    response = admin.get(page_data.link_url, {"seen": f"{versions}:{int(at) - 6}"}, **htmx("live"))
 
     assert response.status_code == 200
 
