@@ -190,11 +190,11 @@ def test_promotion_waits_on_after_copying_failed_and_records_it_once(make_mirror
     assert list(mirror.transitions.values_list("event", "detail")) == [("fatal", "Another producer wrote.")]
 
 
-@pytest.mark.parametrize(("report", "marks"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may recover", "fenced"])
+@pytest.mark.parametrize(("report", "fields"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may recover", "fenced"])
 def test_history_of_a_promotion_has_only_permanent_failures_before_the_fence(
-    report: WorstReport, marks: dict[str, datetime], make_mirror: MakeMirror
+    report: WorstReport, fields: dict[str, datetime], make_mirror: MakeMirror
 ) -> None:
-    mirror = make_mirror("orders", S.PENDING_STOPPED, **marks)
+    mirror = make_mirror("orders", S.PENDING_STOPPED, **fields)
 
     for after_s in (0, RETRY_TIMEOUT.total_seconds()):
         mirror = see(mirror, report, after_s=after_s)
