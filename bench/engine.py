@@ -52,7 +52,7 @@ class EngineCopy:
             link_id=LINK_ID, mirror_id=str(number), source=self._source, destination=self._destination,
             source_topic=topic, mirror_topic=topic,
         )  # fmt: skip
-        created = jobs.setup_mirror(setup, assignments_factory=partial(self._assignments, number))
+        created = jobs.set_up_mirror_topic(setup, assignments_factory=partial(self._assignments, number))
         count = 1 if idle else min(MOST_WORKERS, ceil(partitions / PARTITIONS_PER_WORKER))
         self._names = [worker_id_for(index, uuid.uuid4().hex[:12]) for index in range(count)]
         self._all = self._assignments(number, partitions, created.source_topic_id)

@@ -44,7 +44,7 @@ def mirrored(source: KafkaCluster, destination: KafkaCluster, topic: str, *, lin
         link_id=link_id, mirror_id=str(number), source=addresses[0], destination=addresses[1],
         source_topic=topic, mirror_topic=topic,
     )  # fmt: skip
-    created = jobs.setup_mirror(setup, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=assignments)
     return CopyPlan(
         link_id=link_id, revision=1, source=addresses[0], destination=addresses[1], signing_keys=SIGNER.texts(),
         assignments=assignments(created.partitions, created.source_topic_id),

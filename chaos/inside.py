@@ -94,7 +94,7 @@ def promote_and_rotate(name: str) -> bool:
         time.sleep(RETRY_S)
     rotate()
     with suppress(redis.RedisError):
-        leases.write_assignments(_link().pk)
+        leases.publish_or_request_assignments(_link().pk)
     row = MirrorTopic.objects.get(name=name)
     return row.state == MirrorState.PENDING_STOPPED and row.drained_at is None and row.fencing_at is None
 

@@ -376,7 +376,7 @@ class LoopEngine:
 
         for left in reversed(range(SETUP_ATTEMPTS)):
             try:
-                created = jobs.setup_mirror(setup, assignments_factory=assignments)
+                created = jobs.set_up_mirror_topic(setup, assignments_factory=assignments)
             except LinkEngineError:  # brokers learn of new topics one after the other; the product retries as well
                 if not left:
                     raise

@@ -75,15 +75,17 @@ def _no_fence() -> None:
 
 def _no_raise() -> None:
     """A new owner continues with the epochs of its predecessor, whose late markers are then accepted."""
-    adopt = producer_state.Writer.adopt
+    adopt = producer_state.OwnProducerState.adopt
 
-    def adopt_as_clean(self: producer_state.Writer, state: Any, *, generation: int, clean: bool, empty: bool = False) -> None:
+    def adopt_as_clean(
+        self: producer_state.OwnProducerState, state: Any, *, generation: int, clean: bool, empty: bool = False
+    ) -> None:
         del clean
         adopt(self, state, generation=generation, clean=True, empty=empty)
         self._must_raise = False
         self.generation = max(generation_of(state.coordinator_epoch), 0)
 
-    producer_state.Writer.adopt = adopt_as_clean  # type: ignore[method-assign]
+    producer_state.OwnProducerState.adopt = adopt_as_clean  # type: ignore[method-assign]
 
 
 def _no_commits() -> None:

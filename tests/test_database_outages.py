@@ -110,7 +110,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 def test_a_database_that_is_stopped_is_503_and_a_failover_works_once_it_is_back(product: Product) -> None:
     product.database.kill()
     try:
-        assert_unavailable(product, "does not answer")
+        assert_unavailable(product, "does not respond")
         assert product.failover(0).status_code == 503
     finally:
         product.database.resume_service()
@@ -140,7 +140,7 @@ def test_a_worker_that_ran_through_the_outage_carries_out_a_failover_at_once(
         failures = count_failed_steps(worker.log.read_text(errors="replace"))
         product.database.kill()
         try:
-            assert_rest_503(product.fail_over(link, topic_name), "does not answer")
+            assert_rest_503(product.fail_over(link, topic_name), "does not respond")
             until(lambda: count_failed_steps(worker.log.read_text(errors="replace")) > failures + 1)
         finally:
             product.database.resume_service()
@@ -157,7 +157,7 @@ def test_a_worker_that_ran_through_the_outage_carries_out_a_failover_at_once(
 def test_a_database_that_hangs_is_reported_within_5_seconds(product: Product) -> None:
     product.database.pause()
     try:
-        assert_not_ready(product, "does not answer")
+        assert_not_ready(product, "does not respond")
         assert product.rest.get(LINK).status_code == 503
     finally:
         product.database.resume()

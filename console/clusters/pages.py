@@ -93,7 +93,7 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
         "clusters_known": bool(clusters),
         "crumbs": [Crumb(label=gettext("Environments"), url=reverse("pages:environments")), Crumb(label=environment.name)],
     }
-    return reply(request, "environments/detail.html", context)
+    return reply(request, "environments/environment.html", context)
 
 
 class RegisterForm(ConnectionForm):

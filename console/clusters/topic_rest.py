@@ -23,7 +23,7 @@ from console.clusters.topic_actions import alter_topic_configs, create_acls, del
 from console.errors import BadRequestError, NotFoundError
 from console.http.errors import PARTITION_NOT_FOUND
 from console.links.rest import wanted_value
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.mirrors.operation_queries import mirrored_elsewhere
 from console.mirrors.queries import find_by_topic
 from console.models import Cluster
@@ -130,7 +130,7 @@ class TopicView(RestView):
         if mirror is None:
             actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=moment())
         else:
-            delete_mirror(mirror=mirror, by=by, now=moment())
+            request_deletion(mirror=mirror, by=by, now=moment())
         return Response(status=204, headers={"Warning": f'299 clusterlink "{_quoted(warning)}"'} if warning else None)
 
 

@@ -66,7 +66,7 @@ class Chart:
     line: str  # path data, empty without known values
     area: str
     gaps: Sequence[tuple[float, float]]  # (x, width) of the parts without a known value
-    marks: Sequence[str]  # along the time axis, first to last
+    time_labels: Sequence[str]  # along the time axis, first to last
     rows: Sequence[tuple[str, str]]  # (time, value), newest first
 
 
@@ -106,7 +106,7 @@ def _chart(kind: Kind, values: Values, *, span: timedelta, now: datetime, past: 
         line=" ".join(_line(shape) for shape in shapes),
         area=" ".join(_area(shape) for shape in shapes),
         gaps=_gaps(shapes, longest=WIDTH * (longest / span)),
-        marks=[numbers.exact(now - span), numbers.exact(now)] if past else _marks(span),
+        time_labels=[numbers.exact(now - span), numbers.exact(now)] if past else _time_labels(span),
         rows=[(numbers.exact(at), kind.write(value)) for at, value in _spread(values)],
     )
 
@@ -151,7 +151,7 @@ def round_up(value: float, *, steps: Sequence[float]) -> float:
     return next((step for step in steps if value <= step), value)
 
 
-def _marks(span: timedelta) -> list[str]:
+def _time_labels(span: timedelta) -> list[str]:
     ages = [numbers.duration(span.total_seconds() * 1000 * part / 4) for part in (4, 2)]
     return [gettext("%(duration)s ago") % {"duration": age} for age in ages] + [gettext("now")]
 

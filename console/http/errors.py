@@ -73,7 +73,7 @@ def rest_status(*, code: str, kind: str) -> tuple[int, int]:
 
 
 RETRY_AFTER_S = 5
-AWAY, FULL, READ_ONLY = "does not answer", "has no connection left", "accepts no writes"
+AWAY, FULL, READ_ONLY = "does not respond", "has no connection left", "accepts no writes"
 # SQLSTATE classes and codes (PostgreSQL, appendix A): 25006 read_only_sql_transaction, 53 insufficient resources
 # (53300 too_many_connections), 08 connection exception, 57P0x shutdown and start-up, 58 system error
 _READ_ONLY_STATE, _FULL_STATE = "25006", "53300"

@@ -42,14 +42,14 @@ def readyz(_request: HttpRequest) -> HttpResponse:
     redis_problem = _redis()
     problems = {"database": _database(), "redis": redis_problem}
     if redis_problem:
-        problems |= dict.fromkeys(("worker", "rounds"), "unknown, since Redis does not answer")
+        problems |= dict.fromkeys(("worker", "rounds"), "unknown, since Redis does not respond")
     else:
         problems |= {"worker": _worker(), "rounds": _rounds()}
     ready = not any(problems.values())
     links, none_left = _links() if ready else ("unknown", False)
     spark = None if redis_problem else _spark_state()
     parts = {name: problem or "ok" for name, problem in problems.items()}
-    parts |= {"links": links, "clocks": "unknown, since Redis does not answer" if redis_problem else _clocks()}
+    parts |= {"links": links, "clocks": "unknown, since Redis does not respond" if redis_problem else _clocks()}
     others: dict[str, Callable[[], str]] = {"copy workers": _copy_workers, "mirrors": _mirrors, "schedule": _schedule}
     parts |= {name: check() if ready else "unknown" for name, check in others.items()}
     parts |= {"spark": _spark(spark), "copy": "unknown" if problems["database"] else _copy()}
@@ -114,7 +114,7 @@ def _redis() -> str:
     try:
         redis_client().ping()
     except redis.RedisError:
-        return "does not answer"
+        return "does not respond"
     return ""
 
 
@@ -122,7 +122,7 @@ def _worker() -> str:
     try:
         age_ms = redis_health.heartbeat_age_ms()
     except redis.RedisError:
-        return "unknown, since Redis does not answer"
+        return "unknown, since Redis does not respond"
     if age_ms is None:
         return "no worker heartbeat in the last hour"
     return "" if age_ms <= WORKER_SILENT_MS else f"silent for {age_ms // 1000} s"
@@ -132,7 +132,7 @@ def _rounds() -> str:
     try:
         steps = redis_health.read_steps(redis_health.STEPS)
     except redis.RedisError:
-        return "unknown, since Redis does not answer"
+        return "unknown, since Redis does not respond"
     late = [_words(name, step) for name, step in steps.items() if step.is_late()]
     return f"reconcile passes do not succeed: {'; '.join(late)}. {_WHAT_TO_DO}" if late else ""
 
@@ -142,7 +142,7 @@ def _links() -> tuple[str, bool]:
     try:
         known = health_of_links(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):
-        return "unknown, since Redis or the database does not answer", True
+        return "unknown, since Redis or the database does not respond", True
     late = {link: state for link, state in known.items() if state.is_late(after_ms=redis_health.LINK_LATE_MS)}
     if not late:
         return "ok", False
@@ -154,7 +154,7 @@ def _mirrors() -> str:
     try:
         failing = failing_mirrors()
     except (redis.RedisError, DatabaseError, InterfaceError):
-        return "unknown, since Redis or the database does not answer"
+        return "unknown, since Redis or the database does not respond"
     if not failing:
         return "ok"
     words = "; ".join(f"{link}/{mirror} (fails with {kind})" for (link, mirror), kind in list(failing.items())[:_LISTED])
@@ -166,7 +166,7 @@ def _copy_workers() -> str:
     try:
         missing = lacking_workers()
     except DatabaseError:
-        return "unknown, since the database does not answer"
+        return "unknown, since the database does not respond"
     words = "; ".join(f"copy worker {number}: {why}" for number, why in list(missing.items())[:_LISTED])
     return f"{plural(len(missing), 'copy worker')} of the pool not running: {words}" if missing else "ok"
 
@@ -175,7 +175,7 @@ def _schedule() -> str:
     try:
         late = late_parts(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):
-        return "unknown, since Redis or the database does not answer"
+        return "unknown, since Redis or the database does not respond"
     words = "; ".join(_words(part.name, state) for part, state in list(late.items())[:_LISTED])
     return f"{plural(len(late), 'beat task')} without success for {PERIODS} periods: {words}. {_WHAT_TO_DO}" if late else "ok"
 
@@ -189,7 +189,7 @@ def _spark_state() -> redis_health.SparkState | None:
 
 def _spark(state: redis_health.SparkState | None) -> str:
     if state is None:
-        return "unknown, since Redis does not answer"
+        return "unknown, since Redis does not respond"
     if not state.is_known:
         return "unknown: no worker has reported on Spark in the last 90 s"
     if state.problem:
@@ -203,7 +203,7 @@ def _copy() -> str:
     try:
         silent = {link: s for link, s in silences(now=timezone.now()).items() if s > SPARK_COPY_LATE_S}
     except (DatabaseError, InterfaceError):
-        return "unknown, since the database does not answer"
+        return "unknown, since the database does not respond"
     if not silent:
         return "ok"
     words = "; ".join(f"{name} ({seconds:.0f} s)" for (_, name), seconds in list(silent.items())[:_LISTED])
@@ -214,7 +214,7 @@ def _clocks() -> str:
     try:
         wrong = redis_health.wrong_clocks()
     except redis.RedisError:
-        return "unknown, since Redis does not answer"
+        return "unknown, since Redis does not respond"
     words = "; ".join(f"{machine}: {abs(ms) / 1000:.1f} s {'ahead' if ms > 0 else 'behind'}" for machine, ms in wrong.items())
     what_to_do = "Synchronize all machines by NTP; until then recent values may count as unknown"
     return f"different from the clock of Redis's machine: {words}. {what_to_do}" if wrong else "ok"

@@ -20,7 +20,7 @@ from console.models.fields import readable
 from linkengine.domain.acls import is_guard, parse_acl_filters
 from linkengine.domain.connectionchecks import ConnectionCheck, checks_from_json
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict, judge_all
+from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing, judge_all
 from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
 from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing, listing_from_json
 
@@ -110,16 +110,16 @@ def count_topics(
         cluster_names=cluster_names,
         by=by,
     )
-    verdicts = list(judge_all(listing.topics, around))
-    created = [verdict.mirror for verdict in verdicts if verdict.standing is not Standing.NOT_MIRRORED]
-    failed = [_first_block(verdict) for verdict in verdicts if verdict.standing is Standing.NOT_MIRRORED]
+    judged_topics = list(judge_all(listing.topics, around))
+    created = [judged.mirror for judged in judged_topics if judged.standing is not Standing.NOT_MIRRORED]
+    failed = [_first_block(judged) for judged in judged_topics if judged.standing is Standing.NOT_MIRRORED]
     counted = Counter(_REASONS.get(check.code, _OTHER_REASON) for check in failed)
     return FilterCounts(
-        total=len(verdicts),
+        total=len(judged_topics),
         matched=len(created),
         left_out=[(reason, counted[reason]) for reason in (*_REASONS.values(), _OTHER_REASON) if counted[reason]],
         names=created[:NAMES_SHOWN],
-        problems=[_problem(verdict) for verdict in verdicts if verdict.problems][:NAMES_SHOWN],
+        problems=[_problem(judged) for judged in judged_topics if judged.problems][:NAMES_SHOWN],
         reason=listing.errors.get(TOPICS, ""),
         at_least=_is_incomplete(listing, TOPICS),
     )
@@ -194,12 +194,12 @@ def _is_incomplete(listing: SourceListing, kind: str) -> bool:
     return kind in listing.cut or kind in listing.errors
 
 
-def _first_block(verdict: Verdict) -> Check:
-    return next(check for check in verdict.failed if check.blocks)
+def _first_block(judged: JudgedTopic) -> Check:
+    return next(check for check in judged.failed if check.blocks)
 
 
-def _problem(verdict: Verdict) -> str:
-    return f"{verdict.topic}: {verdict.problems[0].finding}"
+def _problem(judged: JudgedTopic) -> str:
+    return f"{judged.topic}: {judged.problems[0].finding}"
 
 
 def _is_excluded(filters: Sequence[NameFilter], name: str) -> bool:

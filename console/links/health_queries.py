@@ -34,11 +34,11 @@ from linkengine.domain.health import (
     NOT_COPYING_AFTER_MS,
     UNKNOWN_AFTER_MS,
     Health,
+    HealthStatus,
     LinkInputs,
     MirrorInputs,
     Reason,
     Reports,
-    Verdict,
     link_health,
     mirror_health,
 )
@@ -73,7 +73,7 @@ class MirrorHealth:
     pk: int
     name: str
     state: MirrorState
-    verdict: Verdict
+    status: HealthStatus
     partitions: int  # 0: not set up yet
     has_error: bool
     is_unseen: bool  # not stopped, and without partitions: its lag is unknown
@@ -83,18 +83,18 @@ class MirrorHealth:
 class LinkHealth:
     """The health of a link and of those of its mirrors that were read."""
 
-    verdict: Verdict
+    status: HealthStatus
     mirrors: Mapping[int, MirrorHealth] = field(default_factory=dict)  # by primary key
 
     @property
     def counts(self) -> Mapping[Health, int]:
         """Numbers of mirrors by health; only values that occur."""
-        return Counter(mirror.verdict.health for mirror in self.mirrors.values())
+        return Counter(mirror.status.health for mirror in self.mirrors.values())
 
     @property
     def attention(self) -> int:
         """Number of mirrors that need attention."""
-        return sum(mirror.verdict.needs_attention for mirror in self.mirrors.values())
+        return sum(mirror.status.needs_attention for mirror in self.mirrors.values())
 
 
 _COLUMNS_OF_MIRROR = ("state", "state_since", "deletion_requested_at", "num_partitions", "expected", "objective")
@@ -113,7 +113,7 @@ class _Mirror:
     codes: list[str]
 
 
-NOT_JUDGED = LinkHealth(verdict=Verdict(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED))
+NOT_JUDGED = LinkHealth(status=HealthStatus(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED))
 
 
 def links_health(
@@ -146,7 +146,7 @@ def links_health(
             pk=pk,
             name=name,
             state=state,
-            verdict=mirror_health(inputs),
+            status=mirror_health(inputs),
             partitions=row.num_partitions,
             has_error=bool(row.codes),
             is_unseen=state is not MirrorState.STOPPED and pk not in reports,
@@ -162,8 +162,8 @@ def links_health(
             holds_mirrors=link.mode != LinkMode.SOURCE,
         )
         of_link = by_link[link.pk]
-        verdict = link_health(own, [mirror.verdict for mirror in of_link.values()])
-        found[link.pk] = LinkHealth(verdict=verdict, mirrors=of_link)
+        status = link_health(own, [mirror.status for mirror in of_link.values()])
+        found[link.pk] = LinkHealth(status=status, mirrors=of_link)
     return found
 
 
@@ -181,7 +181,7 @@ def health_of_link(
     return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown, current=current)[link.pk]
 
 
-def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[Verdict, list[tuple[str, str]]]:
+def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatus, list[tuple[str, str]]]:
     """Return the health of a mirror, and (code, message) of errors of the config sync that name it.
 
     Its partitions, transition errors and link have to be read. One query, none for a mirror that ``get_mirror`` has returned.
@@ -215,7 +215,7 @@ def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_
     mirrors: list[Sample] = []
     for link in links:
         labels, health = {"cluster": link.destination.cluster_id, "link": link.name}, found[link.pk]
-        state += [({**labels, "health": value.lower()}, float(value is health.verdict.health)) for value in Health]
+        state += [({**labels, "health": value.lower()}, float(value is health.status.health)) for value in Health]
         mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
     text = "1 for the health of the link, 0 for the other values."
     return [
@@ -395,7 +395,7 @@ def readiness_with_health(*, link: ClusterLink, now: datetime) -> tuple[Readines
     offsets = tasks.get(TaskName.CONSUMER_OFFSETS)
     stored = StoredFacts(
         mirrors=len(current),
-        health=health.verdict.health,
+        health=health.status.health,
         drill_passed=drill.status == Drill.Status.PASSED if drill else None,
         drill_age_ms=_known_age_ms(drill.finished_at if drill else None, now),
         not_drilled=sum(mirror.name not in drilled for mirror in current),

@@ -88,7 +88,7 @@ class LinkHealthListView(RestView):
         by = actor_of(request)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
         found = link_queries.list_links(by=by, cluster_id=cluster.cluster_id)
-        found.sort(key=lambda summary: (summary.health.verdict.severity, summary.link.name))
+        found.sort(key=lambda summary: (summary.health.status.severity, summary.link.name))
         data = [_link(summary.link, summary.health) for summary in found]
         return Response({"data": LinkHealthData(data, many=True).data})
 
@@ -102,10 +102,10 @@ class LinkHealthView(RestView):
         by = actor_of(request)
         link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
         (summary,) = link_queries.summarize([link], by=by)
-        troubled = [mirror for mirror in summary.health.mirrors.values() if mirror.verdict.needs_attention]
-        troubled.sort(key=lambda mirror: (mirror.verdict.severity, mirror.name))
+        troubled = [mirror for mirror in summary.health.mirrors.values() if mirror.status.needs_attention]
+        troubled.sort(key=lambda mirror: (mirror.status.severity, mirror.name))
         mirrors = [
-            {**health_data(mirror_health_view(mirror.verdict, link)), "mirror_topic_name": mirror.name}
+            {**health_data(mirror_health_view(mirror.status, link)), "mirror_topic_name": mirror.name}
             for mirror in troubled[:MAX_MIRRORS]
         ]
         return Response(LinkHealthDetailData({**_link(link, summary.health), "mirrors": mirrors}).data)

@@ -212,8 +212,8 @@ def side_with_mirrors(
     if not is_seen(other):
         return None, seen
     there = observe(other, by=by, now=now)
-    verdict = min(there.health.verdict, seen.health.verdict, key=lambda verdict: verdict.severity)
-    health = LinkHealth(verdict=verdict, mirrors=there.health.mirrors)
+    status = min(there.health.status, seen.health.status, key=lambda status: status.severity)
+    health = LinkHealth(status=status, mirrors=there.health.mirrors)
     return other, Observed(health=health, failing=there.failing, current=there.current)
 
 
@@ -475,7 +475,7 @@ def _mirrors(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor, si
         order=listed.sort,
         start=start,
         size=size,
-        severities={pk: mirror.verdict.severity for pk, mirror in seen.health.mirrors.items()},
+        severities={pk: mirror.status.severity for pk, mirror in seen.health.mirrors.items()},
         current=seen.current,
     )
 
@@ -484,10 +484,10 @@ def _mirror_list(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor
     """Return the template context of the list of mirrors."""
     found = _mirrors(listed, link, seen, by=by, start=start_of(listed.request), size=PAGE_SIZE)
     listed.pager = pager(listed.request, start=found.start, shown=len(found.rows), total=found.total)
-    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
+    statuses = {pk: mirror.status for pk, mirror in seen.health.mirrors.items()}
     return {
         "list": listed,
-        "rows": [mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)) for summary in found.rows],
+        "rows": [mirror_row(summary, now=now, health=statuses.get(summary.mirror.pk)) for summary in found.rows],
         "filtered": listed.is_filtered,  # for parts/picked.html
         "pick_all": numbers.count(found.total),
         "bulk_verbs": bulk_verbs(bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
@@ -530,16 +530,16 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
 
-def seen_token(*marks: object, now: datetime) -> str:
-    """Return the version, the language and the time of a page, which the next poll sends back."""
-    return ":".join([*map(str, marks), str(get_language()), str(int(now.timestamp()))])
+def seen_token(*versions: object, now: datetime) -> str:
+    """Return the versions of what a page shows, its language and its time, which the next poll sends back."""
+    return ":".join([*map(str, versions), str(get_language()), str(int(now.timestamp()))])
 
 
-def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
+def is_unchanged(request: HttpRequest, *versions: object, now: datetime) -> bool:
     """Return True if the polling page is up to date; False at least every ``REFRESH``, to update relative times."""
     *seen, at = request.GET.get("seen", "").split(":")
     fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
-    return bool(request.htmx) and fresh and seen == [*map(str, marks), str(get_language())]  # type: ignore[attr-defined]
+    return bool(request.htmx) and fresh and seen == [*map(str, versions), str(get_language())]  # type: ignore[attr-defined]
 
 
 # --- the tab Tasks ----------------------------------------------------------------------------------------------------

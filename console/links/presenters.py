@@ -199,7 +199,7 @@ def tiles(figures: LinkFigures, health: LinkHealth) -> list[Tile]:
             label=gettext("Needs attention"),
             value=numbers.count(attention),
             hint=gettext("all healthy")
-            if health.verdict.health is Health.HEALTHY
+            if health.status.health is Health.HEALTHY
             else ngettext("of %(count)s mirror topic", "of %(count)s mirror topics", mirrors)
             % {"count": numbers.count(mirrors)},
             alarm=attention > 0,

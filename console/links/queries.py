@@ -34,7 +34,7 @@ from console.models.fields import readable
 from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfigSpec, is_connection
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
-from linkengine.domain.mirrorability import KnownMirror, Place, Surroundings, Topic, Verdict, judge, judge_all
+from linkengine.domain.mirrorability import JudgedTopic, KnownMirror, Place, Surroundings, Topic, judge, judge_all
 from linkengine.domain.names import NameFilter, known_filters
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
@@ -285,7 +285,7 @@ def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
     return known_filters(link.config(AUTO_CREATE_FILTERS))
 
 
-def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> Verdict:
+def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> JudgedTopic:
     """Return why a source topic is mirrored or not. The topic need not exist. Four queries."""
     topics, facts = _listed(link, Q(name=name))
     topic = topics[0] if topics else Topic(name=name, exists=False)
@@ -294,7 +294,7 @@ def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> Ver
 
 def judge_source(
     *, link: ClusterLink, by: Actor, search: str = "", filters: tuple[NameFilter, ...] | None = None
-) -> list[Verdict]:
+) -> list[JudgedTopic]:
     """Return why each source topic is mirrored or not, by name. Four queries. ``filters`` replace the auto-create filters."""
     topics, facts = _listed(link, Q(name__icontains=search) if search else Q())
     around = surroundings_of(link, by=by, **facts)

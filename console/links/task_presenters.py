@@ -15,7 +15,7 @@ from console.web.badges import MIRROR_BADGES, Badge, Family
 from console.web.errors import ErrorNote, error_note
 from console.web.numbers import Moment, moment
 from linkengine.domain.linktasks import TaskName, TaskState
-from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
+from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
 
 # --- recurring tasks --------------------------------------------------------------------------------------------------
 
@@ -268,29 +268,29 @@ class SourceTopicRow:
     mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
 
-def source_topic_row(verdict: Verdict) -> SourceTopicRow:
+def source_topic_row(judged: JudgedTopic) -> SourceTopicRow:
     """Create the row of a source topic."""
-    failed = verdict.failed
-    mirrored = verdict.standing is Standing.MIRRORED
+    failed = judged.failed
+    mirrored = judged.standing is Standing.MIRRORED
     return SourceTopicRow(
-        name=verdict.topic,
-        badge=STANDING_BADGES[verdict.standing],
+        name=judged.topic,
+        badge=STANDING_BADGES[judged.standing],
         reason=failed[0].finding if failed else "",
-        mirror=verdict.mirror,
+        mirror=judged.mirror,
         is_mirrored=mirrored,
-        mirror_badge=MIRROR_BADGES[verdict.mirror_state] if verdict.mirror_state else None,
-        mirrorable=is_mirrorable(verdict),
+        mirror_badge=MIRROR_BADGES[judged.mirror_state] if judged.mirror_state else None,
+        mirrorable=is_mirrorable(judged),
     )
 
 
-def is_mirrorable(verdict: Verdict) -> bool:
+def is_mirrorable(judged: JudgedTopic) -> bool:
     """Return whether a mirror topic can be added for the topic, whatever the auto-create filters include."""
-    return verdict.standing is not Standing.MIRRORED and not any(check.code in _PREVENTING for check in verdict.failed)
+    return judged.standing is not Standing.MIRRORED and not any(check.code in _PREVENTING for check in judged.failed)
 
 
-def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
+def check_rows(judged: JudgedTopic) -> Sequence[CheckRow]:
     """Return the checks, failed checks first."""
-    checks = sorted(verdict.checks, key=lambda check: check.passed)
+    checks = sorted(judged.checks, key=lambda check: check.passed)
     return [
         CheckRow(
             label=gettext(CHECK_LABELS[check.code]),

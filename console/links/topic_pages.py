@@ -31,7 +31,7 @@ from console.web.forms import fingerprint, stale_form_error
 from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
-from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
+from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
 from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
 
 # --- the tabs Source topics and Filters -------------------------------------------------------------------------------
@@ -45,8 +45,8 @@ SOURCE_TOPICS = Listing(
     noun=gettext_noop("source topic"),
     plural=gettext_noop("source topics"),
     columns=(
-        Column(title=gettext_lazy("Source topic"), key="name", by=lambda verdict: verdict.topic),
-        Column(title=gettext_lazy("Status"), key="standing", by=lambda verdict: list(STANDING_BADGES).index(verdict.standing)),
+        Column(title=gettext_lazy("Source topic"), key="name", by=lambda judged: judged.topic),
+        Column(title=gettext_lazy("Status"), key="standing", by=lambda judged: list(STANDING_BADGES).index(judged.standing)),
         Column(title=gettext_lazy("Mirror topic or reason")),
     ),
     default="name",
@@ -57,7 +57,7 @@ SOURCE_TOPICS = Listing(
             label=gettext_lazy("Status"),
             every=gettext_lazy("All statuses"),
             options=[(badge.code, gettext_lazy(badge.label)) for badge in STANDING_BADGES.values()],
-            by=lambda verdict: verdict.standing.value,
+            by=lambda judged: judged.standing.value,
         ),
     ),
     export={
@@ -83,10 +83,10 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     shown = listed.page(matching)
     context = {
         "list": listed,
-        "rows": [source_topic_row(verdict) for verdict in shown],
-        "mirrorable": sum(is_mirrorable(verdict) for verdict in matching),
-        "pick_all": numbers.count(sum(is_mirrorable(verdict) for verdict in matching)),
-        "mirrorable_shown": sum(is_mirrorable(verdict) for verdict in shown),
+        "rows": [source_topic_row(judged) for judged in shown],
+        "mirrorable": sum(is_mirrorable(judged) for judged in matching),
+        "pick_all": numbers.count(sum(is_mirrorable(judged) for judged in matching)),
+        "mirrorable_shown": sum(is_mirrorable(judged) for judged in shown),
         "filtered": listed.is_filtered,  # for parts/picked.html
         "listed": link.topics_at is not None,
         "auto_create": link.config(AUTO_CREATE) == "true",
@@ -100,12 +100,12 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
     """Show why a source topic is mirrored or not. The topic need not exist."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    verdict = judge_topic(link=link, name=topic_name, by=by)
+    judged = judge_topic(link=link, name=topic_name, by=by)
     context = {
-        "row": source_topic_row(verdict),
-        "checks": check_rows(verdict),
+        "row": source_topic_row(judged),
+        "checks": check_rows(judged),
         "crumbs": crumbs(link, last=topic_name),
-        "may_add": verdict.standing is not Standing.MIRRORED,
+        "may_add": judged.standing is not Standing.MIRRORED,
     }
     return reply(request, "links/topic.html", link_context(link, by=by, now=now, tab="topics", last=topic_name) | context)
 
@@ -193,24 +193,24 @@ def _changes(rows: Sequence[NameFilter], *, enabled: bool) -> list[ConfigChange]
     ]
 
 
-def _preview(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _preview(found: Sequence[JudgedTopic]) -> dict[str, Any]:
     """Return what saving would change. Filters never delete mirror topics."""
-    counts = Counter(verdict.standing for verdict in verdicts)
-    pending = [verdict.mirror for verdict in verdicts if verdict.standing is Standing.WAITING]
+    counts = Counter(judged.standing for judged in found)
+    pending = [judged.mirror for judged in found if judged.standing is Standing.WAITING]
     return {
-        "total": len(verdicts),
+        "total": len(found),
         "mirrored": counts[Standing.MIRRORED],
         "created": len(pending),
         "names": pending[:NAMES_SHOWN],
         "left_out": counts[Standing.NOT_MIRRORED],
-        "problems": [f"{verdict.topic}: {check.finding}" for verdict in verdicts for check in _problems(verdict)][:NAMES_SHOWN],
+        "problems": [f"{judged.topic}: {check.finding}" for judged in found for check in _problems(judged)][:NAMES_SHOWN],
     }
 
 
-def _problems(verdict: Verdict) -> Sequence[Check]:
+def _problems(judged: JudgedTopic) -> Sequence[Check]:
     """Return the checks that exclude a topic in spite of the filters. A reserved namespace is no error, but is shown here."""
-    first = verdict.failed[:1]
-    return first if first and first[0].code is CheckCode.NAMESPACE else verdict.problems
+    first = judged.failed[:1]
+    return first if first and first[0].code is CheckCode.NAMESPACE else judged.problems
 
 
 # --- the tabs Groups and ACLs -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from console.models import ClampedOffset, ClusterLink, GroupOffset, SyncedAcl, S
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.linktasks import TaskState
-from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
+from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
 
 # --- recurring tasks --------------------------------------------------------------------------------------------------
 
@@ -306,9 +306,9 @@ class SourceTopicStanding(serializers.Serializer[Any]):
     mirror_status = serializers.SerializerMethodField()
     checks: Any = SourceTopicCheck(many=True, help_text="Empty for a topic that is mirrored.")
 
-    def get_mirror_status(self, verdict: Verdict) -> str | None:
+    def get_mirror_status(self, judged: JudgedTopic) -> str | None:
         """Return the state of the topic's mirror, or None if it has none."""
-        return verdict.mirror_state
+        return judged.mirror_state
 
 
 class SourceTopicStandingList(serializers.Serializer[Any]):
@@ -331,8 +331,8 @@ class SourceTopicListView(RestView):
         """Return the topics that the source last listed."""
         link = _link(request, cluster_id, link_name)
         wanted, limit = choice(request, "standing", values=list(Standing)), limit_of(request)
-        judged = judge_source(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
-        shown = [verdict for verdict in judged if wanted in ("", verdict.standing)][:limit]
+        judged_topics = judge_source(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
+        shown = [judged for judged in judged_topics if wanted in ("", judged.standing)][:limit]
         return Response({"data": SourceTopicStanding(shown, many=True).data})
 
 
@@ -348,8 +348,8 @@ class SourceTopicView(RestView):
     )
     def get(self, request: Request, cluster_id: str, link_name: str, source_topic_name: str) -> Response:
         """Return the checks of a topic."""
-        verdict = judge_topic(link=_link(request, cluster_id, link_name), name=source_topic_name, by=actor_of(request))
-        return Response(SourceTopicStanding(verdict).data)
+        judged = judge_topic(link=_link(request, cluster_id, link_name), name=source_topic_name, by=actor_of(request))
+        return Response(SourceTopicStanding(judged).data)
 
 
 def _link(request: Request, cluster_id: str, link_name: str) -> ClusterLink:

@@ -122,7 +122,7 @@ def default_start(link: ClusterLink) -> str:
     return LinkConfig.objects.filter(link=link, name=START_SPEC).values_list("value", flat=True).first() or EARLIEST
 
 
-def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
+def request_deletion(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     """Request the deletion of the mirror topic; a worker deletes the topic on the destination and then the row.
 
     Does nothing if the deletion was requested before. Raises ConflictError if auto-create would create the topic again, if

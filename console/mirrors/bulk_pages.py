@@ -377,7 +377,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Show an operation with the result of each topic. Polled every second; returns 204 if nothing has changed."""
     operation = bulk_queries.get_operation(operation_id=operation_id, by=actor_of(request))
-    if is_unchanged(request, *_marks(operation), now=timezone.now()):
+    if is_unchanged(request, *_versions(operation), now=timezone.now()):
         return HttpResponse(status=204)
     return _show(request, operation)
 
@@ -415,7 +415,7 @@ def _refused(request: HttpRequest, operation: BulkOperation, error: ConsoleError
     return _show(request, operation, problem=problem_of(error), status=status_of(error))
 
 
-def _marks(operation: BulkOperation) -> tuple[object, ...]:
+def _versions(operation: BulkOperation) -> tuple[object, ...]:
     """Return what changes whenever the page does: the link's sequence also changes with the states of the mirrors."""
     return operation.pk, operation.link.sequence, operation.finished_at is None
 
@@ -431,7 +431,7 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
     context = {
         "operation": row,
         "poll_url": request.get_full_path() if request.method == "GET" else row.url,
-        "seen": seen_token(*_marks(operation), now=now),
+        "seen": seen_token(*_versions(operation), now=now),
         "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), link=link, now=now) for topic in shown],
         "pager": pager,
         "wanted": wanted,
@@ -448,4 +448,4 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
             Crumb(label=gettext("Operation %(number)s") % {"number": operation.pk}),
         ],
     }
-    return reply(request, "operations/detail.html", context | more, status=status)
+    return reply(request, "operations/operation.html", context | more, status=status)

@@ -135,7 +135,7 @@ def operate(
     check_approved(mirror, operation, by=by)
     if operation is _E.DELETE:
         if not validate_only:
-            mirror_actions.delete_mirror(mirror=mirror, by=by, now=now)
+            mirror_actions.request_deletion(mirror=mirror, by=by, now=now)
         return mirror
     reason = why_not(mirror, operation)
     if reason:
@@ -169,7 +169,7 @@ def delete_as_seen(*, mirror: MirrorTopic, seen: str, by: Actor, now: datetime) 
                 f"Nothing was deleted: mirror topic '{mirror.name}' has changed since this page was opened and is "
                 f"{fresh.state} now. Read below what would be deleted now; then confirm or cancel."
             )
-        mirror_actions.delete_mirror(mirror=mirror, by=by, now=now)
+        mirror_actions.request_deletion(mirror=mirror, by=by, now=now)
 
 
 def fail_over(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:

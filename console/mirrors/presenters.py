@@ -17,7 +17,7 @@ from console.web.badges import GAP_BADGES, PHASE_LABELS, Badge, mirror_badge
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HealthView, health_view
 from console.web.numbers import Moment, moment
-from linkengine.domain.health import Verdict
+from linkengine.domain.health import HealthStatus
 from linkengine.domain.linkrules import EARLIEST, LATEST, start_time_ms
 from linkengine.domain.moments import utc_words
 from linkengine.domain.states import GapReason, MirrorState
@@ -54,7 +54,7 @@ class MirrorRow:
     deleting: bool
 
 
-def mirror_row(summary: MirrorSummary, *, now: datetime, health: Verdict | None = None) -> MirrorRow:
+def mirror_row(summary: MirrorSummary, *, now: datetime, health: HealthStatus | None = None) -> MirrorRow:
     """Create the row of a mirror."""
     mirror = summary.mirror
     return MirrorRow(

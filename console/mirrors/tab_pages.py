@@ -80,7 +80,7 @@ def _tab(name: str, template: str) -> Callable[[Read], View]:
 # --- overview ---------------------------------------------------------------------------------------------------------
 
 
-@_tab("overview", "mirrors/detail.html")
+@_tab("overview", "mirrors/overview.html")
 def overview(request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -> dict[str, object]:
     """Show errors, figures, charts, partitions and details."""
     summary = mirror_queries.summarize(mirror, now=now)
@@ -170,7 +170,7 @@ def gate(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -
     }
 
 
-@_tab("reports", "mirrors/stopreports.html")
+@_tab("reports", "mirrors/failover_reports.html")
 def reports(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -> dict[str, object]:
     """Show the newest failover reports and the consumer offsets that were clamped."""
     found = verification_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN + 1)
@@ -205,7 +205,7 @@ def configs(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetim
     }
 
 
-@_tab("history", "mirrors/timeline.html")
+@_tab("history", "mirrors/history.html")
 def history(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetime) -> dict[str, object]:
     """Show the newest state transitions."""
     transitions = list(mirror.transitions.all()[: STEPS_SHOWN + 1])

@@ -61,7 +61,7 @@ def lock_clusters(*cluster_ids: str) -> None:
     list(rows.order_by("pk").values_list("pk"))
 
 
-def check_mirror(mirror: MirrorTopic) -> None:
+def check_mirror_exists(mirror: MirrorTopic) -> None:
     """Raise NotFoundError if the mirror has been deleted: rows with a foreign key to it could not be stored."""
     if not MirrorTopic.objects.filter(pk=mirror.pk).exists():
         raise NotFoundError(f"Mirror topic '{mirror.name}' has been deleted.", code="UNKNOWN_MIRROR")

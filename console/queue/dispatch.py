@@ -83,7 +83,7 @@ def _headers() -> dict[str, str]:
 
 
 def _no_queue(consequence: str) -> UnavailableError:
-    message = f"Redis does not answer, {consequence}. Start Redis or correct CLUSTERLINK_REDIS_URL, then retry."
+    message = f"Redis does not respond, {consequence}. Start Redis or correct CLUSTERLINK_REDIS_URL, then retry."
     return UnavailableError(message, code="QUEUE_UNAVAILABLE")
 
 

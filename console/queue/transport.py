@@ -13,7 +13,7 @@ redelivered. It is logged and counted (``clusterlink_refused_messages_total``).
 | is older than its ``expires`` | Celery discards it; the header is signed, at most ``LONGEST_S`` after the sending |
 | has no ``expires`` (Celery's remote control) and is old | the time of sending is signed, at most ``LONGEST_S`` ago |
 
-Kombu marks redelivered messages as ``redelivered``; these two marks are the only content outside the signature. A copy of a
+Kombu marks redelivered messages as ``redelivered``; these two flags are the only content outside the signature. A copy of a
 message in its own queue before its expiry is executed again: tasks are idempotent, and a change of a cluster has an audit row
 that can be written only once (``console.tasks.clusters``).
 
@@ -226,7 +226,7 @@ def _refuse(queue: str, why: str, message: Any = None) -> None:
 
 
 def _signed_text(message: Mapping[str, Any]) -> str:
-    """Serialize a message without the signature and kombu's two marks, in a canonical form."""
+    """Serialize a message without the signature and kombu's two flags, in a canonical form."""
     headers = {name: value for name, value in (message.get("headers") or {}).items() if name not in (SIGNATURE, _REDELIVERED)}
     properties = dict(message["properties"])
     info = {name: value for name, value in properties["delivery_info"].items() if name != _REDELIVERED}

@@ -49,40 +49,42 @@ _SEVERITY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class WorstReport:
     """The worst fresh report of a mirror."""
 
     phase: PartitionPhase
     code: str = ""
     message: str = ""
-    again: bool = False  # another attempt has failed since the last verdict
+    again: bool = False  # another attempt has failed since the previous report
     since_ms: int = 0  # start of the state that the mirror had when the assignment was written
 
 
-def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
+def worst_report(rows: Iterable[MirrorPartition], *, now: datetime) -> WorstReport | None:
     """Return the worst fresh report, None if there is none. Reports of waiting for a lease have no meaning here."""
     fresh = [row for row in rows if is_fresh(row.observed_at, now=now, within=FRESH)]
     for phase in _SEVERITY:
         for row in fresh:
             if row.phase == phase and (phase is not PartitionPhase.RELEASED or row.error_code == ErrorCode.MIRROR_WAS_STOPPED):
                 again = any(other.failed_again for other in fresh)
-                return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again, since_ms=row.since_ms)
+                return WorstReport(
+                    phase=phase, code=row.error_code, message=row.error_message, again=again, since_ms=row.since_ms
+                )
     return None
 
 
-def apply_verdict(
-    *, mirror: MirrorTopic, verdict: Verdict | None, now: datetime, retry_timeout: timedelta = RETRY_TIMEOUT
+def apply_report(
+    *, mirror: MirrorTopic, report: WorstReport | None, now: datetime, retry_timeout: timedelta = RETRY_TIMEOUT
 ) -> bool:
     """Move the mirror to the state that its partitions require, and store its errors. Returns whether a page would change."""
-    if verdict is None or MirrorState(mirror.state) not in COPYING or mirror.deletion_requested_at is not None:
+    if report is None or MirrorState(mirror.state) not in COPYING or mirror.deletion_requested_at is not None:
         return False
     if mirror.state == MirrorState.PENDING_STOPPED and mirror.stop_reason == StopReason.FAILOVER:
         return False  # no report of a copy worker delays a failover
-    if verdict.phase is PartitionPhase.RELEASED:
-        return _found_stopped(mirror, verdict, now=now)
-    if verdict.phase is PartitionPhase.COPYING:
+    if report.phase is PartitionPhase.RELEASED:
+        return _found_stopped(mirror, report, now=now)
+    if report.phase is PartitionPhase.COPYING:
         return _healthy(mirror, now=now)
-    return _is_as_read(mirror) and _troubled(mirror, verdict, now=now, retry_timeout=retry_timeout)
+    return _is_as_read(mirror) and _troubled(mirror, report, now=now, retry_timeout=retry_timeout)
 
 
 def _is_as_read(mirror: MirrorTopic) -> bool:
@@ -91,16 +93,16 @@ def _is_as_read(mirror: MirrorTopic) -> bool:
     return MirrorTopic.objects.filter(pk=mirror.pk, **as_read).exists()
 
 
-def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
+def _found_stopped(mirror: MirrorTopic, report: WorstReport, *, now: datetime) -> bool:
     """Fail a mirror whose stop is not in this database, for example after a restore from a backup.
 
     Reports of stale copy workers, of a known stop or of an earlier state, are ignored. A mirror that is stopping or being
     reversed has a fence for that reason.
     """
-    if mirror.state not in _COUNTED or verdict.since_ms < int(mirror.state_since.timestamp() * 1000):
+    if mirror.state not in _COUNTED or report.since_ms < int(mirror.state_since.timestamp() * 1000):
         return False
-    facts = {"error_code": verdict.code, "error_message": verdict.message}
-    return _move(mirror, MirrorEvent.FATAL, now=now, detail=verdict.message, **facts)
+    facts = {"error_code": report.code, "error_message": report.message}
+    return _move(mirror, MirrorEvent.FATAL, now=now, detail=report.message, **facts)
 
 
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
@@ -123,33 +125,33 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     return changed if healing is None else _move(mirror, healing, now=now)
 
 
-def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_timeout: timedelta) -> bool:
-    changed = transition_errors.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
-    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code})
+def _troubled(mirror: MirrorTopic, report: WorstReport, *, now: datetime, retry_timeout: timedelta) -> bool:
+    changed = transition_errors.note(mirror=mirror, code=report.code or report.phase, message=report.message, now=now)
+    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {report.code})
     since = mirror.error_since or now
-    if verdict.code in _PERMANENT_IN_THE_END:  # an outage before this error does not count
-        since = max(since, transition_errors.since(mirror=mirror, code=verdict.code) or now)
-    if verdict.again and mirror.state in _COUNTED:
+    if report.code in _PERMANENT_IN_THE_END:  # an outage before this error does not count
+        since = max(since, transition_errors.since(mirror=mirror, code=report.code) or now)
+    if report.again and mirror.state in _COUNTED:
         MirrorTopic.objects.filter(pk=mirror.pk).update(retry_count=F("retry_count") + 1)
         changed = True
     if mirror.error_since is None:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=now)
         mirror.error_since = now
-    event = _event(verdict, lasted=now - since, retry_timeout=retry_timeout)
+    event = _event(report, lasted=now - since, retry_timeout=retry_timeout)
     if mirror.state == MirrorState.PENDING_STOPPED:
-        return (verdict.phase is PartitionPhase.FAILED and _record_copy_failure(mirror, verdict, now=now)) or changed
+        return (report.phase is PartitionPhase.FAILED and _record_copy_failure(mirror, report, now=now)) or changed
     if event is None or not can(MirrorState(mirror.state), event):
         return changed
-    facts = {"error_code": verdict.code, "error_message": verdict.message} if event is MirrorEvent.FATAL else {}
-    return _move(mirror, event, now=now, detail=verdict.message, **facts)
+    facts = {"error_code": report.code, "error_message": report.message} if event is MirrorEvent.FATAL else {}
+    return _move(mirror, event, now=now, detail=report.message, **facts)
 
 
-def _record_copy_failure(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
+def _record_copy_failure(mirror: MirrorTopic, report: WorstReport, *, now: datetime) -> bool:
     """Store in the history of a waiting promotion, once, that copying has failed: a failover clears its errors."""
     newest = mirror.transitions.first()
     if mirror.fencing_at is not None or (newest is not None and newest.event == MirrorEvent.FATAL):
         return False
-    return _move(mirror, MirrorEvent.FATAL, now=now, detail=verdict.message)
+    return _move(mirror, MirrorEvent.FATAL, now=now, detail=report.message)
 
 
 def _move(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime, **facts: str) -> bool:
@@ -159,15 +161,15 @@ def _move(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime, **facts: st
     return True
 
 
-def _event(verdict: Verdict, *, lasted: timedelta, retry_timeout: timedelta) -> MirrorEvent | None:
-    if verdict.phase is PartitionPhase.FAILED:
+def _event(report: WorstReport, *, lasted: timedelta, retry_timeout: timedelta) -> MirrorEvent | None:
+    if report.phase is PartitionPhase.FAILED:
         return MirrorEvent.FATAL
     # lasted is above zero only from the second report on
-    if verdict.code in _PERMANENT_IN_THE_END and lasted and lasted >= retry_timeout:
+    if report.code in _PERMANENT_IN_THE_END and lasted and lasted >= retry_timeout:
         return MirrorEvent.FATAL
-    if verdict.phase is PartitionPhase.LINK_BROKEN:
+    if report.phase is PartitionPhase.LINK_BROKEN:
         return MirrorEvent.LINK_BROKEN
-    if verdict.phase is PartitionPhase.SOURCE_UNREACHABLE and lasted >= SOURCE_LOST_AFTER:
+    if report.phase is PartitionPhase.SOURCE_UNREACHABLE and lasted >= SOURCE_LOST_AFTER:
         return MirrorEvent.SOURCE_LOST
     return None
 
@@ -187,7 +189,7 @@ _UNREACHABLE = {
 _REFUSED = {ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH}
 
 
-def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
+def needs_probe(*, link: ClusterLink, reports: Collection[WorstReport | None], now: datetime) -> bool:
     """Return whether the source has to be probed: no copy worker reports on it, or reports a problem."""
     if link.state == LinkState.PAUSED:
         return False
@@ -195,18 +197,18 @@ def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now:
     if (
         probed
         and link.state == LinkState.ACTIVE
-        and any(verdict and verdict.phase is PartitionPhase.COPYING for verdict in verdicts)
+        and any(report and report.phase is PartitionPhase.COPYING for report in reports)
     ):
         return False
     return _is_old(link.looked_at, now=now)
 
 
-def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
+def note_reports(*, link: ClusterLink, reports: Collection[WorstReport | None], now: datetime) -> bool:
     """Apply what copy workers report on the whole source: failed authentication, another cluster, or successful copying."""
-    known = [verdict for verdict in verdicts if verdict is not None]
-    if any(verdict.phase is PartitionPhase.COPYING for verdict in known):
+    known = [report for report in reports if report is not None]
+    if any(report.phase is PartitionPhase.COPYING for report in known):
         return (note_success if link.probed_at else _note_active)(link=link, now=now)
-    refused = next((verdict for verdict in known if verdict.code in _REFUSED), None)
+    refused = next((report for report in known if report.code in _REFUSED), None)
     if refused is not None:
         return note_state(link=link, state=LinkState.FAILED, code=refused.code, message=refused.message, now=now)
     return False

@@ -56,7 +56,7 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
         return
     with locks.lock(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
         if acquired:
-            stopping.advance(mirror)
+            stopping.promote_or_fail_over(mirror)
 
 
 @shared_task(name="stop_many")
@@ -102,7 +102,7 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
     with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:
-            restoring.advance(mirror)
+            restoring.run_restore(mirror)
 
 
 @shared_task(name="measure_reparenting")
@@ -123,7 +123,7 @@ def check_mirror(
     mirror = MirrorTopic(
         link=link, name=mirror_topic, source_topic=source_topic, replication_factor=replication_factor, config_overrides=configs
     )
-    return asdict(jobs.check_mirror(plans.setup_of(mirror)))
+    return asdict(jobs.check_mirror_topic(plans.setup_of(mirror)))
 
 
 @shared_task(name="count_divergence")

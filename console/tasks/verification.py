@@ -108,7 +108,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
         runs = GateRun.objects.select_related(*_OF_GATE).filter(pk=run_id, status=GateRun.Status.RUNNING)
         run = runs.first() if acquired else None
         if run is not None:
-            verifying.advance(run)
+            verifying.finish_gate(run)
 
 
 def continue_gates() -> None:
@@ -124,7 +124,7 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
     with locks.lock(f"drill:{drill_id}") as acquired:
         drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if acquired else None
         if drill is not None and drill.status not in OVER:
-            drills.advance(drill)
+            drills.run_current_step(drill)
 
 
 def continue_drills() -> None:

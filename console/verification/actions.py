@@ -19,7 +19,7 @@ from console.models import GateRun, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.fields import unseal
 from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
-from console.models.row_changes import check_mirror, lock_link
+from console.models.row_changes import check_mirror_exists, lock_link
 from console.queue import dispatch
 from console.verification.rules import GATED, gate_closed
 from linkengine.domain.errors import LinkEngineError
@@ -45,7 +45,7 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool 
         raise ConflictError(f"Topic '{mirror.name}' is still being created. Wait until it is ACTIVE, then verify it.")
     with transaction.atomic():
         lock_link(mirror.link)  # serializes concurrent starts
-        check_mirror(mirror)
+        check_mirror_exists(mirror)
         wanted = (Status.QUEUED,) if of_now else UNFINISHED
         existing = mirror.verify_runs.filter(status__in=wanted).first()  # runs of crashed workers have status ERROR
         if existing is not None:
@@ -129,7 +129,7 @@ def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
         raise ConflictError(f"Mirror topic '{mirror.name}' is {mirror.state} and cannot be promoted, so no checklist is run.")
     with transaction.atomic():
         lock_link(mirror.link)  # serializes concurrent starts
-        check_mirror(mirror)
+        check_mirror_exists(mirror)
         running = mirror.gate_runs.filter(status=GateStatus.RUNNING).first()
         if running is not None:
             return running
@@ -151,7 +151,7 @@ def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime)
         message = f"The reason is too short. Give at least {SHORTEST_REASON} characters; the reason is kept with the promotion."
         raise InvalidInputError(message, field="reason")
     with transaction.atomic():
-        check_mirror(mirror)
+        check_mirror_exists(mirror)
         run = GateRun.objects.create(
             mirror=mirror,
             status=GateStatus.OVERRIDDEN,

@@ -23,7 +23,7 @@ from console.models.links import show_change
 from console.models.row_changes import lock_link
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.failover import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
+from linkengine.domain.failover import BATCH, DrillRow, GroupRow, all_passed, repeated, scratch_name
 from linkengine.domain.linkrules import LATEST, start_problem
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -136,7 +136,7 @@ def begin_next_batch(*, drill: Drill, by: Actor, now: datetime) -> bool:
 def conclude(*, drill: Drill, now: datetime) -> None:
     """Set the final status of a drill whose scratch copies have been deleted."""
     rows = [DrillRow(**values) for values in drill.report]
-    passed = verdict(rows) and not drill.problem
+    passed = all_passed(rows) and not drill.problem
     canceled = Drill.objects.filter(pk=drill.pk).exclude(canceled_by="").exists()
     drill.stop_reports.all().delete()  # of the scratch copies; the drill's report has their figures
     status = Status.CANCELED if canceled else Status.PASSED if passed else Status.FAILED

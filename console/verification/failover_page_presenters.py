@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from console.mirrors.operation_queries import GroupAtRisk
     from console.mirrors.queries import MirrorSummary
     from console.verification.queries import FailoverRisk
-    from linkengine.domain.health import Verdict
+    from linkengine.domain.health import HealthStatus
 
 GROUPS_SHOWN = 100
 # Facts that the product cannot check. No confirmation is required, and the report shows which were confirmed. The operation and
@@ -111,7 +111,7 @@ def failover_tiles(risk: FailoverRisk) -> list[Tile]:
 
 
 def failover_row(
-    summary: MirrorSummary, *, missing: int | None, groups: Collection[GroupAtRisk], health: Verdict | None, now: datetime
+    summary: MirrorSummary, *, missing: int | None, groups: Collection[GroupAtRisk], health: HealthStatus | None, now: datetime
 ) -> FailoverRow:
     """Create the row of a mirror topic."""
     return FailoverRow(

@@ -119,7 +119,7 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
     by, now = actor_of(request), timezone.now()
     query, start = (request.GET.get("q") or request.POST.get("q") or "").strip(), start_of(request)
     seen = observe(link, by=by, now=now)
-    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
+    statuses = {pk: mirror.status for pk, mirror in seen.health.mirrors.items()}
     found = mirror_page(
         by=by,
         link=link,
@@ -140,7 +140,7 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
                 summary,
                 missing=risk.records.get(summary.mirror.pk),
                 groups=groups.get(summary.mirror.pk, ()),
-                health=verdicts.get(summary.mirror.pk),
+                health=statuses.get(summary.mirror.pk),
                 now=now,
             )
             for summary in found.rows

@@ -391,7 +391,7 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
         "tiles": report_tiles(verification_queries.link_totals(link=link, by=by)),
         "sees_readiness": can(by, Permission.VIEW, link=link),
     }
-    return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
+    return reply(request, "links/failover_reports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
 
 @page("links")
@@ -498,7 +498,7 @@ def _page(request: HttpRequest, document: ReportDocument, *, name: str, number: 
         Crumb(label=gettext("Failover reports"), url=reverse("pages:reports")),
         Crumb(label=document.title),
     ]
-    return reply(request, "reports/detail.html", {"document": document, "crumbs": crumbs_} | files | more)
+    return reply(request, "reports/report.html", {"document": document, "crumbs": crumbs_} | files | more)
 
 
 def _no_report(request: HttpRequest, operation: BulkOperation | None, number: int) -> HttpResponse:

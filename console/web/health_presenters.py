@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from console.web import numbers
 from console.web.badges import Badge, Family
 from console.web.errors import help_for
-from linkengine.domain.health import Health, Reason, Verdict, cluster_health
+from linkengine.domain.health import Health, HealthStatus, Reason, cluster_health
 
 if TYPE_CHECKING:
     from console.links.health_queries import LinkHealth
@@ -97,88 +97,88 @@ class HealthView:
     needs_attention: bool = False
 
 
-def _codes(verdict: Verdict) -> str:
-    return ", ".join(dict.fromkeys(verdict.codes)) or gettext("an error")
+def _codes(status: HealthStatus) -> str:
+    return ", ".join(dict.fromkeys(status.codes)) or gettext("an error")
 
 
-def _with_codes(text: str) -> Callable[[Verdict], str]:
-    """Return the function that makes a sentence with the error codes of a verdict from its format."""
-    return lambda verdict: gettext(text) % {"codes": _codes(verdict)}
+def _with_codes(text: str) -> Callable[[HealthStatus], str]:
+    """Return the function that makes a sentence with the error codes of a status from its format."""
+    return lambda status: gettext(text) % {"codes": _codes(status)}
 
 
-def _counted(verdict: Verdict, whole: str, counted: str) -> str:
-    """Return the sentence on the partitions of a verdict, or on the whole mirror topic if they are not counted."""
-    text = counted if verdict.partitions else whole
-    return text % {"count": numbers.count(verdict.partitions), "age": numbers.duration(verdict.age_ms)}
+def _counted(status: HealthStatus, whole: str, counted: str) -> str:
+    """Return the sentence on the partitions of a status, or on the whole mirror topic if they are not counted."""
+    text = counted if status.partitions else whole
+    return text % {"count": numbers.count(status.partitions), "age": numbers.duration(status.age_ms)}
 
 
-def _silence(verdict: Verdict) -> str:
+def _silence(status: HealthStatus) -> str:
     return _counted(
-        verdict,
+        status,
         gettext("No copy worker has reported for %(age)s."),
         ngettext(
             "No copy worker has reported on %(count)s partition for %(age)s.",
             "No copy worker has reported on %(count)s partitions for %(age)s.",
-            verdict.partitions,
+            status.partitions,
         ),
     )
 
 
-def _blocked(verdict: Verdict) -> str:
+def _blocked(status: HealthStatus) -> str:
     return _counted(
-        verdict,
+        status,
         gettext("Copying of the mirror topic fails: a cluster is unreachable or rejects the link."),
         ngettext(
             "Copying of %(count)s partition fails: a cluster is unreachable or rejects the link.",
             "Copying of %(count)s partitions fails: a cluster is unreachable or rejects the link.",
-            verdict.partitions,
+            status.partitions,
         ),
     )
 
 
-def _stalled(verdict: Verdict) -> str:
+def _stalled(status: HealthStatus) -> str:
     return _counted(
-        verdict,
+        status,
         gettext("No record is copied, although the mirror topic has been behind for %(age)s."),
         ngettext(
             "No record is copied, although %(count)s partition has been behind for %(age)s.",
             "No record is copied, although %(count)s partitions have been behind for %(age)s.",
-            verdict.partitions,
+            status.partitions,
         ),
     )
 
 
-def _waiting(verdict: Verdict) -> str:
+def _waiting(status: HealthStatus) -> str:
     return _counted(
-        verdict,
+        status,
         gettext("The mirror topic waits for a copy worker."),
         ngettext(
             "%(count)s partition waits for a copy worker.",
             "%(count)s partitions wait for a copy worker.",
-            verdict.partitions,
+            status.partitions,
         ),
     )
 
 
-def _lag_unknown(verdict: Verdict) -> str:
+def _lag_unknown(status: HealthStatus) -> str:
     return _counted(
-        verdict,
+        status,
         gettext("The lag of the mirror topic is unknown."),
         ngettext(
             "The lag of %(count)s partition is unknown.",
             "The lag of %(count)s partitions is unknown.",
-            verdict.partitions,
+            status.partitions,
         ),
     )
 
 
-def _beyond_objective(verdict: Verdict) -> str:
-    age = gettext("unknown") if verdict.age_ms is None else numbers.duration(verdict.age_ms)
+def _beyond_objective(status: HealthStatus) -> str:
+    age = gettext("unknown") if status.age_ms is None else numbers.duration(status.age_ms)
     return gettext("The time lag (%(age)s) exceeds the link's RPO objective.") % {"age": age}
 
 
-def _late(verdict: Verdict) -> str:
-    return gettext("The transition has not ended for %(age)s.") % {"age": numbers.duration(verdict.age_ms)}
+def _late(status: HealthStatus) -> str:
+    return gettext("The transition has not ended for %(age)s.") % {"age": numbers.duration(status.age_ms)}
 
 
 _CHECK_ENGINE = gettext_noop(
@@ -187,7 +187,7 @@ _CHECK_ENGINE = gettext_noop(
 )
 _READ_ERRORS = gettext_noop("Read the error for the cause and what to do.")
 # reason -> (sentence, next step). The next step of a code comes from the table of errors.
-_TEXTS: Mapping[Reason, tuple[str | Callable[[Verdict], str], str]] = MappingProxyType(
+_TEXTS: Mapping[Reason, tuple[str | Callable[[HealthStatus], str], str]] = MappingProxyType(
     {
         Reason.MIRROR_FAILED: (
             _with_codes(gettext_noop("Mirroring failed: %(codes)s.")),
@@ -278,46 +278,46 @@ _TEXTS: Mapping[Reason, tuple[str | Callable[[Verdict], str], str]] = MappingPro
 REASONS = tuple(_TEXTS)
 
 
-def health_view(verdict: Verdict, *, detail: str = "", share: str = "") -> HealthView:
-    """Return the display of a verdict. ``detail`` is the known cause; ``share`` says how many mirror topics are concerned."""
-    text, next_step = _TEXTS[verdict.reason]
-    sentence = gettext(text) if isinstance(text, str) else text(verdict)
+def health_view(status: HealthStatus, *, detail: str = "", share: str = "") -> HealthView:
+    """Return the display of a status. ``detail`` is the known cause; ``share`` says how many mirror topics are concerned."""
+    text, next_step = _TEXTS[status.reason]
+    sentence = gettext(text) if isinstance(text, str) else text(status)
     next_step = gettext(next_step)
-    if verdict.codes and verdict.reason is not Reason.MIRROR_FAILED:
-        next_step = help_for(verdict.codes[0]).fix or next_step
+    if status.codes and status.reason is not Reason.MIRROR_FAILED:
+        next_step = help_for(status.codes[0]).fix or next_step
     return HealthView(
-        badge=HEALTH_BADGES[verdict.health],
-        reason=verdict.reason,
+        badge=HEALTH_BADGES[status.health],
+        reason=status.reason,
         sentence=" ".join(part for part in (share, sentence, detail) if part),
         next_step=next_step,
-        needs_attention=verdict.needs_attention,
+        needs_attention=status.needs_attention,
     )
 
 
 def link_health_view(health: LinkHealth, link: ClusterLink) -> HealthView:
     """Return the display of a link's health, with the number of mirror topics that share it."""
-    return health_view(health.verdict, detail=_cause(health.verdict, link), share=_share(health))
+    return health_view(health.status, detail=_cause(health.status, link), share=_share(health))
 
 
-def mirror_health_view(verdict: Verdict, link: ClusterLink, *, task_error: str = "") -> HealthView:
+def mirror_health_view(status: HealthStatus, link: ClusterLink, *, task_error: str = "") -> HealthView:
     """Return the display of a mirror's health; ``task_error`` is the message of a recurring task that names it."""
-    detail = task_error if verdict.reason is Reason.TASK_ERROR else _cause(verdict, link)
-    return health_view(verdict, detail=detail)
+    detail = task_error if status.reason is Reason.TASK_ERROR else _cause(status, link)
+    return health_view(status, detail=detail)
 
 
-def _cause(verdict: Verdict, link: ClusterLink) -> str:
+def _cause(status: HealthStatus, link: ClusterLink) -> str:
     """Return the cause from the error stored with the link; "" if there is none."""
-    if verdict.reason in {Reason.NO_COPY_WORKER, Reason.ENGINE_ERROR}:
+    if status.reason in {Reason.NO_COPY_WORKER, Reason.ENGINE_ERROR}:
         return link.engine_error
-    return link.error_message if verdict.reason in {Reason.LINK_FAILED, Reason.SOURCE_UNAVAILABLE} else ""
+    return link.error_message if status.reason in {Reason.LINK_FAILED, Reason.SOURCE_UNAVAILABLE} else ""
 
 
 def cluster_health_view(links: Sequence[tuple[str, LinkHealth]], *, reachable: bool | None) -> HealthView:
     """Return the display of a cluster's health; ``links`` are (name, health), ``reachable`` is None without a check."""
-    verdict = cluster_health(reachable=reachable, links=[health.verdict for _, health in links])
-    name = next((name for name, health in links if health.verdict is verdict), "")
-    copied = verdict.health in {Health.HEALTHY, Health.EMPTY}
-    return health_view(verdict, share="" if copied or not name else gettext("Link %(name)s:") % {"name": name})
+    status = cluster_health(reachable=reachable, links=[health.status for _, health in links])
+    name = next((name for name, health in links if health.status is status), "")
+    copied = status.health in {Health.HEALTHY, Health.EMPTY}
+    return health_view(status, share="" if copied or not name else gettext("Link %(name)s:") % {"name": name})
 
 
 def severity(view: HealthView) -> int:
@@ -326,9 +326,9 @@ def severity(view: HealthView) -> int:
 
 
 def _share(health: LinkHealth) -> str:
-    worst, total = health.verdict, len(health.mirrors)
-    verdicts = [mirror.verdict for mirror in health.mirrors.values()]
-    number = sum((verdict.health, verdict.reason) == (worst.health, worst.reason) for verdict in verdicts)
+    worst, total = health.status, len(health.mirrors)
+    statuses = [mirror.status for mirror in health.mirrors.values()]
+    number = sum((status.health, status.reason) == (worst.health, worst.reason) for status in statuses)
     if not number or worst.health is Health.HEALTHY:
         return ""
     text = ngettext("%(number)s of %(total)s mirror topic:", "%(number)s of %(total)s mirror topics:", total)

@@ -24,7 +24,7 @@ from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
-from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict, judge_all
+from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing, Topic, judge_all
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.names import parse_filters
 from linkengine.domain.plans import TopicDescription
@@ -55,14 +55,14 @@ def create_mirrors(link: ClusterLink) -> TaskOutcome:
     taken = [topic.name for topic in jobs.list_topics(link.destination.address, with_configs=False)]
     store_topics(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
-    verdicts = list(judge_all([_topic(topic) for topic in topics], surroundings_of(link, taken=taken)))
-    waiting = _in_order(link, [verdict for verdict in verdicts if verdict.standing is Standing.WAITING])
+    judged_topics = list(judge_all([_topic(topic) for topic in topics], surroundings_of(link, taken=taken)))
+    waiting = _in_order(link, [judged for judged in judged_topics if judged.standing is Standing.WAITING])
     created, failures = _create(link, waiting[:TRIES_PER_RUN], now=now)
     _delete_failures(link, waiting=waiting)
-    problems = [problem for verdict in verdicts for problem in _problems(verdict)]
+    problems = [problem for judged in judged_topics for problem in _problems(judged)]
     return TaskOutcome(
         errors=(*failures, *problems),
-        summary=_summary(verdicts, created=created),
+        summary=_summary(judged_topics, created=created),
         changes=created,
         more=_any_untried(link, waiting[TRIES_PER_RUN:], now=now),
     )
@@ -72,22 +72,22 @@ def _topic(topic: TopicDescription) -> Topic:
     return Topic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs))
 
 
-def _in_order(link: ClusterLink, waiting: Sequence[Verdict]) -> list[Verdict]:
+def _in_order(link: ClusterLink, waiting: Sequence[JudgedTopic]) -> list[JudgedTopic]:
     """Return topics that were never tried first, then those with the oldest attempt, so that each topic gets its turn."""
     tried = dict(AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "tried_at"))
-    return sorted(waiting, key=lambda verdict: tried[verdict.topic].timestamp() if verdict.topic in tried else 0.0)
+    return sorted(waiting, key=lambda judged: tried[judged.topic].timestamp() if judged.topic in tried else 0.0)
 
 
-def _any_untried(link: ClusterLink, rest: Sequence[Verdict], *, now: datetime) -> bool:
+def _any_untried(link: ClusterLink, rest: Sequence[JudgedTopic], *, now: datetime) -> bool:
     """Return whether a topic was not tried in this interval yet. Topics that failed wait for the next interval."""
     interval = timedelta(milliseconds=int(link.config(TASKS[TaskName.AUTO_CREATE].interval_config)))
     recent = AutoCreateFailure.objects.filter(link=link, tried_at__gt=now - interval)
-    return not {verdict.topic for verdict in rest} <= set(recent.values_list("source_topic", flat=True))
+    return not {judged.topic for judged in rest} <= set(recent.values_list("source_topic", flat=True))
 
 
-def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> tuple[int, list[TaskError]]:
+def _create(link: ClusterLink, waiting: Sequence[JudgedTopic], *, now: datetime) -> tuple[int, list[TaskError]]:
     created, failures = 0, []
-    for topic, refusal in _checked(link, [verdict.topic for verdict in waiting], now=now):
+    for topic, refusal in _checked(link, [judged.topic for judged in waiting], now=now):
         if refusal is not None:
             if refusal.code in _FOR_ALL:
                 raise refusal
@@ -117,7 +117,7 @@ def _checked(link: ClusterLink, topics: Sequence[str], *, now: datetime) -> Iter
 def refusal_of(setup: MirrorSetup) -> LinkEngineError | None:
     """Check with both clusters whether the mirror can be created. Runs in a thread without a database connection."""
     try:
-        jobs.check_mirror(setup)
+        jobs.check_mirror_topic(setup)
     except LinkEngineError as error:
         return error
     return None
@@ -145,21 +145,21 @@ def _note_failure(link: ClusterLink, topic: str, error: LinkEngineError, *, now:
     )
 
 
-def _delete_failures(link: ClusterLink, *, waiting: Sequence[Verdict]) -> None:
+def _delete_failures(link: ClusterLink, *, waiting: Sequence[JudgedTopic]) -> None:
     """Delete failures of topics that no longer wait for their mirror."""
     mirrored = link.mirrors.values_list("source_topic", flat=True)
-    waited_for = {verdict.topic for verdict in waiting} - set(mirrored)
+    waited_for = {judged.topic for judged in waiting} - set(mirrored)
     stale = [row.pk for row in AutoCreateFailure.objects.filter(link=link) if row.source_topic not in waited_for]
     AutoCreateFailure.objects.filter(pk__in=stale).delete()
 
 
-def _problems(verdict: Verdict) -> list[TaskError]:
+def _problems(judged: JudgedTopic) -> list[TaskError]:
     return [
-        TaskError(code=_CODES[check.code], message=f"{verdict.topic}: {check.finding} {check.next_step}")
-        for check in verdict.problems
+        TaskError(code=_CODES[check.code], message=f"{judged.topic}: {check.finding} {check.next_step}")
+        for check in judged.problems
     ]
 
 
-def _summary(verdicts: Sequence[Verdict], *, created: int) -> str:
-    mirrored = sum(1 for verdict in verdicts if verdict.standing is Standing.MIRRORED) + created
-    return f"{mirrored} of {plural(len(verdicts), 'source topic')} mirrored; {created} added by the last run."
+def _summary(judged_topics: Sequence[JudgedTopic], *, created: int) -> str:
+    mirrored = sum(1 for judged in judged_topics if judged.standing is Standing.MIRRORED) + created
+    return f"{mirrored} of {plural(len(judged_topics), 'source topic')} mirrored; {created} added by the last run."

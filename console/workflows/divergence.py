@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
 from console.workflows import leases
-from console.workflows.leases import write_assignments
+from console.workflows.leases import publish_or_request_assignments
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -106,7 +106,7 @@ def measure_reparenting(mirror: MirrorTopic | None, link: ClusterLink | None, *,
     """
     if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is no longer paused. Refresh its state, then retry.")
-    write_assignments(mirror.link_id)
+    publish_or_request_assignments(mirror.link_id)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
         leases.check_released(mirror, taken)
         parent_id, parent = log_ranges_of(plans.source_address(link), parent_topic, closed=False)

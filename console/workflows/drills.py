@@ -41,7 +41,7 @@ LONGEST_STEP = timedelta(minutes=30)  # a drill whose step takes longer fails
 _log = structlog.get_logger(__name__)
 
 
-def advance(drill: Drill) -> None:
+def run_current_step(drill: Drill) -> None:
     """Run the current step of a drill that is not over."""
     copies = _copies(drill)
     now = timezone.now()
@@ -107,7 +107,7 @@ def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
 
 def _delete(drill: Drill, copy: MirrorTopic, *, now: datetime) -> None:
     try:
-        mirror_actions.delete_mirror(mirror=copy, by=ENGINE, now=now)
+        mirror_actions.request_deletion(mirror=copy, by=ENGINE, now=now)
     except ConflictError as error:  # topic deletion was disabled on the destination after the drill began
         _leave(drill, copy, error.message, now=now)
 

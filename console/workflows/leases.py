@@ -172,7 +172,7 @@ def assign_link(
     _note_trouble(link, trouble or _trouble(workers, key, wanted))
 
 
-def write_assignments(link_id: int) -> None:
+def publish_or_request_assignments(link_id: int) -> None:
     """Write the assignments of a link as its rows are now, without waiting for the reconciler.
 
     If another task writes them at this moment, it writes them once more instead: stops of many mirrors of a large link would

@@ -22,7 +22,7 @@ from console.models import ClusterLink, LinkTask, MirrorTopic
 from console.models.links import show_change
 from console.queue import dispatch
 from console.reconciling import due_tasks, phases, placing, plans
-from console.reconciling.phases import Verdict
+from console.reconciling.phases import WorstReport
 from console.reconciling.transition_errors import Failures
 from console.redis import heartbeats as redis_health
 from console.redis import locks
@@ -80,11 +80,11 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
 
     The failure of a mirror or a step does not affect the others, unless they depend on it.
     """
-    verdicts: list[Verdict | None] = []
+    reports: list[WorstReport | None] = []
     rows = observing.ensure_rows(mirrors, failures)
     with failures.of_step("reports"):
         changed = observing.observe(link, mirrors, rows=rows, failures=failures)
-        verdicts = _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
+        reports = _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
     with failures.of_step("copy"):
         assign_link(link, mirrors, rows=rows)
     with failures.of_step("tasks"):
@@ -93,7 +93,7 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
         _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
         _keep_samples(link, mirrors, failures)
-    return observing.is_at_rest(link, mirrors, verdicts)
+    return observing.is_at_rest(link, mirrors, reports)
 
 
 def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
@@ -152,25 +152,25 @@ def _send_tasks(link: ClusterLink, *, mirrors: bool) -> None:
 
 def _judge(
     link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool
-) -> list[Verdict | None]:
+) -> list[WorstReport | None]:
     """Derive the events of mirrors and the state of the link from the rows of the partitions.
 
-    Returns the verdicts on the mirrors that are to be copied.
+    Returns the worst reports of the mirrors that are to be copied.
     """
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
-    verdicts: list[Verdict | None] = []
-    copied: list[Verdict | None] = []
+    reports: list[WorstReport | None] = []
+    copied: list[WorstReport | None] = []
     for mirror in failures.not_failed(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):
-            verdict = phases.verdict_on(own, now=now)
-            changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
+            report = phases.worst_report(own, now=now)
+            changed |= phases.apply_report(mirror=mirror, report=report, now=now, retry_timeout=retry_timeout)
             wanted = placing.is_wanted(mirror, link)
-            verdicts.append(verdict if wanted else None)
-            copied += [verdict] if wanted else []
-    changed |= phases.note_verdicts(link=link, verdicts=verdicts, now=now)
-    if phases.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
+            reports.append(report if wanted else None)
+            copied += [report] if wanted else []
+    changed |= phases.note_reports(link=link, reports=reports, now=now)
+    if phases.needs_probe(link=link, reports=reports, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)

@@ -88,7 +88,9 @@ def create_topic(mirror: MirrorTopic) -> MirrorCreated:
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
 
-    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror))
+    return jobs.set_up_mirror_topic(
+        plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror)
+    )
 
 
 def _note_setup_failure(mirror: MirrorTopic, error: LinkEngineError) -> None:
@@ -105,7 +107,7 @@ def delete(mirror: MirrorTopic) -> None:
         return
     with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
         try:
-            jobs.delete_mirror(
+            jobs.delete_mirror_topic(
                 destination=mirror.link.destination.address,
                 mirror_topic=mirror.name,
                 mirror_topic_id=mirror.mirror_topic_id,

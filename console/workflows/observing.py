@@ -22,7 +22,7 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import show_change
 from console.models.mirrors import engine_name_of, is_fresh
 from console.reconciling import coverage, gaps, placing, plans, sampling
-from console.reconciling.phases import Verdict
+from console.reconciling.phases import WorstReport
 from console.reconciling.sampling import LEAST, completed_at, lateness_of
 from console.reconciling.transition_errors import Failures
 from console.redis import locks
@@ -217,14 +217,14 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 #
 # A pass is skipped while the link is at rest and no worker has reported news. A pass reads all rows of a link as models, so
 # its cost grows with the number of partitions. The beat requests a pass every second. A pass that leaves nothing to do stores
-# a mark in Redis. The mark describes what the result depends on, and expires after some seconds, more the more processor time
-# the passes of all links take. While the mark exists and is valid, the beat sends no pass. It becomes invalid when
+# a fingerprint in Redis of what the result depends on. It expires after some seconds, more the more processor time the passes
+# of all links take. While the stored fingerprint is still the current fingerprint, the beat sends no pass. It changes when
 #
 # * a copy worker reports another phase, owner, error, set-back or loss (``news`` in ``linkengine.coordination.progress``),
 # * an action or a task changes what pages show (``ClusterLink.sequence``) or the link's settings (``revision``),
 # * a copy worker starts or ends.
 #
-# An action that sends ``reconcile_link`` gets its pass immediately, whatever the mark. If Redis has lost the mark, there is a
+# An action that sends ``reconcile_link`` gets its pass immediately, whatever the fingerprint. If Redis has lost it, there is a
 # pass. Recurring tasks that are due are sent without a pass. In between, ``sample`` stores samples and the time at which idle
 # partitions were in sync, from a few columns of the rows; if it finds anything else, the rest ends. So only what has none of
 # these effects is delayed, by at most ``LONGEST_S``: samples for charts.
@@ -257,7 +257,7 @@ _RESTING = frozenset({MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.STOPPE
 class InSync:
     """The result of a sample that found all partitions of a link in sync and nothing to store."""
 
-    mark: tuple[int, int]  # sequence and revision of the link
+    version: tuple[int, int]  # sequence and revision of the link
     names: frozenset[str]  # of the reports, in renewals
     until_s: float  # monotonic
 
@@ -272,8 +272,8 @@ class Seen:
     news: str
     workers: str
 
-    def mark(self, link: ClusterLink) -> str:
-        """Return the mark: everything that the rest of the link depends on."""
+    def fingerprint(self, link: ClusterLink) -> str:
+        """Return everything that the rest of the link depends on."""
         return f"{self.news} {link.sequence} {link.revision} {self.workers}"
 
 
@@ -286,8 +286,8 @@ def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
     noted: Any = redis_client().mget(names)
     active: list[int] = []
     resting: list[int] = []
-    for link, seen, mark, waits in zip(known, read_news(known), noted[::2], noted[1::2], strict=True):
-        if seen.mark(link) == mark:
+    for link, seen, stored, waits in zip(known, read_news(known), noted[::2], noted[1::2], strict=True):
+        if seen.fingerprint(link) == stored:
             resting.append(link.pk)
         elif not waits:
             active.append(link.pk)
@@ -310,7 +310,7 @@ def pace(link: ClusterLink, *, took_s: float) -> None:
 
 def wake(link_id: int) -> None:
     """End the rest of a link."""
-    with translate_redis_errors("delete a mark"):
+    with translate_redis_errors("delete a fingerprint"):
         redis_client().delete(_name(link_id))
 
 
@@ -318,8 +318,8 @@ def rest(link: ClusterLink, seen: Seen, *, took_s: float) -> None:
     """Skip passes for some seconds. ``link`` has the sequence that the pass stored."""
     pause_s = min(LONGEST_S, took_s * ClusterLink.objects.count() / BUSY)
     if pause_s > BEAT_S:
-        with translate_redis_errors("store a mark"):
-            redis_client().set(_name(link.pk), seen.mark(link), px=int(pause_s * 1000))
+        with translate_redis_errors("store a fingerprint"):
+            redis_client().set(_name(link.pk), seen.fingerprint(link), px=int(pause_s * 1000))
 
 
 def sample(link: ClusterLink, *, now: datetime) -> bool:
@@ -378,7 +378,7 @@ def _sample_rows(link: ClusterLink, *, now: datetime) -> bool:
 def _still_in_sync_at(link: ClusterLink, *, now: datetime) -> datetime | None:
     """Return a recent time at which all partitions of a link were as the last complete sample found them; None if unknown."""
     known, key = _in_sync.get(link.pk), link.link_uuid.hex
-    if known is None or known.mark != (link.sequence, link.revision) or time.monotonic() > known.until_s:
+    if known is None or known.version != (link.sequence, link.revision) or time.monotonic() > known.until_s:
         return None
     renewed_ms = jobs.read_renewal(settings.REDIS_URL, key, signing_keys.link_signer(key), known.names)
     level_at = None if renewed_ms is None else time_of(renewed_ms)
@@ -394,11 +394,11 @@ def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: 
         return False
     if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
         seen = read_news([link])[0]
-        mark = seen.mark(link)
+        fingerprint = seen.fingerprint(link)
         show_change(link.pk)
         link.sequence += 1
-        if redis_client().get(_name(link.pk)) == mark:  # only what pages show has changed: the rest continues
-            redis_client().set(_name(link.pk), seen.mark(link), keepttl=True)
+        if redis_client().get(_name(link.pk)) == fingerprint:  # only what pages show has changed: the rest continues
+            redis_client().set(_name(link.pk), seen.fingerprint(link), keepttl=True)
     return True
 
 
@@ -412,14 +412,14 @@ def _moved(row: Any, report: PartitionProgress) -> bool:
     return now != (row.mirror_end, row.last_high_watermark, row.hold_bytes) or bool(row.bytes_per_s) != bool(report.bytes_per_s)
 
 
-def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], verdicts: Sequence[Verdict | None]) -> bool:
+def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Sequence[WorstReport | None]) -> bool:
     """Return whether nothing is in progress: each mirror that should be copied is copied, the others wait for an action.
 
-    ``verdicts``: of the mirrors that should be copied.
+    ``reports``: of the mirrors that should be copied.
     """
-    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not verdicts:
+    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not reports:
         return False
-    copied = all(verdict is not None and verdict.phase is PartitionPhase.COPYING for verdict in verdicts)
+    copied = all(report is not None and report.phase is PartitionPhase.COPYING for report in reports)
     return copied and all(mirror.state in _RESTING and mirror.deletion_requested_at is None for mirror in mirrors)
 
 

@@ -74,7 +74,7 @@ def probe_spark() -> None:
         except SparkUnavailableError as error:
             _log.warning("spark.unavailable", error=str(error))
             silent = isinstance(error, SparkUnresponsiveError)
-            redis_health.note_spark(problem="accepts connections but answers no call" if silent else "does not answer")
+            redis_health.note_spark(problem="accepts connections but responds to no call" if silent else "does not respond")
 
 
 def probe_link(link: ClusterLink) -> None:

@@ -44,7 +44,7 @@ from linkengine.domain.plans import LogRange
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 
-def advance(mirror: MirrorTopic) -> None:
+def run_restore(mirror: MirrorTopic) -> None:
     """Advance a restore as far as possible."""
     run = mirror.restores.filter(finished_at=None).first()
     if run is None:

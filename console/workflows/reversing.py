@@ -129,8 +129,8 @@ def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[i
     keep_compression(mirror)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
         created = jobs.take_over_mirror(plans.takeover_of(mirror, ends=ends, begins=begins, generation=taken.generation))
-    marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
-    gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
+    markers = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
+    gaps.store_gaps(mirror=mirror, gaps=markers, now=timezone.now())
     return created
 
 

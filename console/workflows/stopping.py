@@ -43,7 +43,7 @@ from console.reconciling import due_tasks, ends, groups, plans, transition_error
 from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
 from console.workflows.export_diverged import remove_doomed
-from console.workflows.leases import write_assignments
+from console.workflows.leases import publish_or_request_assignments
 from console.workflows.mirrors import follow_source, note_failure
 from console.workflows.preemption import PreemptedError, check_wanted, preempting
 from console.workflows.syncs import group_blockers
@@ -80,8 +80,8 @@ _NO_TROUBLE: Mapping[str, Any] = MappingProxyType(
 _log = structlog.get_logger(__name__)
 
 
-def advance(mirror: MirrorTopic) -> None:
-    """Advance a stopping mirror as far as possible."""
+def promote_or_fail_over(mirror: MirrorTopic) -> None:
+    """Advance the promotion or failover of a mirror as far as possible."""
     if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
         _fail_over(mirror)
     else:
@@ -122,7 +122,7 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
     """Stop copying at equal ends, check again, and fence only if both sides are still equal."""
     drained_at = timezone.now()
     _set_drained(mirror, at=drained_at)
-    write_assignments(mirror.link_id)
+    publish_or_request_assignments(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
         blockers = _last_check(mirror, taken)
         note_blockers(mirror, blockers, now=timezone.now())
@@ -140,7 +140,7 @@ def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str
 
 def _fail_over(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
-    write_assignments(mirror.link_id)
+    publish_or_request_assignments(mirror.link_id)
     with preempting(mirror) as found:
         if found is not None and is_stopping(found) and remove_doomed(found):
             _take_leases_and_stop([found])
@@ -148,7 +148,7 @@ def _fail_over(mirror: MirrorTopic) -> None:
 
 def stop_many(link_id: int) -> None:
     """Fail over the mirrors of a link that can be stopped together."""
-    write_assignments(link_id)
+    publish_or_request_assignments(link_id)
     failing_over = MirrorTopic.objects.filter(link=link_id, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.FAILOVER)
     mirrors = list(failing_over.filter(fencing_at=None).with_links().prefetch_related("partitions"))
     together = due_tasks.stopped_together(mirrors)

@@ -134,7 +134,7 @@ _OTHER_TOPICS = (ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.SOURCE_TOPIC_MAY_B
 _Compare = Callable[[MirrorTopic], Sequence[str]]  # returns what is unequal
 
 
-def advance(run: GateRun) -> None:
+def finish_gate(run: GateRun) -> None:
     """Finish a gate run if its verification run has ended."""
     if not _is_waiting(run):
         verification_actions.record_checks(run=run, checks=_checks(run), now=timezone.now())

@@ -385,12 +385,12 @@ def read_renewal(url: str, link_id: str, signer: Signer, names: AbstractSet[str]
 
 
 def read_news(url: str, link_ids: Sequence[str]) -> list[str]:
-    """Return a mark per link, which changes when the link's reports should be read immediately. A single round trip."""
+    """Return the count of news per link, which changes when its reports should be read immediately. A single round trip."""
     with translate_redis_errors("return progress"):
         pipeline = client_for(url).pipeline(transaction=False)
         for link_id in link_ids:
             pipeline.hget(_name(link_id), _NEWS)
-        return [str(mark or "") for mark in pipeline.execute()]
+        return [str(news or "") for news in pipeline.execute()]
 
 
 def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:

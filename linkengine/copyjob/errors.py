@@ -7,7 +7,7 @@ confirmed by a repeated observation (``Confirmation``): a single response of a c
 from __future__ import annotations
 
 from linkengine.batches.steps import Append
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import requests
 from linkengine.kafka.protocol import BATCH_ERRORS, TOO_LARGE, BrokerError
@@ -20,7 +20,7 @@ class SingleTooLargeError(BrokerError):
     """A single record is larger than the mirror topic allows, so merging fewer batches does not help."""
 
 
-def refusal(partition: MirrorPartition, step: Append, response: requests.ProducedPartition) -> LinkEngineError:
+def refusal(partition: PartitionState, step: Append, response: requests.ProducedPartition) -> LinkEngineError:
     """Return the error of a batch that the destination refuses."""
     where = f"Mirror {_mirror(partition)} does not accept "
     where += _described(step) if response.error in BATCH_ERRORS else "a batch"
@@ -28,7 +28,7 @@ def refusal(partition: MirrorPartition, step: Append, response: requests.Produce
     return kind(response.error, f"{where} ({response.message})" if response.message else where)
 
 
-def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
+def repeated(partition: PartitionState, step: Append) -> LinkEngineError:
     """Return the error of a batch whose response has the offset of an earlier batch with the same sequences."""
     return LinkEngineError(
         ErrorCode.INTERNAL_ERROR,
@@ -36,7 +36,7 @@ def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
     )
 
 
-def replaced_times(partition: MirrorPartition, step: Append, response: requests.ProducedPartition) -> LinkEngineError | None:
+def replaced_times(partition: PartitionState, step: Append, response: requests.ProducedPartition) -> LinkEngineError | None:
     """Return the error of a batch whose timestamps the broker replaced (LogAppendTime).
 
     None if the response has the batch's own maximum timestamp, as the response to a duplicate has.
@@ -56,11 +56,11 @@ def silence() -> LinkEngineError:
     """Return the error of a broker that does not respond to a Produce request."""
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        "A destination broker does not answer a Produce request. It may be frozen, or its followers too slow. Waiting.",
+        "A destination broker does not respond to a Produce request. It may be frozen, or its followers too slow. Waiting.",
     )
 
 
-def damaged(partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
+def damaged(partition: PartitionState, error: LinkEngineError) -> LinkEngineError:
     """Return the error of damaged or too large source records with the partition and what to do; other errors unchanged."""
     if error.code is ErrorCode.RECORDS_TOO_LARGE:
         return LinkEngineError(
@@ -86,7 +86,7 @@ class LargestOnItsWay:
         self._batch: tuple[str, int] | None = None
         self._loss_recorder = 0
 
-    def lost(self, entries: list[tuple[MirrorPartition, Append]], error: LinkEngineError) -> LinkEngineError:
+    def lost(self, entries: list[tuple[PartitionState, Append]], error: LinkEngineError) -> LinkEngineError:
         """Record a lost connection and the appends in flight; return the error to report."""
         partition, step = max(entries, key=lambda entry: len(entry[1].payload), default=(None, None))
         if partition is None or step is None or len(step.payload) < SUSPICIOUS_BYTES:
@@ -97,7 +97,7 @@ class LargestOnItsWay:
         return error if self._loss_recorder < SUSPICIOUS_LOSSES else _breaks_connection(partition, step, error)
 
 
-def _breaks_connection(partition: MirrorPartition, step: Append, error: LinkEngineError) -> LinkEngineError:
+def _breaks_connection(partition: PartitionState, step: Append, error: LinkEngineError) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MISCONFIGURATION_ERROR,
         f"A destination broker closes the connection each time it is sent {_described(step)} of mirror {_mirror(partition)}. "
@@ -106,11 +106,11 @@ def _breaks_connection(partition: MirrorPartition, step: Append, error: LinkEngi
     )
 
 
-def _mirror(partition: MirrorPartition) -> str:
+def _mirror(partition: PartitionState) -> str:
     return f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
 
 
-def _source(partition: MirrorPartition) -> str:
+def _source(partition: PartitionState) -> str:
     return f"{partition.assignment.source_topic}-{partition.assignment.partition}"
 
 

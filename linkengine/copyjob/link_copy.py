@@ -32,7 +32,7 @@ from linkengine.copyjob.destination.side import DestinationSide
 from linkengine.copyjob.event_loop import Background, Guard, GuardedPoller, LinkThreads, Poller
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition_counters import RECENT_MS
-from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
+from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
 from linkengine.copyjob.ports import Clock, Lease, ProgressSink
 from linkengine.copyjob.progress_reports import ReportSchedule, progress_of
 from linkengine.copyjob.resume.release_rules import is_settled
@@ -85,8 +85,8 @@ class LinkCopy:
         """Start the plan's partitions; ``expiring_leases`` is that of the preceding LinkCopy of this link."""
         self.plan, self._shared, self._clock = plan, shared, shared.clock
         self._lease, self._coordination = shared.lease, shared.coordination
-        self._partitions: dict[str, MirrorPartition] = {}  # including ended partitions that are still assigned
-        self._active: dict[str, MirrorPartition] = {}
+        self._partitions: dict[str, PartitionState] = {}  # including ended partitions that are still assigned
+        self._active: dict[str, PartitionState] = {}
         self._stopping: dict[str, float] = {}  # key -> when to stop waiting for responses
         self._assignments: dict[str, PartitionAssignment] = {}
         self._start_at: dict[str, float] = {}  # key -> when to start an assigned partition that does not run yet
@@ -229,7 +229,7 @@ class LinkCopy:
             del self._start_at[key]
             if old is not None:
                 self._drop(old)
-            partition = MirrorPartition(self._assignments[key], hold_id=self._shared.name_hold())
+            partition = PartitionState(self._assignments[key], hold_id=self._shared.name_hold())
             self._partitions[key] = self._active[key] = partition
             self._report_schedule.add(partition)
             self._coordination.want(key)
@@ -242,7 +242,7 @@ class LinkCopy:
         elif partition is not None:
             self._stop([partition])
 
-    def _drop(self, partition: MirrorPartition) -> None:
+    def _drop(self, partition: PartitionState) -> None:
         self._report([partition])
         self._report_schedule.drop(partition)
         del self._partitions[partition.key]
@@ -258,7 +258,7 @@ class LinkCopy:
             if partition.quiet or now >= drained_by:
                 self._end(partition, now)
 
-    def _end(self, partition: MirrorPartition, now: float) -> None:
+    def _end(self, partition: PartitionState, now: float) -> None:
         self._mirror.release_buffers(partition, partition.end())
         self._mirror.forget(partition)
         self._source.forget(partition)
@@ -275,7 +275,7 @@ class LinkCopy:
             self._report([partition])
             self._start_at[partition.key] = now + (FAILED_RETRY_S if partition.failure else FENCED_RETRY_S)
 
-    def _release_lease(self, partition: MirrorPartition) -> None:
+    def _release_lease(self, partition: PartitionState) -> None:
         if partition.grant is None:
             self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
         elif partition.quiet and partition.lost_marker is None and not partition.late_appends:
@@ -293,7 +293,7 @@ class LinkCopy:
         self._coordination.expire_lease(grant)
         self.expiring_leases[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
 
-    def _report(self, partitions: Collection[MirrorPartition]) -> None:
+    def _report(self, partitions: Collection[PartitionState]) -> None:
         observations = self._observations(partitions)
         if observations:
             self._coordination.report(self.plan.link_id, observations)
@@ -313,7 +313,7 @@ class LinkCopy:
                 partition.counters.forget_gaps(self._clock.now_ms() - RECENT_MS)
 
     def _observations(
-        self, partitions: Iterable[MirrorPartition], *, gaps_of_ms: int | None = RECENT_MS
+        self, partitions: Iterable[PartitionState], *, gaps_of_ms: int | None = RECENT_MS
     ) -> list[PartitionProgress]:
         now_ms, observations = self._clock.now_ms(), []
         for partition in partitions:
@@ -358,7 +358,7 @@ class LinkCopy:
         """Continue fetching after ``pause_s``, when the bandwidth limit allows more."""
         self._bandwidth.granted(pause_s, self._clock.monotonic())
 
-    def _lose_lease(self, partition: MirrorPartition) -> None:
+    def _lose_lease(self, partition: PartitionState) -> None:
         _log.warning("lease.lost", partition=partition.key)
         stopping, grant = partition.stage is Stage.STOPPING, partition.grant
         self._discard(partition, partition.lost_lease())
@@ -375,7 +375,7 @@ class LinkCopy:
         fallback_pause_s = size * max(1, self.plan.workers) / limit
         self._coordination.spend(self.plan.link_id, size, bytes_per_s=limit, otherwise_s=fallback_pause_s)
 
-    def _stop(self, partitions: Iterable[MirrorPartition]) -> None:
+    def _stop(self, partitions: Iterable[PartitionState]) -> None:
         for partition in list(partitions):
             if partition.stage not in (Stage.STOPPING, Stage.ENDED):
                 self._discard(partition, partition.stop())
@@ -383,28 +383,28 @@ class LinkCopy:
 
     # --- events of the source side and the mirror side ---------------------------------------------------------------
 
-    def _may_write(self, partition: MirrorPartition) -> bool:
+    def _may_write(self, partition: PartitionState) -> bool:
         return partition.grant is not None and self._clock.monotonic() < self._lease.deadline(partition.grant)
 
-    def _planned(self, partition: MirrorPartition) -> None:
+    def _planned(self, partition: PartitionState) -> None:
         self._mirror.wake(partition)  # sent at the end of this iteration of the loop, together with other partitions
 
-    def _advanced(self, partition: MirrorPartition) -> None:
+    def _advanced(self, partition: PartitionState) -> None:
         if partition.stage is Stage.STOPPING:
             self._end_drained(self._clock.monotonic())  # another worker may be waiting for the lease
         self._source.wake(partition)
 
-    def _resumed(self, partition: MirrorPartition) -> None:
+    def _resumed(self, partition: PartitionState) -> None:
         assert partition.grant is not None
-        if partition.writer.generation > partition.grant.generation:
-            self._coordination.raise_generation(partition.key, partition.writer.generation)
+        if partition.producer_state.generation > partition.grant.generation:
+            self._coordination.raise_generation(partition.key, partition.producer_state.generation)
         self._source.wake(partition)
 
-    def _failed(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def _failed(self, partition: PartitionState, error: LinkEngineError) -> None:
         _log.error("partition.failed", partition=partition.key, code=error.code, reason=error.message)
         self._discard(partition, partition.fail(error))
 
-    def _fenced(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def _fenced(self, partition: PartitionState, error: LinkEngineError) -> None:
         """Stop a partition that a newer owner writes, or whose mirror was stopped, and let its lease expire.
 
         It is tried again after FENCED_RETRY_S.
@@ -416,7 +416,7 @@ class LinkCopy:
         if grant is not None:
             self._expire_lease(partition.key, grant)
 
-    def _discard(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
+    def _discard(self, partition: PartitionState, chunks: list[Chunk]) -> None:
         self._mirror.release_buffers(partition, chunks)
         self._source.wake(partition)
         if partition.stage is Stage.STOPPING:

@@ -29,7 +29,7 @@ from collections import deque
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.destination.producer_state import Writer
+from linkengine.copyjob.destination.producer_state import OwnProducerState
 from linkengine.copyjob.pacing import Backoff
 from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
@@ -48,7 +48,7 @@ OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may h
 CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching and writing overlap
 
 
-class MirrorPartition:
+class PartitionState:
     """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
 
     def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:
@@ -57,7 +57,7 @@ class MirrorPartition:
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
         self.may_send_markers: bool | None = None  # True: the lease records that this owner may send markers; False: requested
-        self.writer = Writer(assignment.producer_id)
+        self.producer_state = OwnProducerState(assignment.producer_id)
         self.counters = PartitionCounters()
         self.attempt = 0
         self._producer_known = False  # the leader acknowledged an append of this attempt, and no pause followed
@@ -100,7 +100,7 @@ class MirrorPartition:
     def lost_lease(self) -> list[Chunk]:
         """Reset what depends on the lost lease; return the chunks whose buffers can be released."""
         self.grant, self.stage = None, Stage.WAITING  # lost_marker stays: the next resume has to wait for it
-        self.writer.drop()
+        self.producer_state.drop()
         dropped, self.sent_end, self.unacknowledged = self._new_attempt(), None, None
         return dropped
 
@@ -123,17 +123,17 @@ class MirrorPartition:
         assert grant is not None
         self.transactions = log_end.transactions
         if log_end.transactions is not None:
-            self.writer.bind(log_end.transactions.producer_id, log_end.transactions.epoch)
-        if self.writer.adopted:
-            self.writer.readopt(log_end.producer)
+            self.producer_state.bind(log_end.transactions.producer_id, log_end.transactions.epoch)
+        if self.producer_state.adopted:
+            self.producer_state.readopt(log_end.producer)
         else:
-            self.writer.adopt(
+            self.producer_state.adopt(
                 log_end.producer, generation=grant.generation, clean=grant.clean, empty=log_end.start == log_end.end
             )
             # the previous owner may not have noticed that it lost the lease (Redis lost it, or its clock jumped)
-            self._markers_from = grant.valid_until + OVERLAP_S if self.writer.unclean else 0.0
+            self._markers_from = grant.valid_until + OVERLAP_S if self.producer_state.unclean else 0.0
         if self.lost_marker is not None and self._unverified is not None and log_end.end < self._unverified.end:
-            self.writer.raise_next()
+            self.producer_state.raise_next()
         self.log_end, self.lost_marker, self.unacknowledged = log_end, None, None
         self._settle_unverified(log_end.end, now_ms=now_ms)
         self.unchecked_tail = log_end.tail
@@ -155,9 +155,11 @@ class MirrorPartition:
 
     def send_append(self, step: Append) -> Chunk | None:
         """Patch the batch for sending and count it as sent; return its chunk if this was the chunk's last step."""
-        epoch, sequence = self.writer.append(step.count)
+        epoch, sequence = self.producer_state.append(step.count)
         self.counters.sending(step)
-        patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        patch_for_append(
+            step.payload, producer_id=self.producer_state.producer_id, producer_epoch=epoch, base_sequence=sequence
+        )
         self.in_flight.append(step)
         self.sent_end = step.end
         return self._step_done()
@@ -168,7 +170,7 @@ class MirrorPartition:
         assert first is step, "responses arrive in the order of the requests"
         self.counters.appended(step)
         if self.late_appends:
-            self.late_appends.acknowledged(self.in_flight, writer=self.writer)
+            self.late_appends.acknowledged(self.in_flight, producer=self.producer_state)
         self.mirror_trouble, self._producer_known = None, bool(self.in_flight or self.chunks)
         self.mirror_backoff.reset()
 
@@ -185,9 +187,9 @@ class MirrorPartition:
     def send_fill(self, step: Fill, *, most: int, late_until: float = 0.0) -> FillInFlight:
         """Return the markers to send now: at most ``most``, or 1 if the marker has to raise the producer epoch."""
         if self.late_appends:  # an unacknowledged append may still be written late; after a raised epoch it is refused
-            self.writer.raise_next()
-        epoch = self.writer.marker_epoch()
-        count = 1 if self.writer.must_raise else min(most, step.end - step.start)
+            self.producer_state.raise_next()
+        epoch = self.producer_state.marker_epoch()
+        count = 1 if self.producer_state.must_raise else min(most, step.end - step.start)
         self.fill = FillInFlight(step.start, count, epoch, step.reason, late_until)
         self.sent_end = step.start + count
         return self.fill
@@ -204,7 +206,7 @@ class MirrorPartition:
         assert fill is not None
         step = self.chunks[0].steps[0]
         assert isinstance(step, Fill)
-        self.writer.marked(fill.epoch)
+        self.producer_state.marker_written(fill.epoch)
         if self.transactions is None:  # only the transaction coordinator raises its producer epoch
             self.late_appends.clear()
         self.counters.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
@@ -303,9 +305,9 @@ class MirrorPartition:
         self.attempt, self.position = self.attempt + 1, None
         self._producer_known = self.examining = False
         self.unacknowledged = self.unacknowledged or unacknowledged_of(
-            self.in_flight, self.fill, writer=self.writer, counts=self.transactions is None
+            self.in_flight, self.fill, producer=self.producer_state, counts=self.transactions is None
         )
-        self.late_appends.add(self.in_flight, writer=self.writer)
+        self.late_appends.add(self.in_flight, producer=self.producer_state)
         self.in_flight.clear()
         # markers without a response may still be written; a transaction is settled by the resume
         if self.fill is not None and self.log_end is not None and (self.fill.late_until or self.transactions is not None):

@@ -10,7 +10,7 @@ from collections import deque
 from math import ceil
 
 from linkengine.copyjob.partition_counters import RECENT_MS
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import Stage, Trouble
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
@@ -18,7 +18,7 @@ TOGETHER = 64  # partitions per report at most, about
 EACH_S, MOST_S = 0.004, 2.0  # interval of a partition's reports: so much per partition, at most so much
 
 
-def phase_of(partition: MirrorPartition) -> PartitionPhase:
+def phase_of(partition: PartitionState) -> PartitionPhase:
     """Return the partition's phase at this moment."""
     trouble = _trouble(partition)
     if partition.failure:
@@ -33,7 +33,7 @@ def phase_of(partition: MirrorPartition) -> PartitionPhase:
     return PartitionPhase.COPYING if partition.counters.moving else PartitionPhase.WAITING
 
 
-def progress_of(partition: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
+def progress_of(partition: PartitionState, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
     """Return the observation of this moment, with gaps filled in the last ``gaps_of_ms`` (None: all that are remembered)."""
     counters, trouble, checked = partition.counters, _trouble(partition), partition.unchecked_tail is None
     counters.measure(now_ms)
@@ -71,7 +71,7 @@ def progress_of(partition: MirrorPartition, *, now_ms: int, gaps_of_ms: int | No
     )
 
 
-def _trouble(partition: MirrorPartition) -> Trouble | None:
+def _trouble(partition: PartitionState) -> Trouble | None:
     if partition.stage is Stage.ENDED and not partition.failure:
         return partition.release_trouble
     return partition.failure or partition.source_trouble or partition.mirror_trouble
@@ -85,20 +85,20 @@ class ReportSchedule:
 
         ``stagger``: share of the first interval to leave out, so that links that begin together do not report together.
         """
-        self._queue: deque[MirrorPartition] = deque()
-        self._phases: dict[MirrorPartition, PartitionPhase] = {}
+        self._queue: deque[PartitionState] = deque()
+        self._phases: dict[PartitionState, PartitionPhase] = {}
         self._every_s, self._due_at, self._stagger = every_s, 0.0, stagger
 
-    def add(self, partition: MirrorPartition) -> None:
+    def add(self, partition: PartitionState) -> None:
         """Add a partition, to be reported first."""
         self._queue.appendleft(partition)
 
-    def drop(self, partition: MirrorPartition) -> None:
+    def drop(self, partition: PartitionState) -> None:
         """Remove a partition."""
         self._queue.remove(partition)
         self._phases.pop(partition, None)
 
-    def changed(self) -> list[MirrorPartition]:
+    def changed(self) -> list[PartitionState]:
         """Return the partitions whose phase has changed since the last call."""
         found = []
         for partition in self._queue:
@@ -108,7 +108,7 @@ class ReportSchedule:
                 found.append(partition)
         return found
 
-    def due(self, now: float) -> list[MirrorPartition]:
+    def due(self, now: float) -> list[PartitionState]:
         """Return the partitions to report now; empty until the next report is due."""
         if now < self._due_at or not self._queue:
             return []

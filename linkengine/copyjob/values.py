@@ -1,4 +1,4 @@
-"""The values that the state of a ``MirrorPartition`` consists of."""
+"""The values that the state of a ``PartitionState`` consists of."""
 
 from __future__ import annotations
 

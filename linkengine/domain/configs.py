@@ -256,9 +256,9 @@ def lacking(change: ConfigChange, *, present: Mapping[str, str]) -> ConfigChange
 
 def has_mirror_configs(configs: Mapping[str, str]) -> bool:
     """Return whether a topic's own configs have the combination of values that only ``mirror_configs`` sets."""
-    marks = {**PHYSICAL, "max.message.bytes": str(MIRROR_MAX_MESSAGE_BYTES)}
+    values = {**PHYSICAL, "max.message.bytes": str(MIRROR_MAX_MESSAGE_BYTES)}
     enough = int(configs.get("max.message.bytes", "0")) >= MIRROR_MAX_MESSAGE_BYTES
-    return enough and all(configs.get(name) == value for name, value in marks.items() if name != "max.message.bytes")
+    return enough and all(configs.get(name) == value for name, value in values.items() if name != "max.message.bytes")
 
 
 def _same(name: str, *, value: str, other: str | None) -> bool:

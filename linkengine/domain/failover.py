@@ -325,7 +325,7 @@ def repeated(names: Iterable[str], *, drill: int) -> set[str]:
     return clashes
 
 
-def verdict(rows: Sequence[DrillRow]) -> bool:
+def all_passed(rows: Sequence[DrillRow]) -> bool:
     """Return whether the drill passed: it has topics, and all of them passed."""
     return bool(rows) and all(row.passed for row in rows)
 

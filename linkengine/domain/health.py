@@ -124,7 +124,7 @@ class LinkInputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HealthStatus:
     """Health with its reason. ``codes``, ``partitions`` and ``age_ms`` are details of the reason."""
 
     health: Health
@@ -234,34 +234,34 @@ LINK_RULES: tuple[tuple[Health, Reason, Callable[[LinkInputs], bool]], ...] = (
 )
 
 
-def mirror_health(mirror: MirrorInputs) -> Verdict:
+def mirror_health(mirror: MirrorInputs) -> HealthStatus:
     """Return the health of a mirror topic."""
     for health, reason, applies in MIRROR_RULES:
         if applies(mirror):
-            return _verdict(mirror, health, reason)
-    return Verdict(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED)
+            return _status(mirror, health, reason)
+    return HealthStatus(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED)
 
 
-def link_health(link: LinkInputs, mirrors: Iterable[Verdict]) -> Verdict:
+def link_health(link: LinkInputs, mirrors: Iterable[HealthStatus]) -> HealthStatus:
     """Return the health of a link: that of its worst mirror, or its own if that is as bad or worse."""
-    own = next((Verdict(health=health, reason=reason) for health, reason, applies in LINK_RULES if applies(link)), None)
+    own = next((HealthStatus(health=health, reason=reason) for health, reason, applies in LINK_RULES if applies(link)), None)
     empty = Reason.NO_MIRRORS if link.holds_mirrors else Reason.SOURCE_SIDE
     return worst([*([own] if own else []), *mirrors], empty=empty)
 
 
-def cluster_health(*, reachable: bool | None, links: Iterable[Verdict]) -> Verdict:
+def cluster_health(*, reachable: bool | None, links: Iterable[HealthStatus]) -> HealthStatus:
     """Return the health of a cluster: the worst of its links and of its last check; ``reachable`` is None without a check."""
     own = {
-        False: [Verdict(health=Health.DEGRADED, reason=Reason.CLUSTER_UNREACHABLE)],
-        None: [Verdict(health=Health.UNKNOWN, reason=Reason.CLUSTER_NOT_CHECKED)],
+        False: [HealthStatus(health=Health.DEGRADED, reason=Reason.CLUSTER_UNREACHABLE)],
+        None: [HealthStatus(health=Health.UNKNOWN, reason=Reason.CLUSTER_NOT_CHECKED)],
         True: [],
     }[reachable]
     return worst([*own, *links], empty=Reason.NO_LINKS)
 
 
-def worst(verdicts: Iterable[Verdict], *, empty: Reason) -> Verdict:
-    """Return the worst verdict, the first of equal verdicts; EMPTY if there is none."""
-    return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict(health=Health.EMPTY, reason=empty))
+def worst(statuses: Iterable[HealthStatus], *, empty: Reason) -> HealthStatus:
+    """Return the worst status, the first of equal statuses; EMPTY if there is none."""
+    return min(statuses, key=lambda status: status.severity, default=HealthStatus(health=Health.EMPTY, reason=empty))
 
 
 _CODES: dict[Reason, Callable[[MirrorInputs], Sequence[str]]] = {
@@ -288,9 +288,9 @@ _AGES: dict[Reason, Callable[[MirrorInputs], int | None]] = {
 }
 
 
-def _verdict(mirror: MirrorInputs, health: Health, reason: Reason) -> Verdict:
+def _status(mirror: MirrorInputs, health: Health, reason: Reason) -> HealthStatus:
     codes, partitions, age = _CODES.get(reason), _PARTITIONS.get(reason), _AGES.get(reason)
-    return Verdict(
+    return HealthStatus(
         health=health,
         reason=reason,
         codes=tuple(codes(mirror)) if codes else (),

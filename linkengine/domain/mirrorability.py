@@ -158,8 +158,8 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The result for a topic. ``checks`` is empty for a topic that is mirrored."""
+class JudgedTopic:
+    """A source topic with its status and all checks. ``checks`` is empty for a topic that is mirrored."""
 
     topic: str
     mirror: str  # the mirror's name, "" if it cannot have a mirror
@@ -182,19 +182,19 @@ class Verdict:
 # --- checks --------------------------------------------------------------------------------------------------------------
 
 
-def judge(topic: Topic, around: Surroundings) -> Verdict:
-    """Return the state of a topic with all checks."""
+def judge(topic: Topic, around: Surroundings) -> JudgedTopic:
+    """Return a topic with its status and all checks."""
     name = _mirror_name(topic, around)
     known = around.mirrors.get(name)
     if known is not None and known.own and known.state is not MirrorState.STOPPED:
-        return Verdict(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=known.state)
+        return JudgedTopic(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=known.state)
     checks = tuple(rule(topic, around) for rule in _RULES)
     blocked = any(check.blocks and not check.passed for check in checks)
     standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING
-    return Verdict(topic=topic.name, mirror=name, standing=standing, checks=checks)
+    return JudgedTopic(topic=topic.name, mirror=name, standing=standing, checks=checks)
 
 
-def judge_all(topics: Iterable[Topic], around: Surroundings) -> Iterator[Verdict]:
+def judge_all(topics: Iterable[Topic], around: Surroundings) -> Iterator[JudgedTopic]:
     """Check many topics of a link."""
     return (judge(topic, around) for topic in topics)
 

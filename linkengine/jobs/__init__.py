@@ -28,7 +28,13 @@ from linkengine.jobs.copying import (
 )
 from linkengine.jobs.exporting import export_records, replay_records
 from linkengine.jobs.fences import lost_fences
-from linkengine.jobs.mirror_topics import check_mirror, delete_diverged, delete_mirror, deletes_topics, setup_mirror
+from linkengine.jobs.mirror_topics import (
+    check_mirror_topic,
+    delete_diverged,
+    delete_mirror_topic,
+    deletes_topics,
+    set_up_mirror_topic,
+)
 from linkengine.jobs.probes import (
     check_link,
     failed_tail_checks,
@@ -68,14 +74,14 @@ __all__ = [
     "change_acls",
     "check_connection",
     "check_link",
-    "check_mirror",
+    "check_mirror_topic",
     "claimed_before",
     "clear_link",
     "clear_mirror",
     "close_topic",
     "compare_record",
     "delete_diverged",
-    "delete_mirror",
+    "delete_mirror_topic",
     "deletes_topics",
     "end_workers",
     "export_records",
@@ -111,7 +117,7 @@ __all__ = [
     "replay_records",
     "restore_source_configs",
     "run_copy_worker",
-    "setup_mirror",
+    "set_up_mirror_topic",
     "setup_worker",
     "stop_mirrors",
     "sync_groups",

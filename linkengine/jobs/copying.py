@@ -66,7 +66,7 @@ def read_renewal(redis_url: str, link_id: str, signer: Signer, names: AbstractSe
 
 
 def read_news(redis_url: str, link_ids: Sequence[str]) -> list[str]:
-    """Return a mark per link, which changes when a copy worker has reported something to act on immediately."""
+    """Return the count of news per link, which changes when a copy worker has reported something to act on immediately."""
     return progress.read_news(redis_url, link_ids)
 
 

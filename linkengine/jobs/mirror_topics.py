@@ -34,7 +34,7 @@ AssignmentsFactory = Callable[[int, str], Sequence[PartitionAssignment]]
 log = structlog.get_logger(__name__)
 
 
-def check_mirror(setup: MirrorSetup) -> TopicDescription:
+def check_mirror_topic(setup: MirrorSetup) -> TopicDescription:
     """Check that the mirror can be created and return the source topic; changes nothing, about six requests.
 
     Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR, TOPIC_EXISTS_ERROR, INVALID_TOPIC, AUTHORIZATION_ERROR (READ, DESCRIBE_CONFIGS),
@@ -62,7 +62,7 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
     return topic
 
 
-def setup_mirror(
+def set_up_mirror_topic(
     setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_owner: Callable[[], None] = lambda: None
 ) -> MirrorCreated:
     """Create the mirror topic, deny writes to it and seed its heads. Safe to repeat after a crash or an error.
@@ -276,7 +276,7 @@ def _exists(topic: str) -> LinkEngineError:
 # Deletes a mirror topic with its ACLs, or a diverged topic that is to become a mirror again.
 
 
-def delete_mirror(
+def delete_mirror_topic(
     *, destination: ClusterAddress, mirror_topic: str, mirror_topic_id: str = "", guard: bool = True, contested: bool = False
 ) -> bool:
     """Delete the topic, wait until it is gone, remove its ACLs; return False if there was no topic. Safe to repeat.

@@ -43,7 +43,7 @@ class Channel:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.peer = connection.peer
-        self.queued_bytes = 0  # total: a slice can be reused once sent_bytes has passed its mark
+        self.queued_bytes = 0  # total: a slice can be reused once sent_bytes has passed its end
         self.sent_bytes = 0
         self._sock = connection.sock
         self._sock.settimeout(0)
@@ -61,20 +61,20 @@ class Channel:
         return self._correlation
 
     def send(self, frame: Sequence[Bytes]) -> int:
-        """Queue a frame and send what the socket accepts; return the mark that ``sent_bytes`` reaches when all is sent.
+        """Queue a frame and send what the socket accepts; return what ``sent_bytes`` reaches when all is sent.
 
         Raises nothing: the event loop detects a closed connection at the next event.
         """
         size = sum(map(len, frame))
         self.queued_bytes += size
-        mark = self.queued_bytes
+        end = self.queued_bytes
         sent = 0 if self._out else self._send_now(frame)
         if sent < size:
             self._out.extend(memoryview(part) for part in frame if len(part))
             self._drop(sent)
             with suppress(ChannelClosedError):
                 self.flush()
-        return mark
+        return end
 
     @property
     def wants_write(self) -> bool:

@@ -231,7 +231,7 @@ def read_canaries(
 def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> list[CanaryRead]:
     """Write a record to every partition with ``acks=all``, and read it back."""
     check_reachable(address)
-    mark = f"drill {time.time_ns()}".encode()
+    canary = f"drill {time.time_ns()}".encode()
     refused: dict[int, str] = {}
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -240,19 +240,19 @@ def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> l
 
     producer = make_client(Producer, address, {"acks": "all", "delivery.timeout.ms": int(READ_TIMEOUT_S * 1000)})
     for partition in range(partitions):
-        producer.produce(topic, key=mark, value=mark, partition=partition, on_delivery=delivered)
+        producer.produce(topic, key=canary, value=canary, partition=partition, on_delivery=delivered)
     if producer.flush(2 * READ_TIMEOUT_S):
         raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Writing to {topic} took longer than {2 * READ_TIMEOUT_S:.0f} s.")
     with committed_consumer(address) as consumer:
         reader = TopicConsumer(consumer, topic)
-        return [_read_back(reader, partition, mark, refused.get(partition, "")) for partition in range(partitions)]
+        return [_read_back(reader, partition, canary, refused.get(partition, "")) for partition in range(partitions)]
 
 
-def _read_back(reader: TopicConsumer, partition: int, mark: bytes, refused: str) -> CanaryRead:
+def _read_back(reader: TopicConsumer, partition: int, canary: bytes, refused: str) -> CanaryRead:
     if refused:
         return CanaryRead(partition=partition, offset=None, problem=refused)
     newest = reader.newest(partition)
-    problem = "" if newest is not None and newest.value() == mark else "the record just written is not the newest one"
+    problem = "" if newest is not None and newest.value() == canary else "the record just written is not the newest one"
     return CanaryRead(partition=partition, offset=newest.offset() if newest else None, problem=problem)
 
 

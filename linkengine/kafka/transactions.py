@@ -122,7 +122,7 @@ class EmptyTransactions:
         found = self._with_retry(request, what="begin")
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
 
-    def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
+    def write_marker(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
         """Write a marker. After any error except a refusal of the first step, the outcome is unknown until ``fence``."""
         self._with_retry(lambda: self._add(producer, topic=topic, partition=partition), what="add a partition")
         self._with_retry(lambda: self._end(producer, commit=commit), what="end")

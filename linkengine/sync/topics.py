@@ -220,8 +220,8 @@ def stopped_error(
     """
     time.sleep(reread_after_s)
     again = destination.find(topic.name)
-    unmarked = again is not None and again.topic_id == topic.topic_id and not has_mirror_configs(again.configs)
-    if unmarked and destination.denies_writes_nowhere(topic.name):
+    is_ordinary = again is not None and again.topic_id == topic.topic_id and not has_mirror_configs(again.configs)
+    if is_ordinary and destination.denies_writes_nowhere(topic.name):
         return stopped_before(topic.name)
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,

@@ -104,8 +104,8 @@
 
   // A request without a response may have succeeded or not, and the form must say so.
   function showInForm(form, why, advice) {
-    form.querySelector("[data-unanswered]")?.remove();
-    const note = document.getElementById("unanswered").content.firstElementChild.cloneNode(true);
+    form.querySelector("[data-no-response]")?.remove();
+    const note = document.getElementById("no-response").content.firstElementChild.cloneNode(true);
     note.querySelector("strong").textContent = why;
     note.querySelector("span").textContent = advice;
     form.querySelector(".panel-body").prepend(note);

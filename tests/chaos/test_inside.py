@@ -93,7 +93,7 @@ def workers(link: ClusterLink, mirror: MirrorTopic) -> list[Worker]:
     """Two copy workers with half of the partitions each."""
     assert mirror.num_partitions
     found = [Worker(number) for number in range(2)]
-    leases.write_assignments(link.pk)
+    leases.publish_or_request_assignments(link.pk)
     assert [worker.partitions(link) for worker in found] == [{0, 2}, {1, 3}]
     return found
 
@@ -107,7 +107,7 @@ def test_rotate_moves_every_partition_to_the_next_worker(link: ClusterLink, work
 
     assert inside.rotate() == PARTITIONS
     assert placed() == [second, first] * 2
-    leases.write_assignments(link.pk)
+    leases.publish_or_request_assignments(link.pk)
     assert [worker.partitions(link) for worker in workers] == [{1, 3}, {0, 2}]
 
 
@@ -127,7 +127,7 @@ def test_the_assigner_with_the_older_view_publishes_last_until_the_reconciler_co
     assert [worker.partitions(link) for worker in workers] == [{0, 2}, {1, 3}]  # as before the move
     assert placed() == [workers[1].worker_id, workers[0].worker_id] * 2
     assert jobs.write_assignments is published
-    leases.write_assignments(link.pk)
+    leases.publish_or_request_assignments(link.pk)
     assert [worker.partitions(link) for worker in workers] == [{1, 3}, {0, 2}]
 
 

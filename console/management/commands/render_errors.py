@@ -72,16 +72,16 @@ def page(row: ErrorHelp, *, by_hand: str) -> str:
 
 def by_hand(document: str) -> str:
     """Return the handwritten part of a page, which follows PAGE_END; the whole page if it has no generated part."""
-    _, mark, rest = document.partition(PAGE_END)
-    return rest if mark else f"\n{document}" if document else ""
+    _, comment, rest = document.partition(PAGE_END)
+    return rest if comment else f"\n{document}" if document else ""
 
 
 def with_table(document: str, table: Iterable[str], *, name: str) -> str:
-    """Return the document with the current table between its marks; raise CommandError if a mark is missing."""
+    """Return the document with the current table between its comments; raise CommandError if a comment is missing."""
     head, begin, rest = document.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise CommandError(f"{PLACE}/{name} has lost the marks around the table of error codes. Restore them from git.")
+        raise CommandError(f"{PLACE}/{name} has lost the comments around the table of error codes. Restore them from git.")
     return "".join([head, BEGIN, *table, END, tail])
 
 

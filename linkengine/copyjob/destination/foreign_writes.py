@@ -82,7 +82,7 @@ def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineErr
     )
 
 
-def check_mirror(assignment: PartitionAssignment, found: str) -> None:
+def check_mirror_topic_id(assignment: PartitionAssignment, found: str) -> None:
     """Raise if the topic of the mirror's name has another id than the mirror was created with.
 
     The error is that of an unknown topic, which is permanent only after several readings: a broker's metadata may be out

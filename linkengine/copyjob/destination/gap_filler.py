@@ -36,7 +36,7 @@ from typing import Protocol
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.destination.foreign_writes import overtaken
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
 from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -56,13 +56,13 @@ class FillEvents(Protocol):
     """The part of ``ProducerEvents`` that fills use (``producer``)."""
 
     @property
-    def may_write(self) -> Callable[[MirrorPartition], bool]: ...
+    def may_write(self) -> Callable[[PartitionState], bool]: ...
     @property
-    def announce_markers(self) -> Callable[[list[MirrorPartition]], None]: ...
+    def announce_markers(self) -> Callable[[list[PartitionState]], None]: ...
     @property
-    def interrupted(self) -> Callable[[MirrorPartition, LinkEngineError], None]: ...
+    def interrupted(self) -> Callable[[PartitionState, LinkEngineError], None]: ...
     @property
-    def failed(self) -> Callable[[MirrorPartition, LinkEngineError], None]: ...
+    def failed(self) -> Callable[[PartitionState, LinkEngineError], None]: ...
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class _Round:
     markers: int  # correlation id of WriteTxnMarkers
     ends: int  # and of the request for the log ends
     sent_at: float
-    entries: list[tuple[MirrorPartition, int, FillInFlight, int]]  # partition, attempt, fill, end of the whole gap
+    entries: list[tuple[PartitionState, int, FillInFlight, int]]  # partition, attempt, fill, end of the whole gap
     errors: dict[tuple[int, str, int], int] = field(default_factory=dict)
 
 
@@ -84,14 +84,14 @@ class Filler:
         broker: int,
         *,
         events: FillEvents,
-        finished: Callable[[MirrorPartition, Chunk | None], None],
+        finished: Callable[[PartitionState, Chunk | None], None],
         lost: Callable[[LinkEngineError], None],
     ) -> None:
         self._services = services
         self._events = events
         self._finished = finished
         self._on_lost = lost
-        self._ready: dict[MirrorPartition, None] = {}
+        self._ready: dict[PartitionState, None] = {}
         self._round: _Round | None = None
         self._frames: SmallFrames | None = None
         link_events = LinkEvents(
@@ -107,11 +107,11 @@ class Filler:
         """Open the connection before the first gap."""
         self._link.ensure()
 
-    def wake(self, partition: MirrorPartition) -> None:
+    def wake(self, partition: PartitionState) -> None:
         """Add a partition whose next step is a gap."""
         self._ready[partition] = None
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop filling a partition; markers in flight are still awaited."""
         self._ready.pop(partition, None)
 
@@ -162,8 +162,8 @@ class Filler:
         return self._services.tuning.request_timeout_ms / 1000
 
     def _begin(
-        self, partition: MirrorPartition, share: int, late_until: float
-    ) -> tuple[MirrorPartition, int, FillInFlight, int] | None:
+        self, partition: PartitionState, share: int, late_until: float
+    ) -> tuple[PartitionState, int, FillInFlight, int] | None:
         step = partition.next_step()
         if not isinstance(step, Fill):
             return None
@@ -182,7 +182,7 @@ class Filler:
         if unannounced:
             self._events.announce_markers(unannounced)
 
-    def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, FillInFlight, int]], now: float) -> None:
+    def _send(self, channel: Channel, entries: list[tuple[PartitionState, int, FillInFlight, int]], now: float) -> None:
         fills = [_marker_fill(partition, fill) for partition, _, fill, _ in entries]
         places = [
             (partition.assignment.mirror_topic, partition.assignment.partition, partition.log_end.leader.epoch)
@@ -236,18 +236,18 @@ class Filler:
         self._on_lost(error)  # ends the attempts; each partition remembers its unacknowledged markers
 
 
-def _marker_fill(partition: MirrorPartition, fill: FillInFlight) -> MarkerFill:
+def _marker_fill(partition: PartitionState, fill: FillInFlight) -> MarkerFill:
     return MarkerFill(
         topic=partition.assignment.mirror_topic,
         partition=partition.assignment.partition,
-        producer_id=partition.writer.producer_id,
+        producer_id=partition.producer_state.producer_id,
         producer_epoch=fill.epoch,
-        coordinator_epoch=coordinator_epoch_for(partition.writer.generation),
+        coordinator_epoch=coordinator_epoch_for(partition.producer_state.generation),
         count=fill.count,
     )
 
 
-def waited(partition: MirrorPartition) -> LinkEngineError:
+def waited(partition: PartitionState) -> LinkEngineError:
     """Return the error that makes a partition resume after its new owner has waited for the previous owner."""
     where = f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
     return BrokerError(
@@ -269,20 +269,20 @@ class TransactionFiller:
         cluster: Cluster,
         *,
         events: FillEvents,
-        finished: Callable[[MirrorPartition, Chunk | None], None],
+        finished: Callable[[PartitionState, Chunk | None], None],
     ) -> None:
         self._services = services
         self._cluster = cluster
         self._events = events
         self._finished = finished
-        self._ready: dict[MirrorPartition, None] = {}
-        self._transactions: dict[MirrorPartition, EmptyTransactions] = {}
+        self._ready: dict[PartitionState, None] = {}
+        self._transactions: dict[PartitionState, EmptyTransactions] = {}
 
-    def wake(self, partition: MirrorPartition) -> None:
+    def wake(self, partition: PartitionState) -> None:
         """Queue a partition whose next step is a gap fill."""
         self._ready[partition] = None
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop filling a partition."""
         self._ready.pop(partition, None)
         self._transactions.pop(partition, None)
@@ -299,7 +299,7 @@ class TransactionFiller:
             if isinstance(step, Fill):
                 self._begin(partition, step)
 
-    def _begin(self, partition: MirrorPartition, step: Fill) -> None:
+    def _begin(self, partition: PartitionState, step: Fill) -> None:
         log_end, producer = partition.log_end, partition.transactions
         assert log_end is not None
         assert producer is not None
@@ -313,7 +313,7 @@ class TransactionFiller:
             failed=lambda error: self._failed(partition, attempt, log_end, error),
         )
 
-    def _done(self, partition: MirrorPartition, attempt: int, fill: FillInFlight, end: int) -> None:
+    def _done(self, partition: PartitionState, attempt: int, fill: FillInFlight, end: int) -> None:
         if partition.attempt != attempt:
             return
         if end == fill.start + 1:
@@ -321,7 +321,7 @@ class TransactionFiller:
         else:
             self._events.interrupted(partition, overtaken(partition.assignment, fill.start))
 
-    def _failed(self, partition: MirrorPartition, attempt: int, log_end: LogEnd, error: LinkEngineError) -> None:
+    def _failed(self, partition: PartitionState, attempt: int, log_end: LogEnd, error: LinkEngineError) -> None:
         if partition.attempt == attempt:
             partition.lost_marker = LostMarker(broker=log_end.leader.broker, until=0.0)  # the resume settles it
             self._events.interrupted(partition, error)
@@ -337,7 +337,7 @@ def _write_marker(
 ) -> int:
     """Write a marker and return the log end behind it."""
     place = assignment.mirror_topic, assignment.partition
-    transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
+    transactions.write_marker(producer, topic=place[0], partition=place[1], commit=False)
     error, end = log_ends(cluster, log_end.leader.broker, {place: log_end.leader.epoch})[place]
     if error:
         raise BrokerError(error, f"The log end of mirror {place[0]}-{place[1]} cannot be read after a gap fill")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob.destination.foreign_writes import foreign_write
-from linkengine.copyjob.destination.producer_state import FencedError, Writer
+from linkengine.copyjob.destination.producer_state import FencedError, OwnProducerState
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -110,10 +110,10 @@ class _Lifter:
         self._channel = channel
         self._assignment = assignment
         self._frames = SmallFrames(channel)
-        self._writer = Writer(log_end.producer_id)
-        self._writer.adopt(log_end.producer, generation=0, clean=True)
+        self._producer_state = OwnProducerState(log_end.producer_id)
+        self._producer_state.adopt(log_end.producer, generation=0, clean=True)
         self._sent = log_end.end
-        self._unanswered: deque[int] = deque()  # base offsets
+        self._in_flight: deque[int] = deque()  # base offsets
         self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
         _, highest = channel.connection.versions[requests.PRODUCE_API_KEY]
         by_id = any(log_end.topic_id) and highest >= requests.PRODUCE_BY_ID
@@ -128,17 +128,17 @@ class _Lifter:
     def run(self, start: int, *, most: int, check_owner: Callable[[], None]) -> bool:
         """Append at most ``most`` fillers and wait for their responses; return whether the log ends at ``start``."""
         until = min(start, self._sent + most * FILLER_MAX)
-        while self._sent < until or self._unanswered:
+        while self._sent < until or self._in_flight:
             check_owner()
-            while self._sent < until and len(self._unanswered) < self._most:
+            while self._sent < until and len(self._in_flight) < self._most:
                 self._send(min(FILLER_MAX, until - self._sent))
             self._await()
         return self._sent >= start
 
     def _send(self, count: int) -> None:
         batch = dense_filler(count, time.time_ns() // 1_000_000)
-        epoch, sequence = self._writer.append(count)
-        patch_for_append(batch, producer_id=self._writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        epoch, sequence = self._producer_state.append(count)
+        patch_for_append(batch, producer_id=self._producer_state.producer_id, producer_epoch=epoch, base_sequence=sequence)
         frame = requests.encode_produce(
             {self._topic: [(self._assignment.partition, batch)]},
             version=self._version,
@@ -146,7 +146,7 @@ class _Lifter:
             timeout_ms=int(RESPONSE_TIMEOUT_S * 500),
         )
         self._channel.send(frame)
-        self._unanswered.append(self._sent)
+        self._in_flight.append(self._sent)
         self._sent += count
 
     def _await(self) -> None:
@@ -159,7 +159,7 @@ class _Lifter:
             )
         self._channel.flush()
         for _, body in self._frames.read():
-            self._check(requests.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
+            self._check(requests.decode_produce(body, version=self._version)[1][0], self._in_flight.popleft())
 
     def _check(self, response: requests.ProducedPartition, base: int) -> None:
         if response.error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
@@ -31,7 +31,7 @@ EVERY_S = 3.0  # a foreign write to an idle mirror is to be found within 5 s, in
 class Trim:
     """A mirror partition that has records from before its source's log start, as a Fetch response shows it."""
 
-    partition: MirrorPartition
+    partition: PartitionState
     source: TopicPartition
     leader: int  # id of the source broker that was read from
     before: int  # offset
@@ -54,15 +54,15 @@ class Maintenance:
         cluster: Cluster,
         *,
         read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]],
-        suspicious: Callable[[MirrorPartition], None],
+        suspicious: Callable[[PartitionState], None],
     ) -> None:
         self._services, self._cluster = services, cluster
         self._read_starts, self._suspicious = read_starts, suspicious
         self._due: dict[int, float] = {}
         self._trimming: set[int] = set()  # brokers
-        self._undeletable: set[MirrorPartition] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
+        self._undeletable: set[PartitionState] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
 
-    def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
+    def tick(self, now: float, brokers: Mapping[int, Collection[PartitionState]]) -> None:
         """Start the requests that are due."""
         for broker, partitions in brokers.items():
             if partitions and self._due.setdefault(broker, self._services.first_due(now, every_s=EVERY_S)) <= now:
@@ -70,11 +70,11 @@ class Maintenance:
                 self._follow_starts(broker, partitions)
                 self._check_ends(broker, partitions)
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop maintaining a partition."""
         self._undeletable.discard(partition)
 
-    def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
+    def _follow_starts(self, broker: int, partitions: Collection[PartitionState]) -> None:
         if broker in self._trimming:  # a silent source gets no second request at a time
             return
         trims = {
@@ -98,7 +98,7 @@ class Maintenance:
         # offsets below the reported start count as gone, and differences found there as settled
         return {place: (error, min(start, wanted[place])) for place, (error, start) in results.items()}
 
-    def _new_start(self, partition: MirrorPartition) -> int | None:
+    def _new_start(self, partition: PartitionState) -> int | None:
         counters = partition.counters
         if (
             not partition.assignment.follows_start
@@ -125,7 +125,7 @@ class Maintenance:
         self._trimming.discard(broker)
         _ignored(error)
 
-    def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
+    def _check_ends(self, broker: int, partitions: Collection[PartitionState]) -> None:
         idle = [partition for partition in partitions if partition.idle and partition.log_end is not None]
         if not idle:
             return
@@ -137,7 +137,7 @@ class Maintenance:
 
     def _checked(
         self,
-        places: dict[TopicPartition, tuple[MirrorPartition, int, int | None]],
+        places: dict[TopicPartition, tuple[PartitionState, int, int | None]],
         ends: dict[TopicPartition, tuple[int, int]],
     ) -> None:
         for place, (error, end) in ends.items():
@@ -148,11 +148,11 @@ class Maintenance:
                 self._suspicious(partition)
 
 
-def _place(partition: MirrorPartition) -> TopicPartition:
+def _place(partition: PartitionState) -> TopicPartition:
     return partition.assignment.mirror_topic, partition.assignment.partition
 
 
-def _source_place(partition: MirrorPartition) -> TopicPartition:
+def _source_place(partition: PartitionState) -> TopicPartition:
     return partition.assignment.source_topic, partition.assignment.partition
 
 

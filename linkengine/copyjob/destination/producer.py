@@ -31,7 +31,7 @@ from linkengine.copyjob.destination.foreign_writes import overtaken
 from linkengine.copyjob.destination.gap_filler import Filler, TransactionFiller, waited
 from linkengine.copyjob.errors import LargestOnItsWay, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.pacing import Throttle, due_before_burst
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.release_rules import is_held_up
 from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import Chunk, Overtaken, Stage, Trouble
@@ -54,12 +54,12 @@ class BrokerProducer:
     """The Produce connection to a destination broker, with the partitions that it leads (``members``)."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: ProducerEvents) -> None:
-        self.members: dict[MirrorPartition, None] = {}
+        self.members: dict[PartitionState, None] = {}
         self._services = services
         self._events = events
-        self._ready: dict[MirrorPartition, None] = {}  # may have a batch to send, in round-robin order
-        self._held_up: dict[MirrorPartition, None] = {}  # have to wait for the previous owner, as found in this burst
-        self._unanswered: deque[ProduceInFlight] = deque()
+        self._ready: dict[PartitionState, None] = {}  # may have a batch to send, in round-robin order
+        self._held_up: dict[PartitionState, None] = {}  # have to wait for the previous owner, as found in this burst
+        self._in_flight: deque[ProduceInFlight] = deque()
         self._pins: deque[tuple[int, Buffer]] = deque()  # with the count of sent bytes at which the buffer is released
         self._giants: deque[tuple[int, Buffer]] = deque()  # with the request whose response releases the buffer
         self._too_large = LargestOnItsWay()
@@ -81,7 +81,7 @@ class BrokerProducer:
         )
         self._transactions = TransactionFiller(services, cluster, events=events, finished=self._fill_finished)
 
-    def adopt(self, partition: MirrorPartition) -> None:
+    def adopt(self, partition: PartitionState) -> None:
         """Start writing a partition."""
         self.members[partition] = None
         without_id = partition.log_end is None or not any(partition.log_end.topic_id)
@@ -94,14 +94,14 @@ class BrokerProducer:
         self._link.ensure()
         self._filler.ensure()
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop writing a partition."""
         self.members.pop(partition, None)
         self._ready.pop(partition, None)
         self._filler.forget(partition)
         self._transactions.forget(partition)
 
-    def wake(self, partition: MirrorPartition) -> None:
+    def wake(self, partition: PartitionState) -> None:
         """Check a partition for steps to send at the next ``pump``."""
         self._ready[partition] = None
 
@@ -118,13 +118,13 @@ class BrokerProducer:
 
     def check(self, now: float) -> None:
         """Close a connection without responses after the request timeout; read responses too small to have woken the loop."""
-        if self._unanswered:
+        if self._in_flight:
             self._link.read_now()
         silent_s = self._silent_for(now)
         if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
         elif silent_s > UNRESPONSIVE_AFTER_S:
-            for partition, _, _ in self._unanswered[0].entries:
+            for partition, _, _ in self._in_flight[0].entries:
                 partition.mirror_trouble = Trouble(
                     PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message
                 )
@@ -137,14 +137,14 @@ class BrokerProducer:
         sent = self._link.channel.sent_bytes if self._link.channel is not None else 0
         if sent != self._sent:
             self._sent, self._moved_at = sent, now
-        return now - max(self._unanswered[0].sent_at, self._moved_at) if self._unanswered else 0.0
+        return now - max(self._in_flight[0].sent_at, self._moved_at) if self._in_flight else 0.0
 
     def release_buffers(self, chunks: list[Chunk]) -> None:
         """Release the buffers of chunks once the socket has accepted what was queued from them."""
         channel = self._link.channel
         for chunk in chunks:
-            if self._unanswered and len(chunk.buffer.data) > BUDGET:
-                self._giants.append((self._unanswered[-1].correlation, chunk.buffer))
+            if self._in_flight and len(chunk.buffer.data) > BUDGET:
+                self._giants.append((self._in_flight[-1].correlation, chunk.buffer))
             elif channel is None or channel.sent_bytes >= channel.queued_bytes:
                 chunk.buffer.release()
             else:
@@ -167,14 +167,14 @@ class BrokerProducer:
 
     def _due_responses(self) -> int:
         """Return how many responses have to arrive before the next burst."""
-        newest_bytes, most = self._unanswered[-1].size if self._unanswered else 0, self._services.tuning.produce_in_flight
-        return due_before_burst(len(self._unanswered), most=most, newest_bytes=newest_bytes)
+        newest_bytes, most = self._in_flight[-1].size if self._in_flight else 0, self._services.tuning.produce_in_flight
+        return due_before_burst(len(self._in_flight), most=most, newest_bytes=newest_bytes)
 
     def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
         """Pass all requests that may be sent to the socket in a single call: each call and each wake-up of the broker costs."""
         frames: list[Bytes] = []
-        done: list[tuple[MirrorPartition, Chunk]] = []
-        while self._ready and len(self._unanswered) < most and (entries := self._take_entries(done)):
+        done: list[tuple[PartitionState, Chunk]] = []
+        while self._ready and len(self._in_flight) < most and (entries := self._take_entries(done)):
             frames += self._request(channel, entries, now)
         if frames:
             channel.send(frames)
@@ -186,9 +186,9 @@ class BrokerProducer:
         if self._held_up:
             self._interrupt_held_up(now)
 
-    def _take_entries(self, done: list[tuple[MirrorPartition, Chunk]]) -> list[tuple[MirrorPartition, int, Append]]:
+    def _take_entries(self, done: list[tuple[PartitionState, Chunk]]) -> list[tuple[PartitionState, int, Append]]:
         """Take the next batch of every ready partition; append to ``done`` the chunks whose last batch it was."""
-        entries: list[tuple[MirrorPartition, int, Append]] = []
+        entries: list[tuple[PartitionState, int, Append]] = []
         size = 0
         for partition in list(self._ready):
             step = partition.next_step()
@@ -223,14 +223,14 @@ class BrokerProducer:
                 self._ready.pop(partition, None)
                 self._events.interrupted(partition, waited(partition))
 
-    def _request(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> list[Bytes]:
+    def _request(self, channel: Channel, entries: list[tuple[PartitionState, int, Append]], now: float) -> list[Bytes]:
         version = self._version
         batches: dict[bytes, list[tuple[int, Bytes]]] = {}
         for partition, _, step in entries:
             batches.setdefault(topic_of(partition, version), []).append((partition.assignment.partition, step.payload))
         correlation = channel.next_correlation()
         size = sum(len(step.payload) for _, _, step in entries)
-        self._unanswered.append(ProduceInFlight(correlation, version, now, entries, size))
+        self._in_flight.append(ProduceInFlight(correlation, version, now, entries, size))
         timeout_ms = int(self._services.tuning.request_timeout_ms * BROKER_SHARE)
         return requests.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
@@ -249,7 +249,7 @@ class BrokerProducer:
     def _readable(self) -> None:
         assert self._frames is not None
         for correlation, body in self._frames.read():
-            request = self._unanswered.popleft() if self._unanswered else None
+            request = self._in_flight.popleft() if self._in_flight else None
             if request is None or correlation != request.correlation:
                 raise self._malformed()
             self._responded(request, body)
@@ -277,14 +277,14 @@ class BrokerProducer:
                 self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
             else:  # the response of an earlier batch with these sequences: this batch was not written, the log end is unknown
                 partition.unacknowledged = Unacknowledged(
-                    offset=response.base_offset, sequence=None, producer_id=partition.writer.producer_id
+                    offset=response.base_offset, sequence=None, producer_id=partition.producer_state.producer_id
                 )
                 self._events.interrupted(partition, repeated(partition, step))
 
     def _malformed(self) -> LinkEngineError:
         return MalformedResponseError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _appended(self, partition: MirrorPartition, step: Append, response: requests.ProducedPartition) -> None:
+    def _appended(self, partition: PartitionState, step: Append, response: requests.ProducedPartition) -> None:
         partition.acknowledged(step)
         if response.log_append_time >= 0 and partition.failure is None and (error := replaced_times(partition, step, response)):
             self._events.failed(partition, error)
@@ -300,19 +300,19 @@ class BrokerProducer:
             raise self._malformed()
         pause_s = self._throttle.until - now
         if throttle_ms > 0:
-            self._unanswered = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._unanswered)
+            self._in_flight = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._in_flight)
 
     def _is_idle(self) -> bool:
         """Return whether every request has its response, and no buffer is pinned by a byte count of this connection."""
         self._unpin()
-        return not (self._unanswered or self._pins or self._giants)
+        return not (self._in_flight or self._pins or self._giants)
 
     def _unpin(self) -> None:
         channel = self._link.channel
         while channel is not None and self._pins and self._pins[0][0] <= channel.sent_bytes:
             self._pins.popleft()[1].release()
 
-    def _fill_finished(self, partition: MirrorPartition, chunk: Chunk | None) -> None:
+    def _fill_finished(self, partition: PartitionState, chunk: Chunk | None) -> None:
         if chunk is not None:
             self.release_buffers([chunk])
         self._ready[partition] = None
@@ -320,9 +320,9 @@ class BrokerProducer:
 
     def _lost(self, error: LinkEngineError) -> None:
         error = self._too_large.lost(
-            [(partition, step) for sent in self._unanswered for partition, _, step in sent.entries], error
+            [(partition, step) for sent in self._in_flight for partition, _, step in sent.entries], error
         )
-        self._unanswered.clear()
+        self._in_flight.clear()
         self._frames = None
         for _, buffer in (*self._pins, *self._giants):
             buffer.release()
@@ -335,12 +335,12 @@ class BrokerProducer:
 class ProducerEvents:
     """Callbacks of ``BrokerProducer`` and its fillers."""
 
-    may_write: Callable[[MirrorPartition], bool]  # whether the lease is valid now
-    announce_markers: Callable[[list[MirrorPartition]], None]  # record in the lease that markers will be sent, before they are
-    advanced: Callable[[MirrorPartition], None]  # an append was acknowledged, or the next records can be fetched
-    interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # the partition has to resume
-    failed: Callable[[MirrorPartition, LinkEngineError], None]  # permanently
-    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the connection to the broker
+    may_write: Callable[[PartitionState], bool]  # whether the lease is valid now
+    announce_markers: Callable[[list[PartitionState]], None]  # record in the lease that markers will be sent, before they are
+    advanced: Callable[[PartitionState], None]  # an append was acknowledged, or the next records can be fetched
+    interrupted: Callable[[PartitionState, LinkEngineError], None]  # the partition has to resume
+    failed: Callable[[PartitionState, LinkEngineError], None]  # permanently
+    lost: Callable[[list[PartitionState], LinkEngineError], None]  # the connection to the broker
 
 
 class ProduceInFlight(NamedTuple):
@@ -349,11 +349,11 @@ class ProduceInFlight(NamedTuple):
     correlation: int
     version: int
     sent_at: float
-    entries: list[tuple[MirrorPartition, int, Append]]  # with the partition's attempt
+    entries: list[tuple[PartitionState, int, Append]]  # with the partition's attempt
     size: int  # bytes of the batches
 
 
-def topic_of(partition: MirrorPartition, version: int) -> bytes:
+def topic_of(partition: PartitionState, version: int) -> bytes:
     """Return the mirror topic as requests and responses of that version name it: topic id, or name."""
     if version >= requests.PRODUCE_BY_ID:
         assert partition.log_end is not None

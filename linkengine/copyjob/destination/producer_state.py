@@ -73,7 +73,7 @@ class FencedError(LinkEngineError):
             )
 
 
-class Writer:
+class OwnProducerState:
     """Producer state of a mirror partition during a hold (from a granted lease until it is released or lost)."""
 
     __slots__ = (
@@ -187,7 +187,7 @@ class Writer:
         self._tried = raised(highest)
         return self._tried
 
-    def marked(self, epoch: int) -> None:
+    def marker_written(self, epoch: int) -> None:
         """Continue after a marker with ``epoch`` that was verified in the log; a raised epoch restarts the sequences at 0."""
         if epoch > self.epoch:
             self.next_sequence = 0

@@ -24,7 +24,7 @@ from linkengine.copyjob.destination.maintenance import Maintenance
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
 from linkengine.copyjob.destination.producer_state import FencedError
 from linkengine.copyjob.errors import Confirmation, SingleTooLargeError
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEnd, StillWaitingError, read_log_ends
 from linkengine.copyjob.resume.release_rules import tail_query
 from linkengine.copyjob.values import Chunk, Stage, Trouble
@@ -56,12 +56,12 @@ class DestinationSide:
         services: Services,
         address: ClusterAddress,
         *,
-        may_write: Callable[[MirrorPartition], bool],
-        announce_markers: Callable[[list[MirrorPartition]], None],
-        advanced: Callable[[MirrorPartition], None],
-        failed: Callable[[MirrorPartition, LinkEngineError], None],
-        fenced: Callable[[MirrorPartition, LinkEngineError], None],
-        resumed: Callable[[MirrorPartition], None],
+        may_write: Callable[[PartitionState], bool],
+        announce_markers: Callable[[list[PartitionState]], None],
+        advanced: Callable[[PartitionState], None],
+        failed: Callable[[PartitionState, LinkEngineError], None],
+        fenced: Callable[[PartitionState, LinkEngineError], None],
+        resumed: Callable[[PartitionState], None],
         read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]],
     ) -> None:
         """Store the callbacks; ``read_starts`` is that of the source side."""
@@ -77,18 +77,18 @@ class DestinationSide:
             lost=self._broker_lost,
         )
         self._brokers: dict[int, BrokerProducer] = {}
-        self._resuming: dict[MirrorPartition, None] = {}
+        self._resuming: dict[PartitionState, None] = {}
         self._read_now = False  # partitions that need not wait were added: their tails are read together in the next ``pump``
         self._missing = Confirmation(observations=3, seconds=5.0)
         self._broken = Confirmation(observations=2, seconds=0.0)
         self._maintenance = Maintenance(services, self._cluster, read_starts=read_starts, suspicious=self.recheck)
 
-    def resume(self, partition: MirrorPartition) -> None:
+    def resume(self, partition: PartitionState) -> None:
         """Read a mirror's log end, then continue writing there."""
         self._resuming[partition] = None
         self._read_now = True
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop writing a partition."""
         self._resuming.pop(partition, None)
         partition.overtaken = None
@@ -98,7 +98,7 @@ class DestinationSide:
         for broker in self._brokers.values():
             broker.forget(partition)
 
-    def wake(self, partition: MirrorPartition) -> None:
+    def wake(self, partition: PartitionState) -> None:
         """Note that a partition may have something to send."""
         broker = self._leader_of(partition)
         if broker is not None:
@@ -119,7 +119,7 @@ class DestinationSide:
             broker.check(now)
         self._maintenance.tick(now, {number: broker.members for number, broker in self._brokers.items()})
 
-    def release_buffers(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
+    def release_buffers(self, partition: PartitionState, chunks: list[Chunk]) -> None:
         """Release the buffers of chunks that will not be sent."""
         broker = self._leader_of(partition)
         if broker is not None:
@@ -133,7 +133,7 @@ class DestinationSide:
         for broker in self._brokers.values():
             broker.own_unsent()
 
-    def recheck(self, partition: MirrorPartition) -> None:
+    def recheck(self, partition: PartitionState) -> None:
         """Resume an idle mirror whose log end has moved, although nothing was written by its owner."""
         self._interrupt(partition, retry_at=0.0)
 
@@ -149,7 +149,7 @@ class DestinationSide:
         if any(0 < partition.mirror_retry_at <= now for partition in self._resuming):
             self._read([partition for partition in self._resuming if partition.mirror_retry_at <= now + TOGETHER_S])
 
-    def _read(self, due: list[MirrorPartition]) -> None:
+    def _read(self, due: list[PartitionState]) -> None:
         if not due:
             return
         for partition in due:
@@ -162,9 +162,7 @@ class DestinationSide:
             failed=lambda error: self._log_ends_read(requested, {partition.key: error for partition, _ in requested}),
         )
 
-    def _log_ends_read(
-        self, requested: list[tuple[MirrorPartition, int]], results: dict[str, LogEnd | LinkEngineError]
-    ) -> None:
+    def _log_ends_read(self, requested: list[tuple[PartitionState, int]], results: dict[str, LogEnd | LinkEngineError]) -> None:
         for partition, attempt in requested:
             if partition.attempt != attempt or partition.stage is not Stage.RESUMING:
                 continue
@@ -174,7 +172,7 @@ class DestinationSide:
             else:
                 self._resume_from(partition, result)
 
-    def _resume_from(self, partition: MirrorPartition, log_end: LogEnd) -> None:
+    def _resume_from(self, partition: PartitionState, log_end: LogEnd) -> None:
         if partition.log_end is not None and _is_another(partition.log_end.topic_id, log_end.topic_id):
             self._not_resumed(partition, another_topic(partition.assignment))
             return
@@ -193,7 +191,7 @@ class DestinationSide:
         self._broker(log_end.leader.broker).adopt(partition)
         self._on_resumed(partition)
 
-    def _not_resumed(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def _not_resumed(self, partition: PartitionState, error: LinkEngineError) -> None:
         now = self._services.clock.monotonic()
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(partition.key, now):
             self._failed(partition, _missing(partition))
@@ -206,7 +204,7 @@ class DestinationSide:
         partition.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
         self._resuming[partition] = None
 
-    def _interrupted(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def _interrupted(self, partition: PartitionState, error: LinkEngineError) -> None:
         pause = partition.mirror_backoff.next_pause()
         code = error.kafka_code if isinstance(error, BrokerError) else KafkaCode.NONE
         mergeable = code in TOO_LARGE and not isinstance(error, SingleTooLargeError)
@@ -214,12 +212,12 @@ class DestinationSide:
             partition.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
         self._interrupt(partition, retry_at=self._services.clock.monotonic() + pause)
 
-    def _interrupt(self, partition: MirrorPartition, *, retry_at: float) -> None:
+    def _interrupt(self, partition: PartitionState, *, retry_at: float) -> None:
         self.release_buffers(partition, partition.interrupt(retry_at=retry_at))
         if partition.stage is Stage.RESUMING:
             self._resuming[partition] = None
 
-    def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+    def _broker_lost(self, partitions: list[PartitionState], error: LinkEngineError) -> None:
         for partition in partitions:
             if partition.stage is not Stage.RESUMING:  # a log end that is being read does not depend on this connection
                 self._interrupted(partition, error)
@@ -230,7 +228,7 @@ class DestinationSide:
             broker = self._brokers[number] = BrokerProducer(self._services, self._cluster, number, events=self._events)
         return broker
 
-    def _leader_of(self, partition: MirrorPartition) -> BrokerProducer | None:
+    def _leader_of(self, partition: PartitionState) -> BrokerProducer | None:
         return None if partition.log_end is None else self._brokers.get(partition.log_end.leader.broker)
 
 
@@ -249,7 +247,7 @@ def _check_open(log_end: LogEnd) -> None:
         raise FencedError(closes=True)
 
 
-def _missing(partition: MirrorPartition) -> LinkEngineError:
+def _missing(partition: PartitionState) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
         f"Mirror topic {partition.assignment.mirror_topic!r} was deleted, or deleted and created again, at the destination. "

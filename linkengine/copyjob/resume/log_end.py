@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from linkengine.copyjob.destination.foreign_writes import (
     batches_in,
-    check_mirror,
+    check_mirror_topic_id,
     first_foreign_batch,
     foreign_write,
     marker_overrun,
@@ -224,7 +224,7 @@ def _unsettled(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, came: tupl
 
 
 def _is_stopped(query: LogEndQuery, log_end: LogEnd) -> bool:
-    """Return whether the mirror was stopped, so that applications may write to it. ``Writer`` then raises FencedError."""
+    """Return whether the mirror was stopped, so that applications may write to it. ``adopt`` then raises FencedError."""
     return query.transactions is None and is_closed(log_end.producer.coordinator_epoch)
 
 
@@ -424,7 +424,7 @@ def locate_mirror(assignment: PartitionAssignment, survey: Survey) -> tuple[Lead
     """Return leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only if all brokers agree."""
     try:
         found = locate(survey.topics, assignment.mirror_topic, assignment.partition)
-        check_mirror(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
+        check_mirror_topic_id(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
     except BrokerError as error:
         if error.kafka_code == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION and not _all_agree(assignment, survey):
             raise _brokers_disagree(assignment) from error

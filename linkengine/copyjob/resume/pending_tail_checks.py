@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.foreign_writes import foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.errors import Confirmation
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, LogTail, TailCheck, TailCheckResult, check_tails
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
@@ -24,10 +24,10 @@ from linkengine.kafka.cluster import Cluster
 class TailCheckEvents:
     """Outcomes of tail checks, as callbacks of the source side."""
 
-    proven: Callable[[MirrorPartition], None]  # the records are equal
-    short: Callable[[MirrorPartition], None]  # equal as far as the source goes, which ends (or still ends) before the mirror
-    refused: Callable[[MirrorPartition, LinkEngineError], None]  # no result now; to be retried
-    failed: Callable[[MirrorPartition, LinkEngineError], None]  # permanently
+    proven: Callable[[PartitionState], None]  # the records are equal
+    short: Callable[[PartitionState], None]  # equal as far as the source goes, which ends (or still ends) before the mirror
+    refused: Callable[[PartitionState, LinkEngineError], None]  # no result now; to be retried
+    failed: Callable[[PartitionState, LinkEngineError], None]  # permanently
 
 
 class TailChecker:
@@ -35,21 +35,21 @@ class TailChecker:
 
     def __init__(self, services: Services, cluster: Cluster, events: TailCheckEvents) -> None:
         self._services, self._cluster, self._events = services, cluster, events
-        self._wanted: dict[MirrorPartition, None] = {}
+        self._wanted: dict[PartitionState, None] = {}
         self._different = Confirmation(observations=2, seconds=0.0)
 
-    def want(self, partition: MirrorPartition) -> None:
+    def want(self, partition: PartitionState) -> None:
         """Check a partition, if its tail is to be checked, as soon as its source leader is located."""
         if partition.unchecked_tail is not None:
             self._wanted[partition] = None
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Cancel the tail check of a partition."""
         self._wanted.pop(partition, None)
 
     def tick(self, now: float) -> None:
         """Start the checks that can start, as one job per source broker."""
-        groups: dict[int, list[tuple[MirrorPartition, int, TailCheck]]] = defaultdict(list)
+        groups: dict[int, list[tuple[PartitionState, int, TailCheck]]] = defaultdict(list)
         for partition in list(self._wanted):
             origin, tail = partition.origin, partition.unchecked_tail
             if tail is None:
@@ -66,7 +66,7 @@ class TailChecker:
         for broker, started in groups.items():
             self._compare(broker, started)
 
-    def _compare(self, broker: int, started: list[tuple[MirrorPartition, int, TailCheck]]) -> None:
+    def _compare(self, broker: int, started: list[tuple[PartitionState, int, TailCheck]]) -> None:
         checks = [check for _, _, check in started]
         self._services.background.submit(
             lambda: check_tails(self._cluster, broker, checks),
@@ -75,7 +75,7 @@ class TailChecker:
         )
 
     def _compared(
-        self, started: list[tuple[MirrorPartition, int, TailCheck]], results: dict[str, TailCheckResult | LinkEngineError]
+        self, started: list[tuple[PartitionState, int, TailCheck]], results: dict[str, TailCheckResult | LinkEngineError]
     ) -> None:
         for partition, attempt, check in started:
             if partition.attempt == attempt and partition.stage is Stage.COPYING:
@@ -84,7 +84,7 @@ class TailChecker:
                     self._settle(partition, check.origin, check.tail, results[partition.key])
 
     def _settle(
-        self, partition: MirrorPartition, origin: SourceOrigin, tail: LogTail, result: TailCheckResult | LinkEngineError
+        self, partition: PartitionState, origin: SourceOrigin, tail: LogTail, result: TailCheckResult | LinkEngineError
     ) -> None:
         if isinstance(result, LinkEngineError):
             self._events.refused(partition, result)
@@ -102,7 +102,7 @@ class TailChecker:
             self._events.proven(partition)
 
 
-def _to_be_confirmed(partition: MirrorPartition, difference: Difference) -> LinkEngineError:
+def _to_be_confirmed(partition: PartitionState, difference: Difference) -> LinkEngineError:
     where = f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
@@ -110,7 +110,7 @@ def _to_be_confirmed(partition: MirrorPartition, difference: Difference) -> Link
     )
 
 
-def _error_of(partition: MirrorPartition, tail: LogTail, difference: Difference) -> LinkEngineError:
+def _error_of(partition: PartitionState, tail: LogTail, difference: Difference) -> LinkEngineError:
     if difference.kind is DifferenceKind.MARKER:
         return marker_overrun(partition.assignment, difference.offset)
     if difference.kind is DifferenceKind.UNSEEN:
@@ -121,7 +121,7 @@ def _error_of(partition: MirrorPartition, tail: LogTail, difference: Difference)
     return replaced_records(partition.assignment, difference.offset, kept=difference.offset if known else 0)
 
 
-def beyond_source(partition: MirrorPartition, end: int) -> LinkEngineError:
+def beyond_source(partition: PartitionState, end: int) -> LinkEngineError:
     """Return the error of a mirror that is longer than its source, which ends at ``end``.
 
     FOREIGN_WRITE or MARKER_OVERRUN if the pending tail check shows that; otherwise the source must have lost the records.
@@ -134,7 +134,7 @@ def beyond_source(partition: MirrorPartition, end: int) -> LinkEngineError:
     return _truncation(partition, end)
 
 
-def _truncation(partition: MirrorPartition, end: int) -> LinkEngineError:
+def _truncation(partition: PartitionState, end: int) -> LinkEngineError:
     name = f"{partition.assignment.source_topic}-{partition.assignment.partition}"
     return TruncationError(
         f"Source {name} ends at offset {end}, but its mirror ends at {partition.position}. The source has lost records, "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from linkengine.batches.steps import Append
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEndQuery
 from linkengine.domain.workers import FIRST_GENERATION, Grant
 
@@ -19,9 +19,9 @@ from linkengine.domain.workers import FIRST_GENERATION, Grant
 REMEMBERED_MS = 3_600_000
 
 
-def tail_query(partition: MirrorPartition) -> LogEndQuery:
+def tail_query(partition: PartitionState) -> LogEndQuery:
     """Return what to read of a mirror's tail; an end that no owner has confirmed gets a tail check (``tail_check``)."""
-    first_attempt, inherited = not partition.writer.adopted, _inherited(partition)
+    first_attempt, inherited = not partition.producer_state.adopted, _inherited(partition)
     expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
     return LogEndQuery(
         assignment=partition.assignment,
@@ -40,18 +40,18 @@ def tail_query(partition: MirrorPartition) -> LogEndQuery:
     )
 
 
-def is_settled(partition: MirrorPartition, grant: Grant) -> bool:
+def is_settled(partition: PartitionState, grant: Grant) -> bool:
     """Return whether no marker of an earlier owner can still be written; its late data is refused in any case.
 
     Markers may be in flight after an owner that crashed, or after an owner that Redis has lost together with how it ended.
     Only this owner's first marker, which raises the epoch, fences them.
     """
-    fenced = partition.writer.adopted and not partition.writer.must_raise
-    in_flight = partition.writer.memory_lost or (grant.markers_announced and not grant.clean)
+    fenced = partition.producer_state.adopted and not partition.producer_state.must_raise
+    in_flight = partition.producer_state.memory_lost or (grant.markers_announced and not grant.clean)
     return fenced or not in_flight
 
 
-def is_held_up(partition: MirrorPartition, step: Append, *, now_ms: Callable[[], int]) -> bool:
+def is_held_up(partition: PartitionState, step: Append, *, now_ms: Callable[[], int]) -> bool:
     """Return whether an append has to wait as markers do, because a previous owner may still consider its lease valid.
 
     The leader chooses between two owners by what it remembers of their producer. If it remembers nothing, or may forget it
@@ -59,10 +59,10 @@ def is_held_up(partition: MirrorPartition, step: Append, *, now_ms: Callable[[],
     """
     if partition.may_fill(0.0):  # no previous owner has to be waited for
         return False
-    return partition.writer.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
+    return partition.producer_state.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
 
 
-def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
+def _inherited(partition: PartitionState) -> tuple[int, int] | None:
     """Return (source epoch, end) of the previous owner if both can be relied on.
 
     That is after a clean release at most ``SEEN_TRUSTED_MS`` ago, if the source's leader still has the epoch that was read. A
@@ -74,7 +74,7 @@ def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
     return seen if same else None
 
 
-def _left_end(partition: MirrorPartition) -> int | None:
+def _left_end(partition: PartitionState) -> int | None:
     """Return where the previous owner left the mirror, whichever leader it read from.
 
     Only if progress of these topics was reported before (``source_seen``), and not beyond that end: when a mirror is stopped
@@ -85,5 +85,5 @@ def _left_end(partition: MirrorPartition) -> int | None:
     return seen[1] if seen is not None and reported is not None and reported[1] <= seen[1] else None
 
 
-def _left(partition: MirrorPartition) -> tuple[int, int] | None:
+def _left(partition: PartitionState) -> tuple[int, int] | None:
     return partition.grant.seen if partition.grant is not None and partition.grant.clean else None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.producer_state import Writer
+from linkengine.copyjob.destination.producer_state import OwnProducerState
 from linkengine.copyjob.values import FillInFlight
 from linkengine.kafka.producers import ProducerState
 
@@ -44,7 +44,7 @@ class Unacknowledged:
 
 
 def unacknowledged_of(
-    in_flight: Sequence[Append], fill: FillInFlight | None, *, writer: Writer, counts: bool
+    in_flight: Sequence[Append], fill: FillInFlight | None, *, producer: OwnProducerState, counts: bool
 ) -> Unacknowledged | None:
     """Return what is unacknowledged when an attempt ends, None if everything was acknowledged.
 
@@ -54,8 +54,8 @@ def unacknowledged_of(
     if not in_flight and fill is None:
         return None
     offset = in_flight[0].base_offset if in_flight else fill.start if fill else 0
-    sequence = (writer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
-    return Unacknowledged(offset=offset, sequence=sequence if counts else None, producer_id=writer.producer_id)
+    sequence = (producer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
+    return Unacknowledged(offset=offset, sequence=sequence if counts else None, producer_id=producer.producer_id)
 
 
 class LateAppends:
@@ -72,18 +72,18 @@ class LateAppends:
     def __bool__(self) -> bool:
         return self._epoch >= 0
 
-    def add(self, in_flight: Sequence[Append], *, writer: Writer) -> None:
-        """Add the unacknowledged appends of an attempt that ends; they are the last that the writer has sent."""
-        if in_flight and not (self._epoch == writer.epoch and _is_behind(writer.next_sequence, self._sequence)):
-            self._epoch, self._sequence = writer.epoch, writer.next_sequence
+    def add(self, in_flight: Sequence[Append], *, producer: OwnProducerState) -> None:
+        """Add the unacknowledged appends of an attempt that ends. They are the last that were sent."""
+        if in_flight and not (self._epoch == producer.epoch and _is_behind(producer.next_sequence, self._sequence)):
+            self._epoch, self._sequence = producer.epoch, producer.next_sequence
 
-    def acknowledged(self, in_flight: Sequence[Append], *, writer: Writer) -> None:
-        """Forget the appends if the leader has written what the writer sent before ``in_flight``.
+    def acknowledged(self, in_flight: Sequence[Append], *, producer: OwnProducerState) -> None:
+        """Forget the appends if the leader has written what was sent before ``in_flight``.
 
         From then on the leader refuses lower sequences and lower epochs.
         """
-        reached = (writer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
-        if writer.epoch > self._epoch or (writer.epoch == self._epoch and not _is_behind(reached, self._sequence)):
+        reached = (producer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
+        if producer.epoch > self._epoch or (producer.epoch == self._epoch and not _is_behind(reached, self._sequence)):
             self.clear()
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.ranges import OffsetRange
@@ -35,8 +35,8 @@ class LossRecorder:
         services: Services,
         *,
         keep: Callable[[tuple[str, OffsetRange]], None],
-        persisted: Callable[[MirrorPartition, int, GapReason], None],
-        counts: Callable[[MirrorPartition, int, SourceOrigin | None], bool],
+        persisted: Callable[[PartitionState, int, GapReason], None],
+        counts: Callable[[PartitionState, int, SourceOrigin | None], bool],
     ) -> None:
         """Store the callbacks: ``keep`` persists a loss and may raise CoordinationUnavailableError.
 
@@ -45,7 +45,7 @@ class LossRecorder:
         """
         self._services, self._keep, self._on_kept, self._counts = services, keep, persisted, counts
 
-    def record(self, partition: MirrorPartition, lost: OffsetRange) -> None:
+    def record(self, partition: PartitionState, lost: OffsetRange) -> None:
         """Persist the loss of offsets that are gone from the source; nothing is fetched until that is done."""
         attempt, origin, partition.examining = partition.attempt, partition.origin, True
         self._services.background.submit(
@@ -63,7 +63,7 @@ class LossRecorder:
             return False
         return True
 
-    def _on_persisted(self, partition: MirrorPartition, lost: OffsetRange, *, kept: bool) -> None:
+    def _on_persisted(self, partition: PartitionState, lost: OffsetRange, *, kept: bool) -> None:
         if kept:
             self._on_kept(partition, lost.end, GapReason.LOST)
         else:
@@ -90,8 +90,8 @@ Bounds = dict[TopicPartition, tuple[int, int, int, int]]  # error, log start, la
 class WatchEvents:
     """Outcomes of the observations, as callbacks of the source side."""
 
-    seen: Callable[[MirrorPartition, int, int, int], None]  # log start, last stable offset, high watermark
-    refused: Callable[[MirrorPartition, LinkEngineError], None]
+    seen: Callable[[PartitionState, int, int, int], None]  # log start, last stable offset, high watermark
+    refused: Callable[[PartitionState, LinkEngineError], None]
 
 
 class SourceWatch:
@@ -101,7 +101,7 @@ class SourceWatch:
         self._services, self._cluster, self._events = services, cluster, events
         self._due: dict[tuple[int, int], float] = {}
 
-    def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[MirrorPartition]]) -> None:
+    def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[PartitionState]]) -> None:
         """Send requests for partitions that have not been observed for long enough.
 
         A group is (broker id, connection number); no source partition occurs twice in it.
@@ -117,7 +117,7 @@ class SourceWatch:
                 if held_up:
                     self._request(group[0], held_up)
 
-    def _is_held_up(self, partition: MirrorPartition, now: float) -> bool:
+    def _is_held_up(self, partition: PartitionState, now: float) -> bool:
         if partition.stage not in _HELD_UP or partition.examining or partition.source_retry_at > now:
             return False
         if partition.source_trouble is not None and partition.may_fetch(now):
@@ -125,7 +125,7 @@ class SourceWatch:
         oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if partition.may_fetch(now) else EVERY_S) * 1000)
         return (partition.counters.source_seen_ms or 0) < oldest_ms
 
-    def _request(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
+    def _request(self, broker: int, held_up: Mapping[TopicPartition, tuple[PartitionState, int]]) -> None:
         places = {place: partition.assignment.source_topic_id for place, (partition, _) in held_up.items()}
         self._services.background.submit(
             lambda: _bounds(self._cluster, broker, places),
@@ -134,7 +134,7 @@ class SourceWatch:
         )
 
     def _observed(
-        self, observed: Mapping[TopicPartition, tuple[MirrorPartition, int]], bounds: Bounds | LinkEngineError
+        self, observed: Mapping[TopicPartition, tuple[PartitionState, int]], bounds: Bounds | LinkEngineError
     ) -> None:
         for place, (partition, attempt) in observed.items():
             if partition.attempt != attempt or partition.stage not in _HELD_UP:
@@ -174,5 +174,5 @@ def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str])
     return found
 
 
-def _place(partition: MirrorPartition) -> TopicPartition:
+def _place(partition: PartitionState) -> TopicPartition:
     return partition.assignment.source_topic, partition.assignment.partition

@@ -18,7 +18,7 @@ from linkengine.batches.view import CURRENT_MAGIC, CorruptBatchError, iter_batch
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.errors import damaged
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import payload_bytes, points_into
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.protocol import BrokerError, KafkaCode, RedirectedError
@@ -29,10 +29,10 @@ from linkengine.kafka.requests import FetchedPartition
 class FetchEvents:
     """Outcomes of Fetch responses, as callbacks of the source side."""
 
-    planned: Callable[[MirrorPartition], None]
-    refused: Callable[[MirrorPartition, LinkEngineError], None]  # an error of this partition
-    emptied: Callable[[MirrorPartition, int], None]  # no records up to this offset, in a response for the partition alone
-    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the connection to the broker
+    planned: Callable[[PartitionState], None]
+    refused: Callable[[PartitionState, LinkEngineError], None]  # an error of this partition
+    emptied: Callable[[PartitionState, int], None]  # no records up to this offset, in a response for the partition alone
+    lost: Callable[[list[PartitionState], LinkEngineError], None]  # the connection to the broker
 
 
 class FetchPlanner:
@@ -40,10 +40,10 @@ class FetchPlanner:
 
     def __init__(self, services: Services, events: FetchEvents) -> None:
         self._services, self._events = services, events
-        self._unconfirmed: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
+        self._unconfirmed: dict[PartitionState, tuple[int, int]] = {}  # position, base offset of a batch out of place
 
     def take(
-        self, partition: MirrorPartition, response: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
+        self, partition: PartitionState, response: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
     ) -> None:
         """Plan a response, or report why it cannot be planned.
 
@@ -79,7 +79,7 @@ class FetchPlanner:
             self._nothing_there(partition, response, alone=alone)
 
     def join(
-        self, partition: MirrorPartition, response: FetchedPartition, buffer: Buffer, *, requested_from: int, responded_ms: int
+        self, partition: PartitionState, response: FetchedPartition, buffer: Buffer, *, requested_from: int, responded_ms: int
     ) -> bool:
         """Plan what a response has beyond the position; return whether the position has advanced.
 
@@ -97,7 +97,7 @@ class FetchPlanner:
         self.take(partition, response._replace(records=records), buffer, responded_ms=responded_ms, alone=False)
         return partition.position is not None and partition.position > before
 
-    def observe(self, partition: MirrorPartition, response: FetchedPartition, *, responded_ms: int) -> None:
+    def observe(self, partition: PartitionState, response: FetchedPartition, *, responded_ms: int) -> None:
         """Record only the source's bounds of a response that is not planned: a session reports them only once."""
         if not response.error and not _is_behind(partition, response):
             partition.counters.observed_source(
@@ -107,7 +107,7 @@ class FetchPlanner:
                 now_ms=responded_ms,
             )
 
-    def _planned(self, partition: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
+    def _planned(self, partition: PartitionState, steps: list[Step], buffer: Buffer) -> None:
         if self._unconfirmed:
             self._unconfirmed.pop(partition, None)
         holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
@@ -117,14 +117,14 @@ class FetchPlanner:
         partition.planned(steps, holder)
         self._events.planned(partition)
 
-    def _not_planned(self, partition: MirrorPartition, error: CorruptBatchError | UnconfirmedBatchError) -> None:
+    def _not_planned(self, partition: PartitionState, error: CorruptBatchError | UnconfirmedBatchError) -> None:
         if isinstance(error, CorruptBatchError):
             self._events.refused(partition, damaged(partition, error))
             return
         assert partition.position is not None
         self._unconfirmed[partition] = (partition.position, error.base_offset)  # the partition is fetched again immediately
 
-    def _plan(self, partition: MirrorPartition, response: FetchedPartition) -> list[Step]:
+    def _plan(self, partition: PartitionState, response: FetchedPartition) -> list[Step]:
         assert partition.position is not None
         if partition.refused_at is not None and partition.refused_at < partition.position:
             partition.refused_at = None
@@ -133,7 +133,7 @@ class FetchPlanner:
                 return self._steps(partition, response, response.records)
         return self._steps(partition, response, intact_part(response.records, next_offset=partition.position))
 
-    def _steps(self, partition: MirrorPartition, response: FetchedPartition, records: memoryview) -> list[Step]:
+    def _steps(self, partition: PartitionState, response: FetchedPartition, records: memoryview) -> list[Step]:
         assert partition.position is not None
         requested_from, seen = self._unconfirmed.get(partition, (partition.position, NOT_SEEN))
         return SegmentPlanner().plan(
@@ -145,7 +145,7 @@ class FetchPlanner:
             seen=seen if requested_from == partition.position else NOT_SEEN,
         )
 
-    def _nothing_there(self, partition: MirrorPartition, response: FetchedPartition, *, alone: bool) -> None:
+    def _nothing_there(self, partition: PartitionState, response: FetchedPartition, *, alone: bool) -> None:
         """Handle a response without records: there are none yet, compaction removed them, or remote storage is slow."""
         assert partition.position is not None
         if alone and response.last_stable_offset > partition.position:
@@ -173,7 +173,7 @@ def records_beyond(response: FetchedPartition, position: int) -> memoryview | No
     return response.records[:0]
 
 
-def _check_whole(partition: MirrorPartition, response: FetchedPartition, steps: list[Step]) -> None:
+def _check_whole(partition: PartitionState, response: FetchedPartition, steps: list[Step]) -> None:
     """Raise CorruptBatchError if there are bytes but no complete batch: a broker sends at least the first batch whole (KIP-74).
 
     A damaged batch length has this effect. Without the error it would be fetched again and again, unnoticed.
@@ -185,7 +185,7 @@ def _check_whole(partition: MirrorPartition, response: FetchedPartition, steps: 
         )
 
 
-def _is_behind(partition: MirrorPartition, response: FetchedPartition) -> bool:
+def _is_behind(partition: PartitionState, response: FetchedPartition) -> bool:
     """Return whether the leader's last stable offset is before the position, so that it does not show the source's end.
 
     After an election a leader has an older high watermark until its followers have fetched from it.
@@ -193,5 +193,5 @@ def _is_behind(partition: MirrorPartition, response: FetchedPartition) -> bool:
     return partition.position is not None and response.last_stable_offset < partition.position
 
 
-def _name(partition: MirrorPartition) -> str:
+def _name(partition: PartitionState) -> str:
     return f"{partition.assignment.source_topic}-{partition.assignment.partition}"

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.kafka.protocol import KafkaCode
 from linkengine.kafka.requests import NO_SESSION, FetchPosition, SessionStep
 
@@ -34,7 +34,7 @@ UNKNOWN_SESSION = frozenset(
 class Reading(NamedTuple):
     """A partition with the position and the attempt that a request names."""
 
-    partition: MirrorPartition
+    partition: PartitionState
     attempt: int
     position: FetchPosition
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.pacing import Pace
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.fetch_session import (
     UNKNOWN_SESSION,
@@ -66,7 +66,7 @@ class BrokerFetcher:
     """Reads the partitions that a source broker leads, over a single connection."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: FetchEvents) -> None:
-        self.members: dict[MirrorPartition, None] = {}
+        self.members: dict[PartitionState, None] = {}
         self._services, self._events = services, events
         self._planner = FetchPlanner(services, events)
         self._ahead = ReadAhead(services, cluster, broker, planner=self._planner, left=self.note_change)
@@ -75,8 +75,8 @@ class BrokerFetcher:
         self._session = ReadSession()
         self._pace = Pace(services.tuning, services.bandwidth)
         # partitions whose session entry may have to change before the next request
-        self._changed: dict[MirrorPartition, None] = {}
-        self._paused: dict[MirrorPartition, None] = {}  # partitions that wait for their ``source_retry_at``
+        self._changed: dict[PartitionState, None] = {}
+        self._paused: dict[PartitionState, None] = {}  # partitions that wait for their ``source_retry_at``
         self._single_fetches = SingleFetches()
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
@@ -93,12 +93,12 @@ class BrokerFetcher:
         )
         self._link = BrokerLink(services, cluster, broker, events=link_events)
 
-    def adopt(self, partition: MirrorPartition) -> None:
+    def adopt(self, partition: PartitionState) -> None:
         """Start reading a partition."""
         self.members[partition] = None
         self._changed[partition] = None
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop reading a partition."""
         self.members.pop(partition, None)
         self._changed.pop(partition, None)
@@ -107,7 +107,7 @@ class BrokerFetcher:
         if partition.origin is not None:
             self._session.drop(_place(partition))
 
-    def note_change(self, partition: MirrorPartition) -> None:
+    def note_change(self, partition: PartitionState) -> None:
         """Note that the position or the readiness of a partition may have changed."""
         if partition in self.members:
             self._changed[partition] = None
@@ -202,7 +202,7 @@ class BrokerFetcher:
             if known is None or not known.current or known.position.leader_epoch != partition.origin.leader.epoch:
                 self._session.want(place, self._reading(partition), by_id=partition.origin.by_id)
 
-    def _reading(self, partition: MirrorPartition) -> Reading:
+    def _reading(self, partition: PartitionState) -> Reading:
         assert partition.origin is not None
         assert partition.position is not None
         most = self._services.tuning.fetch_partition_max_bytes
@@ -361,7 +361,7 @@ class BrokerFetcher:
         probed, reading = in_flight.probe
         return reading if self._session.entries.get(probed) is reading else None
 
-    def note_unchanged(self, partition: MirrorPartition) -> None:
+    def note_unchanged(self, partition: PartitionState) -> None:
         """Note that a partition was unchanged at the broker if the broker left it out of its last responses."""
         place = _place(partition)
         reading = self._session.entries.get(place)
@@ -382,12 +382,12 @@ class BrokerFetcher:
         self._events.lost(list(self.members), error)
 
 
-def _place(partition: MirrorPartition) -> Place:
+def _place(partition: PartitionState) -> Place:
     assert partition.origin is not None
     return partition.origin.topic, partition.assignment.partition
 
 
-def _is_expected_soon(partition: MirrorPartition) -> bool:
+def _is_expected_soon(partition: PartitionState) -> bool:
     active = partition.stage in (Stage.COPYING, Stage.RESUMING, Stage.WAITING)
     return active and partition.source_trouble is None and partition.mirror_trouble is None
 

@@ -15,7 +15,7 @@ from math import inf
 from types import MappingProxyType
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.epoch_history import ReadUpTo, find_truncated
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -26,7 +26,7 @@ from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
 
 EVERY_S = 5.0
-Read = Mapping[MirrorPartition, SourceOrigin]
+Read = Mapping[PartitionState, SourceOrigin]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +112,11 @@ def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
 class LeaderWatch:
     """A periodic check of which brokers the other source brokers list as alive."""
 
-    def __init__(self, services: Services, cluster: Cluster, *, succeeded: Callable[[MirrorPartition], None]) -> None:
+    def __init__(self, services: Services, cluster: Cluster, *, succeeded: Callable[[PartitionState], None]) -> None:
         self._services, self._cluster, self._succeeded = services, cluster, succeeded
         self._due_at: float | None = None  # None: not begun, when the brokers were queried to locate the leaders
 
-    def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[MirrorPartition]]) -> None:
+    def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[PartitionState]]) -> None:
         """Start a check if it is time; a group is (broker, turn), as for ``SourceWatch``."""
         if self._due_at is None:
             self._due_at = self._services.first_due(now, every_s=EVERY_S)
@@ -151,7 +151,7 @@ def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
     return cluster.newest_topics(topics) if topics else {}
 
 
-def _has_successor(partition: MirrorPartition, origin: SourceOrigin, views: Mapping[str, TopicView]) -> bool:
+def _has_successor(partition: PartitionState, origin: SourceOrigin, views: Mapping[str, TopicView]) -> bool:
     view = views.get(partition.assignment.source_topic)
     leader = view.partitions.get(partition.assignment.partition) if view is not None else None
     return leader is not None and leader.epoch > origin.leader.epoch

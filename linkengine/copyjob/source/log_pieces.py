@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from linkengine.batches.view import BatchView, CorruptBatchError, iter_batches
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.requests import FetchedPartition
 
@@ -70,7 +70,7 @@ class PartitionPieces:
 
     __slots__ = ("_attempt", "origin", "partition", "pieces", "shape", "stalled_since")
 
-    def __init__(self, partition: MirrorPartition, origin: SourceOrigin, shape: Shape) -> None:
+    def __init__(self, partition: PartitionState, origin: SourceOrigin, shape: Shape) -> None:
         self.partition, self.origin = partition, origin
         self.shape = shape  # of the last response, from which later pieces are estimated
         self.pieces: deque[Piece] = deque()

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import AheadShare, Buffer, in_units
 from linkengine.copyjob.pacing import DISTANT_S, LIMITED_S, Throttle
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import log_pieces
 from linkengine.copyjob.source.extra_connection import ExtraConnection, Received
 from linkengine.copyjob.source.fetch_planner import FetchPlanner
@@ -70,22 +70,22 @@ class ReadAhead:
         broker: int,
         *,
         planner: FetchPlanner,
-        left: Callable[[MirrorPartition], None],
+        left: Callable[[PartitionState], None],
     ) -> None:
         """``left`` is called with a partition that the session has to read again."""
         self._services, self._cluster, self._broker = services, cluster, broker
         self._planner, self._left = planner, left
         self._share: AheadShare | None = None
-        self._partitions: dict[MirrorPartition, PartitionPieces] = {}
-        self._failed_at: dict[MirrorPartition, float] = {}
-        self._shapes: dict[MirrorPartition, Shape] = {}
+        self._partitions: dict[PartitionState, PartitionPieces] = {}
+        self._failed_at: dict[PartitionState, float] = {}
+        self._shapes: dict[PartitionState, Shape] = {}
         self._connections: list[ExtraConnection[Subject]] = []
         self._promised = 0  # memory for responses that have not begun to arrive
         self._throttle = Throttle()
         self._grow_at = self._busy_at = self._reached_at = 0.0
         self._round_trip_s = 0.0
 
-    def __contains__(self, partition: MirrorPartition) -> bool:
+    def __contains__(self, partition: PartitionState) -> bool:
         return partition in self._partitions
 
     @property
@@ -102,14 +102,14 @@ class ReadAhead:
         """Start with a new connection of the session."""
         self._round_trip_s = round_trip_s
 
-    def note(self, partition: MirrorPartition, *, requested_from: int, records: memoryview) -> None:
+    def note(self, partition: PartitionState, *, requested_from: int, records: memoryview) -> None:
         """Note the shape of a session response, which covers the offsets from ``requested_from`` to the position."""
         if len(records) and partition.position is not None and partition.position > requested_from:
             shape = shape_of(records, offsets=partition.position - requested_from)
             if shape is not None:
                 self._shapes[partition] = shape
 
-    def admits(self, partition: MirrorPartition, now: float) -> bool:
+    def admits(self, partition: PartitionState, now: float) -> bool:
         """Return True if the partition is read ahead from now on, or already."""
         if partition in self._partitions:
             return True
@@ -130,7 +130,7 @@ class ReadAhead:
         self._partitions[partition] = pieces
         return True
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop reading a partition."""
         pieces = self._partitions.pop(partition, None)
         if pieces is not None:
@@ -369,7 +369,7 @@ class ReadAhead:
 
 
 def by_topic(
-    positions: Iterable[tuple[MirrorPartition, SourceOrigin, FetchPosition]],
+    positions: Iterable[tuple[PartitionState, SourceOrigin, FetchPosition]],
 ) -> Mapping[bytes, list[FetchPosition]]:
     """Return the positions by topic as Fetch names it: by topic id, or by name if the topic has none."""
     found: dict[bytes, list[FetchPosition]] = {}

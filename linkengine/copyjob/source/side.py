@@ -35,7 +35,7 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.errors import Confirmation
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.ports import Clock
 from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents, beyond_source
 from linkengine.copyjob.source.data_loss import LossRecorder, SourceWatch, WatchEvents
@@ -84,8 +84,8 @@ class SourceSide:
         services: Services,
         address: ClusterAddress,
         *,
-        planned: Callable[[MirrorPartition], None],
-        failed: Callable[[MirrorPartition, LinkEngineError], None],
+        planned: Callable[[PartitionState], None],
+        failed: Callable[[PartitionState, LinkEngineError], None],
         lose: Callable[[tuple[str, OffsetRange]], None],
     ) -> None:
         self._services = services
@@ -93,9 +93,9 @@ class SourceSide:
         self._failed = failed
         self._events = FetchEvents(planned=planned, refused=self._refused, emptied=self._emptied, lost=self._broker_lost)
         self._brokers: dict[tuple[int, int], BrokerFetcher] = {}  # by broker id and connection number
-        self._connection_numbers: dict[MirrorPartition, int] = {}
+        self._connection_numbers: dict[PartitionState, int] = {}
         self._used_numbers: dict[tuple[str, int], set[int]] = defaultdict(set)  # by source topic and partition
-        self._unlocated: dict[MirrorPartition, None] = {}
+        self._unlocated: dict[PartitionState, None] = {}
         tail_checks = TailCheckEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
         self._tail_checker = TailChecker(services, self._cluster, tail_checks)
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._observed, refused=self._refused))
@@ -105,7 +105,7 @@ class SourceSide:
         self._empty = Confirmation(observations=2, seconds=EMPTY_AGAIN_S)
         self._truncated = Confirmation(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
-    def add(self, partition: MirrorPartition) -> None:
+    def add(self, partition: PartitionState) -> None:
         """Locate a partition's leader, before the lease is granted.
 
         A fetch session reads a partition at one position. A second mirror of the same source topic (of a failover drill)
@@ -117,12 +117,12 @@ class SourceSide:
             self._connection_numbers[partition] = next(number for number in count() if number not in used)
             used.add(self._connection_numbers[partition])
 
-    def inherited(self, partition: MirrorPartition) -> None:
+    def inherited(self, partition: PartitionState) -> None:
         """Locate the leader again if the lease brought a newer (epoch, end) than the leader was checked against."""
         if partition.origin is not None and not partition.read_position.covers(partition.origin):
             self._relocate(partition)
 
-    def forget(self, partition: MirrorPartition) -> None:
+    def forget(self, partition: PartitionState) -> None:
         """Stop reading a partition."""
         self._unlocated.pop(partition, None)
         self._tail_checker.forget(partition)
@@ -133,7 +133,7 @@ class SourceSide:
         if number is not None:
             self._used_numbers[partition.assignment.source_topic, partition.assignment.partition].discard(number)
 
-    def wake(self, partition: MirrorPartition) -> None:
+    def wake(self, partition: PartitionState) -> None:
         """Check again what a partition needs from its source: a tail check, or the next records."""
         self._tail_checker.want(partition)
         broker = self._broker_of(partition)
@@ -154,7 +154,7 @@ class SourceSide:
                 soonest = at
         return soonest
 
-    def note_unchanged(self, partition: MirrorPartition) -> None:
+    def note_unchanged(self, partition: PartitionState) -> None:
         """Update an idle partition's time of the last source observation: its broker reported no change since."""
         broker = self._broker_of(partition)
         if broker is not None:
@@ -185,7 +185,7 @@ class SourceSide:
             broker.close()
         self._cluster.close()
 
-    def _locate(self, due: list[MirrorPartition]) -> None:
+    def _locate(self, due: list[PartitionState]) -> None:
         for partition in due:
             del self._unlocated[partition]
         assignments, pasts = (
@@ -204,7 +204,7 @@ class SourceSide:
         )
 
     def _located(
-        self, pasts: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, SourceOrigin | LinkEngineError]
+        self, pasts: Mapping[PartitionState, tuple[int, int] | None], results: dict[str, SourceOrigin | LinkEngineError]
     ) -> None:
         for partition, read_position in pasts.items():
             result = results[partition.key]
@@ -218,25 +218,25 @@ class SourceSide:
                 self._troubles.located(partition)
                 self._join(partition, result)
 
-    def _join(self, partition: MirrorPartition, origin: SourceOrigin) -> None:
+    def _join(self, partition: PartitionState, origin: SourceOrigin) -> None:
         partition.origin = origin
         place = (origin.leader.broker, self._connection_numbers[partition])
         if place not in self._brokers:
             self._brokers[place] = BrokerFetcher(self._services, self._cluster, origin.leader.broker, events=self._events)
         self._brokers[place].adopt(partition)
 
-    def _broker_of(self, partition: MirrorPartition) -> BrokerFetcher | None:
+    def _broker_of(self, partition: PartitionState) -> BrokerFetcher | None:
         if partition.origin is None:
             return None
         return self._brokers.get((partition.origin.leader.broker, self._connection_numbers.get(partition, 0)))
 
-    def _not_located(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+    def _not_located(self, partitions: list[PartitionState], error: LinkEngineError) -> None:
         for partition in partitions:
             self._trouble(partition, error)
             if partition.failure is None and partition.stage is not Stage.ENDED:
                 self._unlocated[partition] = None
 
-    def _observed(self, partition: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
+    def _observed(self, partition: PartitionState, start: int, end: int, high_watermark: int) -> None:
         """Record the bounds of a source that is not read at the moment (``SourceWatch``)."""
         now_ms = self._services.clock.now_ms()
         partition.counters.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
@@ -244,7 +244,7 @@ class SourceSide:
         if not partition.may_fetch(self._services.clock.monotonic()):  # no Fetch will show whether it can be read
             self._troubles.seen(partition)
 
-    def _refused(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def _refused(self, partition: PartitionState, error: LinkEngineError) -> None:
         code = error.kafka_code if isinstance(error, BrokerError) else 0
         if code == KafkaCode.OFFSET_OUT_OF_RANGE:
             self._examine(partition)
@@ -253,7 +253,7 @@ class SourceSide:
         if code in _READ_ELSEWHERE:
             self._relocate(partition)
 
-    def _relocate(self, partition: MirrorPartition) -> None:
+    def _relocate(self, partition: PartitionState) -> None:
         if partition.origin is not None and partition.failure is None and partition.stage is not Stage.ENDED:
             broker = self._broker_of(partition)
             if broker is not None:
@@ -261,12 +261,12 @@ class SourceSide:
             partition.leave_origin()
             self._unlocated[partition] = None
 
-    def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+    def _broker_lost(self, partitions: list[PartitionState], error: LinkEngineError) -> None:
         for partition in partitions:
             self._trouble(partition, error)
             self._relocate(partition)
 
-    def _trouble(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def _trouble(self, partition: PartitionState, error: LinkEngineError) -> None:
         """Record why a partition cannot be read and when to retry, or fail it if the error is permanent."""
         final = self._troubles.final(partition, error)
         if final is None:
@@ -274,11 +274,11 @@ class SourceSide:
         else:
             self._failed(partition, final)
 
-    def _examine(self, partition: MirrorPartition) -> None:
+    def _examine(self, partition: PartitionState) -> None:
         """Read the bounds of a source that does not have the wanted offset: deleted by retention, or truncated."""
         self._query_leader(partition, read_extent, then=lambda extent: self._examined(partition, extent))
 
-    def _query_leader(self, partition: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
+    def _query_leader(self, partition: PartitionState, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
         """Run ``read`` in the background on the current leader; ignore the result if another leader is read by then."""
         assert partition.origin is not None
         origin, attempt, topic = partition.origin, partition.attempt, partition.assignment
@@ -289,7 +289,7 @@ class SourceSide:
             failed=lambda error: self._refused(partition, error) if self._still_counts(partition, attempt, origin) else None,
         )
 
-    def _still_counts(self, partition: MirrorPartition, attempt: int, origin: SourceOrigin | None) -> bool:
+    def _still_counts(self, partition: PartitionState, attempt: int, origin: SourceOrigin | None) -> bool:
         """End an examination; return whether the same leader is still read. Another leader may have fewer records."""
         if partition.attempt != attempt:
             return False
@@ -297,7 +297,7 @@ class SourceSide:
         self.wake(partition)
         return partition.origin is origin
 
-    def _examined(self, partition: MirrorPartition, extent: SourceExtent) -> None:
+    def _examined(self, partition: PartitionState, extent: SourceExtent) -> None:
         if partition.position is None:
             return
         now = self._services.clock.monotonic()
@@ -310,11 +310,11 @@ class SourceSide:
                 self._truncated.clear(partition.key)
             self._troubles.hidden(partition, start=extent.start, end=extent.end)
 
-    def _emptied(self, partition: MirrorPartition, end: int) -> None:
+    def _emptied(self, partition: PartitionState, end: int) -> None:
         """Check an empty response up to ``end``: records are gone only if the leader read its local log (KIP-405)."""
         self._query_leader(partition, read_local_start, then=lambda start: self._fill_empty_end(partition, start, end))
 
-    def _fill_empty_end(self, partition: MirrorPartition, local_start: int, end: int) -> None:
+    def _fill_empty_end(self, partition: PartitionState, local_start: int, end: int) -> None:
         if partition.position is None:
             return
         now = self._services.clock.monotonic()
@@ -325,7 +325,7 @@ class SourceSide:
         else:  # markers cannot be removed again, so a second observation has to confirm
             partition.source_retry_at = now + EMPTY_AGAIN_S
 
-    def _fill(self, partition: MirrorPartition, end: int, reason: GapReason) -> None:
+    def _fill(self, partition: PartitionState, end: int, reason: GapReason) -> None:
         assert partition.position is not None
         buffer = Buffer()
         buffer.users = 1
@@ -343,16 +343,16 @@ class SourceTroubles:
         self._final = Confirmation(observations=2, seconds=0.0)  # a single response may have been corrupted
         self._standstill = Confirmation(observations=4, seconds=STANDSTILL_S)  # errors that leader elections cause
 
-    def located(self, partition: MirrorPartition) -> None:
+    def located(self, partition: PartitionState) -> None:
         """Note that a leader was found that still has what was read."""
         self._gone.clear(partition.key)
         self._set_back.clear(partition.key)
 
-    def seen(self, partition: MirrorPartition) -> None:
+    def seen(self, partition: PartitionState) -> None:
         """Note that the bounds of a source were read that is not fetched from at the moment."""
         self._standstill.clear(partition.key)
 
-    def final(self, partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
+    def final(self, partition: PartitionState, error: LinkEngineError) -> LinkEngineError | None:
         """Return the error that ends copying permanently; None if it is to be retried, also to confirm it."""
         if isinstance(error, OlderEpochError) and error.is_final:
             return error.final() if self._set_back.confirmed(partition.key, self._clock.monotonic()) else None
@@ -360,7 +360,7 @@ class SourceTroubles:
             return None
         return error if self._final.confirmed(partition.key, self._clock.monotonic(), of=error.message) else None
 
-    def note(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+    def note(self, partition: PartitionState, error: LinkEngineError) -> None:
         """Set the time of the next retry, and record the error unless it may be a normal leader election."""
         now = self._clock.monotonic()
         code, message, lasting = error.code, error.message, self._lasts(partition, now)
@@ -375,7 +375,7 @@ class SourceTroubles:
             phase = PartitionPhase.LINK_BROKEN if broken else PartitionPhase.SOURCE_UNREACHABLE
             partition.source_trouble = Trouble(phase, code, message + (_ADVICE if moved else ""), self._clock.now_ms())
 
-    def hidden(self, partition: MirrorPartition, *, start: int, end: int) -> None:
+    def hidden(self, partition: PartitionState, *, start: int, end: int) -> None:
         """Schedule a retry of an offset that lies within the source's bounds but is not returned; record it if it lasts."""
         now = self._clock.monotonic()
         lasting = self._lasts(partition, now)
@@ -385,7 +385,7 @@ class SourceTroubles:
             code, phase = ErrorCode.TIMEOUT_ERROR, PartitionPhase.SOURCE_UNREACHABLE
             partition.source_trouble = Trouble(phase, code, message, self._clock.now_ms())
 
-    def _lasts(self, partition: MirrorPartition, now: float) -> bool:
+    def _lasts(self, partition: PartitionState, now: float) -> bool:
         """Return whether nothing was read for ``STANDSTILL_S``; a successful Fetch starts the count again."""
         if partition.source_backoff.rested:
             self._standstill.clear(partition.key)
@@ -398,6 +398,6 @@ _ADVICE = (
 )
 
 
-def _returns_nothing(partition: MirrorPartition) -> str:
+def _returns_nothing(partition: PartitionState) -> str:
     where = f"{partition.assignment.source_topic}-{partition.assignment.partition}"
     return f"The leader of source {where} returns nothing from offset {partition.position} on"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.copyjob.pacing import DISTANT_S, Throttle
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.extra_connection import ExtraConnection, Received
 from linkengine.copyjob.source.fetch_planner import FetchPlanner
 from linkengine.copyjob.source.fetch_session import Place, Reading
@@ -51,7 +51,7 @@ class StaggeredPolls:
         broker: int,
         *,
         planner: FetchPlanner,
-        moved: Callable[[MirrorPartition], None],
+        moved: Callable[[PartitionState], None],
     ) -> None:
         """``moved`` is called with a partition whose position has advanced."""
         self._services, self._cluster, self._broker = services, cluster, broker

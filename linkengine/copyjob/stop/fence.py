@@ -346,7 +346,9 @@ def write_marker(
     """
     if log_end.transactions is not None:
         transactions = EmptyTransactions(cluster, assignment.transactional_id)
-        transactions.mark(log_end.transactions, topic=assignment.mirror_topic, partition=assignment.partition, commit=commit)
+        transactions.write_marker(
+            log_end.transactions, topic=assignment.mirror_topic, partition=assignment.partition, commit=commit
+        )
         return
     marker = _marker(assignment, log_end, generation=generation, commit=commit, tries=tries)
     for refusal in _send_markers(cluster, [marker], timeout_s=MARKER_TIMEOUT_S).values():

@@ -16,7 +16,7 @@ from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.links.actions import delete_link
 from console.mirrors import bulk_actions
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.mirrors.operation_actions import operate, operate_many
 from console.models import ApiKey, ApprovalRequest, AuditEvent, ClusterLink, Environment, MirrorTopic, Organization
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -91,11 +91,11 @@ class TestRefusals:
         assert set(stored.topics.values_list("status", "error_code")) == {("FAILED", "APPROVAL_NEEDED")}
 
     def test_a_deletion_is_refused(self, mirror: MirrorTopic, owner: Actor) -> None:
-        """Also by the deletion of the topic over REST, which calls ``delete_mirror``."""
+        """Also by the deletion of the topic over REST, which calls ``request_deletion``."""
         with pytest.raises(DeniedError):
             operate(mirror=mirror, operation=E.DELETE, by=owner, now=NOW)
         with pytest.raises(DeniedError):
-            delete_mirror(mirror=mirror, by=owner, now=NOW)
+            request_deletion(mirror=mirror, by=owner, now=NOW)
         mirror.refresh_from_db()
         assert mirror.deletion_requested_at is None
 

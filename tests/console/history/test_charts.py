@@ -21,7 +21,7 @@ def test_chart_line_runs_left_to_right_below_a_round_top() -> None:
     assert lag.top == "200"
     assert lag.line == f"M0.0 {HEIGHT}.0L15.0 40.0L30.0 70.0"
     assert lag.area.endswith(f"L30.0 {HEIGHT}Z")
-    assert lag.marks == ["1 h ago", "30 min ago", "now"]
+    assert lag.time_labels == ["1 h ago", "30 min ago", "now"]
 
 
 def test_chart_line_is_interrupted_at_unknown_and_missing_values() -> None:
@@ -65,6 +65,6 @@ def test_chart_without_gaps_has_no_hatched_place() -> None:
 def test_past_chart_has_absolute_times_and_no_current_value() -> None:
     lag, _, _ = charts_of([point(30, 1), point(0, 5)], span=SPAN, now=NOW, past=True)
 
-    assert lag.marks == ["2026-05-04 09:00:00 UTC", "2026-05-04 10:00:00 UTC"]
+    assert lag.time_labels == ["2026-05-04 09:00:00 UTC", "2026-05-04 10:00:00 UTC"]
     assert lag.sentence == "2026-05-04 09:00:00 UTC to 2026-05-04 10:00:00 UTC: minimum 1, maximum 5."
     assert lag.latest == ""

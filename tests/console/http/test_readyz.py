@@ -99,7 +99,7 @@ def test_without_redis_nothing_is_ready(client: Client, no_redis: None) -> None:
     response = client.get("/readyz")
 
     assert response.status_code == 503
-    assert response.json()["parts"]["redis"] == "does not answer"
+    assert response.json()["parts"]["redis"] == "does not respond"
     assert response.json()["parts"]["worker"].startswith("unknown")
 
 
@@ -311,9 +311,9 @@ def test_readyz_reports_spark_slots_and_problems(client: Client, own_redis: None
     response = client.get("/readyz").json()
     assert (response["parts"]["spark"], response["spark_slots"]) == ("ok", 18)
 
-    redis_health.note_spark(problem="does not answer")
+    redis_health.note_spark(problem="does not respond")
     response = client.get("/readyz").json()
-    assert response["parts"]["spark"].startswith("does not answer: nothing is copied")
+    assert response["parts"]["spark"].startswith("does not respond: nothing is copied")
     assert response["spark_slots"] is None
 
     old_ms = int(timezone.now().timestamp() * 1000) - redis_health.STALE_MS - 1000
@@ -335,7 +335,7 @@ def test_spark_probe_finds_the_slots_or_the_outage(
     settings.SPARK_URL = f"sc://127.0.0.1:{free_port()}"
     probe_spark()
     response = client.get("/readyz").json()
-    assert (response["parts"]["spark"][:15], response["spark_slots"]) == ("does not answer", None)
+    assert (response["parts"]["spark"][:16], response["spark_slots"]) == ("does not respond", None)
 
 
 def test_readyz_names_links_that_copy_nothing(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:

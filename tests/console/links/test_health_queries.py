@@ -112,12 +112,12 @@ def test_link_and_mirror_have_the_health_that_their_rows_show(link: ClusterLink,
     change(mirror)
 
     found = health_of(link)
-    verdict = found.mirrors[mirror.pk].verdict
-    assert (verdict.health, verdict.reason) == (health, reason)
-    assert found.verdict.health is health
+    status = found.mirrors[mirror.pk].status
+    assert (status.health, status.reason) == (health, reason)
+    assert found.status.health is health
     same = MirrorTopic.objects.select_related("link").prefetch_related("partitions", "transition_errors").get()
     progress.refresh([same], now=NOW)
-    assert health_of_mirror(same, now=NOW)[0] == verdict
+    assert health_of_mirror(same, now=NOW)[0] == status
 
 
 def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, make_mirror: MakeMirror) -> None:
@@ -126,8 +126,8 @@ def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, ma
 
     found = health_of(link)
 
-    assert found.mirrors[orders.pk].verdict.codes == ("AUTHORIZATION_ERROR",)
-    assert found.mirrors[payments.pk].verdict.health is Health.HEALTHY
+    assert found.mirrors[orders.pk].status.codes == ("AUTHORIZATION_ERROR",)
+    assert found.mirrors[payments.pk].status.health is Health.HEALTHY
 
 
 def test_errors_of_the_config_sync_end_when_the_last_mirror_is_stopped(link: ClusterLink, make_mirror: MakeMirror) -> None:
@@ -149,22 +149,22 @@ def test_engine_error_concerns_mirrors_with_unreported_partitions(link: ClusterL
 
     found = health_of(link)
 
-    assert found.mirrors[copied.pk].verdict.health is Health.HEALTHY
-    assert found.mirrors[silent.pk].verdict.reason is Reason.NO_COPY_WORKER
+    assert found.mirrors[copied.pk].status.health is Health.HEALTHY
+    assert found.mirrors[silent.pk].status.reason is Reason.NO_COPY_WORKER
     report(silent)
-    assert (health_of(link).verdict.health, health_of(link).verdict.reason) == (Health.DEGRADED, Reason.ENGINE_ERROR)
+    assert (health_of(link).status.health, health_of(link).status.reason) == (Health.DEGRADED, Reason.ENGINE_ERROR)
 
 
 def test_link_has_the_health_of_its_worst_mirror(link: ClusterLink, make_mirror: MakeMirror) -> None:
     report(make_mirror("orders"))
     report(make_mirror("paused", MirrorState.PAUSED))
     report(make_mirror("stopped", MirrorState.STOPPED))
-    assert health_of(link).verdict.health is Health.PAUSED
+    assert health_of(link).status.health is Health.PAUSED
 
     report(make_mirror("silent"), observed_at=ago(900))
 
     found = health_of(link)
-    assert (found.verdict.health, found.attention) == (Health.NOT_COPYING, 1)
+    assert (found.status.health, found.attention) == (Health.NOT_COPYING, 1)
     assert found.counts == {Health.HEALTHY: 1, Health.PAUSED: 1, Health.STOPPED: 1, Health.NOT_COPYING: 1}
 
 
@@ -175,7 +175,7 @@ def test_several_errors_of_a_mirror_count_once(link: ClusterLink, make_mirror: M
 
     found = health_of(link)
 
-    assert [health.verdict.codes for health in found.mirrors.values()] == [("RECORDS_LOST",)]
+    assert [health.status.codes for health in found.mirrors.values()] == [("RECORDS_LOST",)]
 
 
 def test_a_thousand_mirrors_need_two_queries(link: ClusterLink, django_assert_num_queries: Any) -> None:
@@ -214,7 +214,7 @@ def test_health_is_of_the_mirrors_that_the_actor_may_see(link: ClusterLink, make
     report(make_mirror())
     (summary,) = list_links(by=ENGINE)
 
-    assert summary.health.verdict.health is Health.NOT_COPYING  # the reports are of another day
+    assert summary.health.status.health is Health.NOT_COPYING  # the reports are of another day
     assert summary.mirrors_by_state == {MirrorState.ACTIVE: 1}
 
 

@@ -111,7 +111,7 @@ def test_table_of_error_codes_is_up_to_date_and_complete() -> None:
     assert [code for code in CODES if f"| [`{code}`]({code}.md) | " not in text] == []
     assert set(CODES) == {*ErrorCode, *KEPT} - {ErrorCode.NO_ERROR}
     assert with_table(f"a{BEGIN}not ours\n{END}b", ["x\n"], name=INDEX) == f"a{BEGIN}x\n{END}b"
-    with pytest.raises(CommandError, match="has lost the marks"):
+    with pytest.raises(CommandError, match="has lost the comments"):
         with_table("no table", ["x\n"], name=INDEX)
 
 

@@ -10,7 +10,7 @@ import pytest
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.mirrors import actions as mirror_actions
-from console.mirrors.actions import create_mirror, delete_mirror
+from console.mirrors.actions import create_mirror, request_deletion
 from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
@@ -136,7 +136,7 @@ BECOMING_MIRROR = (
 @pytest.mark.parametrize("state", BECOMING_MIRROR)
 def test_a_topic_that_is_becoming_a_mirror_cannot_be_deleted(state: MirrorState, make_mirror: MakeMirror, owner: Actor) -> None:
     with pytest.raises(ConflictError, match="Allowed now: failover"):
-        delete_mirror(mirror=make_mirror("orders", state), by=owner, now=NOW)
+        request_deletion(mirror=make_mirror("orders", state), by=owner, now=NOW)
 
     assert MirrorTopic.objects.get().deletion_requested_at is None
 
@@ -147,8 +147,8 @@ def test_deletion_is_idempotent_in_every_other_state(
 ) -> None:
     mirror = make_mirror("orders", state)
 
-    delete_mirror(mirror=mirror, by=owner, now=NOW)
-    delete_mirror(mirror=mirror, by=owner, now=NOW)
+    request_deletion(mirror=mirror, by=owner, now=NOW)
+    request_deletion(mirror=mirror, by=owner, now=NOW)
 
     row = MirrorTopic.objects.get()
     assert (row.state, row.deletion_requested_at) == (state, NOW)
@@ -158,7 +158,7 @@ def test_deletion_is_idempotent_in_every_other_state(
 
 def test_a_reader_may_not_delete_mirrors(mirror: MirrorTopic, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
-        delete_mirror(mirror=mirror, by=colleague, now=NOW)
+        request_deletion(mirror=mirror, by=colleague, now=NOW)
     assert AuditEvent.objects.get().result == "DENIED"
 
 

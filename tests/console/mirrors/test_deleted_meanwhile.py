@@ -11,7 +11,7 @@ from django.db import transaction
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError
 from console.links.actions import ConfigChange, alter_configs, delete_link, remove_link
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, ClusterLink, MirrorTopic
 from console.tasks import mirrors
 from console.tasks.links import reconcile_link
@@ -63,9 +63,9 @@ def test_a_pending_topic_deletion_is_completed_before_the_link_is_deleted(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted: list[str] = []
-    monkeypatch.setattr(jobs, "delete_mirror", lambda *, mirror_topic, **_: deleted.append(mirror_topic))
+    monkeypatch.setattr(jobs, "delete_mirror_topic", lambda *, mirror_topic, **_: deleted.append(mirror_topic))
     mirror, _ = make_mirror("done", MirrorState.STOPPED), make_mirror("stays", MirrorState.STOPPED)
-    delete_mirror(mirror=mirror, by=owner, now=NOW)
+    request_deletion(mirror=mirror, by=owner, now=NOW)
 
     delete_link(link=link, by=owner, now=NOW)
     with pytest.raises(ConflictError, match="'done' of cluster link 'west-to-east' is being deleted"):

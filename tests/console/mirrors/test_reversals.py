@@ -14,7 +14,7 @@ from console.actors import Actor
 from console.clusters.topic_actions import delete_topic
 from console.errors import ConflictError, DeniedError
 from console.mirrors import reversals
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.mirrors.operation_actions import operate, operate_many
 from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
 from console.models.mirrors import RECORDS_DIFFER
@@ -255,11 +255,11 @@ def test_a_stopped_topic_cannot_be_deleted_while_the_other_side_is_becoming_its_
     MirrorTopic.objects.filter(pk=other.pk).update(state=state)
 
     with pytest.raises(ConflictError, match=f"other side is {state}: it is becoming the mirror"):
-        delete_mirror(mirror=seen, by=owner, now=NOW)
+        request_deletion(mirror=seen, by=owner, now=NOW)
     with pytest.raises(ConflictError, match="it is becoming the mirror"):
         delete_topic(cluster=seen.link.destination, topic=seen.name, by=owner, now=NOW)
     assert not MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
 
     MirrorTopic.objects.filter(pk=other.pk).update(state=S.STOPPED)
-    delete_mirror(mirror=seen, by=owner, now=NOW)
+    request_deletion(mirror=seen, by=owner, now=NOW)
     assert MirrorTopic.objects.exclude(deletion_requested_at=None).get() == mirror

@@ -49,9 +49,9 @@ def test_poll_returns_204_until_something_changes(page_data: PageData, admin: Cl
         "links/overview",
         "links/tasks",
         "links/drills",
-        "operations/detail",
-        *(f"mirrors/{tab}" for tab in ("detail", "verification", "filled_offsets", "lineage", "gate")),
-        *(f"mirrors/{tab}" for tab in ("stopreports", "restores", "configs", "timeline")),
+        "operations/operation",
+        *(f"mirrors/{tab}" for tab in ("overview", "verification", "filled_offsets", "lineage", "gate")),
+        *(f"mirrors/{tab}" for tab in ("failover_reports", "restores", "configs", "history")),
     ],
 )
 def test_page_with_states_polls_at_least_every_two_seconds(page: str) -> None:
@@ -97,9 +97,9 @@ def test_unchanged_poll_needs_four_queries(page_data: PageData, admin: Client, p
 
 
 def test_unchanged_page_is_refreshed_every_few_seconds(page_data: PageData, admin: Client) -> None:
-    marks, at = seen_in(admin.get(page_data.link_url).content.decode()).rsplit(":", 1)
+    versions, at = seen_in(admin.get(page_data.link_url).content.decode()).rsplit(":", 1)
 
-    response = admin.get(page_data.link_url, {"seen": f"{marks}:{int(at) - 6}"}, **htmx("live"))
+    response = admin.get(page_data.link_url, {"seen": f"{versions}:{int(at) - 6}"}, **htmx("live"))
 
     assert response.status_code == 200
 

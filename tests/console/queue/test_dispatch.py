@@ -116,7 +116,7 @@ def test_lost_reply_is_reported_as_an_unknown_outcome(own_redis: None, settings:
 
 
 def test_call_reports_an_outage_of_redis(no_redis: None) -> None:
-    with pytest.raises(UnavailableError, match="Redis does not answer") as caught:
+    with pytest.raises(UnavailableError, match="Redis does not respond") as caught:
         dispatch.call("check_link", timeout_s=1)
     assert caught.value.code == "QUEUE_UNAVAILABLE"
 

@@ -8,15 +8,15 @@ import pytest
 
 from console.models import ClusterLink
 from console.reconciling import phases
-from console.reconciling.phases import Verdict
+from console.reconciling.phases import WorstReport
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW
 
-COPYING = Verdict(phase=PartitionPhase.COPYING)
-REFUSED = Verdict(phase=PartitionPhase.LINK_BROKEN, code=ErrorCode.AUTHENTICATION_ERROR, message="Wrong password.")
-NO_RIGHTS = Verdict(phase=PartitionPhase.LINK_BROKEN, code=ErrorCode.AUTHORIZATION_ERROR, message="One topic only.")
+COPYING = WorstReport(phase=PartitionPhase.COPYING)
+REFUSED = WorstReport(phase=PartitionPhase.LINK_BROKEN, code=ErrorCode.AUTHENTICATION_ERROR, message="Wrong password.")
+NO_RIGHTS = WorstReport(phase=PartitionPhase.LINK_BROKEN, code=ErrorCode.AUTHORIZATION_ERROR, message="One topic only.")
 
 
 def stored() -> tuple[str, str, str]:
@@ -43,10 +43,10 @@ def test_failed_probe_sets_state_and_error(code: ErrorCode, state: str, link: Cl
 
 
 def test_reports_of_copy_workers_set_the_state_of_the_link(link: ClusterLink) -> None:
-    phases.note_verdicts(link=link, verdicts=[None, REFUSED], now=NOW)
+    phases.note_reports(link=link, reports=[None, REFUSED], now=NOW)
     assert stored() == ("FAILED", "AUTHENTICATION_ERROR", "Wrong password.")
 
-    phases.note_verdicts(link=link, verdicts=[COPYING, REFUSED], now=NOW)
+    phases.note_reports(link=link, reports=[COPYING, REFUSED], now=NOW)
     assert stored() == ("ACTIVE", "", "")
 
 
@@ -55,15 +55,15 @@ def test_link_that_was_never_probed_is_probed_even_while_copying(link: ClusterLi
     link.state = LinkState.UNAVAILABLE
     link.save()
 
-    assert phases.note_verdicts(link=link, verdicts=[COPYING], now=NOW)
+    assert phases.note_reports(link=link, reports=[COPYING], now=NOW)
 
     assert stored() == ("ACTIVE", "", "")
     assert ClusterLink.objects.get().probed_at is None
-    assert phases.needs_probe(link=link, verdicts=[COPYING], now=NOW)
+    assert phases.needs_probe(link=link, reports=[COPYING], now=NOW)
 
 
 def test_missing_permission_on_a_topic_does_not_fail_the_link(link: ClusterLink) -> None:
-    assert not phases.note_verdicts(link=link, verdicts=[NO_RIGHTS], now=NOW)
+    assert not phases.note_reports(link=link, reports=[NO_RIGHTS], now=NOW)
     assert stored()[0] == "ACTIVE"
 
 
@@ -76,15 +76,15 @@ def test_paused_link_stays_paused(link: ClusterLink) -> None:
 
 
 def test_source_is_probed_if_no_copy_worker_reports_on_it(link: ClusterLink) -> None:
-    assert phases.needs_probe(link=link, verdicts=[], now=NOW)
-    assert phases.needs_probe(link=link, verdicts=[REFUSED], now=NOW)
+    assert phases.needs_probe(link=link, reports=[], now=NOW)
+    assert phases.needs_probe(link=link, reports=[REFUSED], now=NOW)
     link.probed_at = NOW
-    assert not phases.needs_probe(link=link, verdicts=[COPYING], now=NOW)
+    assert not phases.needs_probe(link=link, reports=[COPYING], now=NOW)
     link.looked_at = NOW - timedelta(seconds=4)
-    assert not phases.needs_probe(link=link, verdicts=[], now=NOW)
+    assert not phases.needs_probe(link=link, reports=[], now=NOW)
     link.looked_at = NOW - timedelta(seconds=5)
-    assert phases.needs_probe(link=link, verdicts=[], now=NOW)
+    assert phases.needs_probe(link=link, reports=[], now=NOW)
     link.looked_at = NOW + timedelta(hours=1)  # a clock was set back
-    assert phases.needs_probe(link=link, verdicts=[], now=NOW)
+    assert phases.needs_probe(link=link, reports=[], now=NOW)
     link.state = LinkState.PAUSED
-    assert not phases.needs_probe(link=link, verdicts=[], now=NOW)
+    assert not phases.needs_probe(link=link, reports=[], now=NOW)

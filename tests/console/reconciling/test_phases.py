@@ -10,25 +10,25 @@ import pytest
 
 from console.models import LinkConfig, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.reconciling import plans, transition_errors
-from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
+from console.reconciling.phases import RETRY_TIMEOUT, WorstReport, apply_report, worst_report
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
 P = PartitionPhase
 S = MirrorState
-COPYING = Verdict(phase=P.COPYING)
-LOST = Verdict(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker responds.")
-BROKEN = Verdict(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wrong password.")
-DAMAGED = Verdict(phase=P.SOURCE_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged at the source.")
-DAMAGED_ON_ARRIVAL = Verdict(phase=P.DESTINATION_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged on arrival.")
-NO_RIGHTS = Verdict(phase=P.LINK_BROKEN, code="AUTHORIZATION_ERROR", message="May not READ.")
-DELETED = Verdict(phase=P.SOURCE_UNREACHABLE, code="SOURCE_TOPIC_MAY_BE_DELETED", message="The topic does not exist.")
-FOREIGN = Verdict(phase=P.FAILED, code="FOREIGN_WRITE", message="Another producer wrote.")
+COPYING = WorstReport(phase=P.COPYING)
+LOST = WorstReport(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker responds.")
+BROKEN = WorstReport(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wrong password.")
+DAMAGED = WorstReport(phase=P.SOURCE_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged at the source.")
+DAMAGED_ON_ARRIVAL = WorstReport(phase=P.DESTINATION_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged on arrival.")
+NO_RIGHTS = WorstReport(phase=P.LINK_BROKEN, code="AUTHORIZATION_ERROR", message="May not READ.")
+DELETED = WorstReport(phase=P.SOURCE_UNREACHABLE, code="SOURCE_TOPIC_MAY_BE_DELETED", message="The topic does not exist.")
+FOREIGN = WorstReport(phase=P.FAILED, code="FOREIGN_WRITE", message="Another producer wrote.")
 
 
-def see(mirror: MirrorTopic, verdict: Verdict | None, *, after_s: float = 0) -> MirrorTopic:
-    apply_verdict(mirror=mirror, verdict=verdict, now=NOW + timedelta(seconds=after_s))
+def see(mirror: MirrorTopic, report: WorstReport | None, *, after_s: float = 0) -> MirrorTopic:
+    apply_report(mirror=mirror, report=report, now=NOW + timedelta(seconds=after_s))
     return MirrorTopic.objects.select_related("link").get(pk=mirror.pk)
 
 
@@ -42,22 +42,22 @@ def test_status_is_that_of_the_worst_fresh_partition(mirror: MirrorTopic) -> Non
         for phase, age in [(P.COPYING, 0), (P.SOURCE_UNREACHABLE, 1), (P.FAILED, 60), (P.WAITING, 0)]
     ]
 
-    verdict = verdict_on(rows, now=NOW)
+    report = worst_report(rows, now=NOW)
 
-    assert verdict is not None
-    assert verdict.phase is P.SOURCE_UNREACHABLE
-    assert verdict_on(rows[2:], now=NOW) is None
-    assert verdict_on([MirrorPartition(phase=P.COPYING, observed_at=NOW + timedelta(hours=1))], now=NOW) is None
+    assert report is not None
+    assert report.phase is P.SOURCE_UNREACHABLE
+    assert worst_report(rows[2:], now=NOW) is None
+    assert worst_report([MirrorPartition(phase=P.COPYING, observed_at=NOW + timedelta(hours=1))], now=NOW) is None
 
 
 @pytest.mark.parametrize("state", list(S))
 def test_mirror_that_was_stopped_without_a_record_of_it_fails(state: S, make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", state)
     row = found_fence(after_s=1)
-    verdict = verdict_on([MirrorPartition(phase=P.RELEASED, observed_at=NOW), row], now=NOW)
-    assert verdict is not None
+    report = worst_report([MirrorPartition(phase=P.RELEASED, observed_at=NOW), row], now=NOW)
+    assert report is not None
 
-    seen = see(mirror, verdict, after_s=2)
+    seen = see(mirror, report, after_s=2)
 
     fails = state in (S.ACTIVE, S.SOURCE_UNAVAILABLE, S.LINK_FAILED)
     assert seen.state == (S.FAILED if fails else state)
@@ -65,17 +65,17 @@ def test_mirror_that_was_stopped_without_a_record_of_it_fails(state: S, make_mir
 
 
 def test_fence_found_by_an_old_assignment_changes_nothing(mirror: MirrorTopic) -> None:
-    before = verdict_on([found_fence(after_s=-1)], now=NOW)
+    before = worst_report([found_fence(after_s=-1)], now=NOW)
 
     assert see(mirror, before, after_s=2).state == S.ACTIVE
     assert see(mirror, replace(COPYING, phase=P.RELEASED, code="MIRROR_WAS_STOPPED"), after_s=2).state == S.ACTIVE
 
 
 def test_found_fence_does_not_change_a_mirror_that_was_stopped_since(mirror: MirrorTopic) -> None:
-    verdict = verdict_on([found_fence(after_s=1)], now=NOW)
+    report = worst_report([found_fence(after_s=1)], now=NOW)
     MirrorTopic.objects.update(state=S.STOPPED)
 
-    assert see(mirror, verdict, after_s=2).state == S.STOPPED
+    assert see(mirror, report, after_s=2).state == S.STOPPED
 
 
 def found_fence(*, after_s: float) -> MirrorPartition:
@@ -106,10 +106,10 @@ def test_refused_credentials_fail_the_link_at_once_until_they_are_accepted(mirro
     assert (mirror.state, codes()) == (S.ACTIVE, [])
 
 
-@pytest.mark.parametrize(("verdict", "state"), [(LOST, S.SOURCE_UNAVAILABLE), (BROKEN, S.LINK_FAILED)])
-def test_failed_attempts_are_counted_until_copying_resumes(verdict: Verdict, state: S, mirror: MirrorTopic) -> None:
+@pytest.mark.parametrize(("report", "state"), [(LOST, S.SOURCE_UNAVAILABLE), (BROKEN, S.LINK_FAILED)])
+def test_failed_attempts_are_counted_until_copying_resumes(report: WorstReport, state: S, mirror: MirrorTopic) -> None:
     for second in range(5):
-        mirror = see(mirror, replace(verdict, again=second % 2 == 0), after_s=second)
+        mirror = see(mirror, replace(report, again=second % 2 == 0), after_s=second)
     assert (mirror.state, mirror.retry_count) == (state, 3)
 
     assert see(mirror, COPYING, after_s=6).retry_count == 0
@@ -126,25 +126,25 @@ def test_wrong_credentials_never_fail_a_mirror_permanently(mirror: MirrorTopic) 
     assert see(mirror, BROKEN, after_s=RETRY_TIMEOUT.total_seconds() * 3).state == S.LINK_FAILED
 
 
-@pytest.mark.parametrize("verdict", [NO_RIGHTS, DELETED, DAMAGED, DAMAGED_ON_ARRIVAL])
-def test_some_errors_become_permanent_after_the_retry_timeout(verdict: Verdict, mirror: MirrorTopic) -> None:
-    mirror = see(mirror, verdict)
-    mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds() - 1)
+@pytest.mark.parametrize("report", [NO_RIGHTS, DELETED, DAMAGED, DAMAGED_ON_ARRIVAL])
+def test_some_errors_become_permanent_after_the_retry_timeout(report: WorstReport, mirror: MirrorTopic) -> None:
+    mirror = see(mirror, report)
+    mirror = see(mirror, report, after_s=RETRY_TIMEOUT.total_seconds() - 1)
     assert mirror.state in (S.ACTIVE, S.LINK_FAILED, S.SOURCE_UNAVAILABLE)
 
-    mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds())
+    mirror = see(mirror, report, after_s=RETRY_TIMEOUT.total_seconds())
 
-    assert (mirror.state, mirror.error_code, mirror.error_message) == (S.FAILED, verdict.code, verdict.message)
+    assert (mirror.state, mirror.error_code, mirror.error_message) == (S.FAILED, report.code, report.message)
 
 
 @pytest.mark.parametrize("state", [S.ACTIVE, S.PENDING_SYNCHRONIZE])
 @pytest.mark.parametrize("between", [COPYING, LOST], ids=["healthy", "unavailable"])
-def test_only_an_uninterrupted_error_becomes_permanent(state: S, between: Verdict, make_mirror: MakeMirror) -> None:
+def test_only_an_uninterrupted_error_becomes_permanent(state: S, between: WorstReport, make_mirror: MakeMirror) -> None:
     """A short error after five minutes of copying, or at the end of an outage, does not count, also while a reversal drains."""
     timeout_s, mirror = RETRY_TIMEOUT.total_seconds(), make_mirror("orders", state)
     StateTransitionError.objects.create(mirror=mirror, code="WAITING_FOR_LAG", message="", since=NOW, last_seen_at=NOW)
-    for verdict, at_s in ((DELETED, 0), (between, 1), (between, timeout_s), (DELETED, timeout_s + 1)):
-        mirror = see(mirror, verdict, after_s=at_s)
+    for report, at_s in ((DELETED, 0), (between, 1), (between, timeout_s), (DELETED, timeout_s + 1)):
+        mirror = see(mirror, report, after_s=at_s)
         assert mirror.state != S.FAILED
     assert ("WAITING_FOR_LAG" in codes()) is (state == S.PENDING_SYNCHRONIZE or between is LOST)
 
@@ -159,7 +159,7 @@ def test_foreign_write_fails_the_mirror_at_once(mirror: MirrorTopic) -> None:
 
 
 def test_unavailable_destination_is_shown_but_changes_no_state(mirror: MirrorTopic) -> None:
-    unavailable = Verdict(phase=P.DESTINATION_UNREACHABLE, code="DESTINATION_UNAVAILABLE", message="Unavailable.")
+    unavailable = WorstReport(phase=P.DESTINATION_UNREACHABLE, code="DESTINATION_UNAVAILABLE", message="Unavailable.")
 
     assert see(mirror, unavailable, after_s=60).state == S.ACTIVE
     assert codes() == ["DESTINATION_UNAVAILABLE"]
@@ -190,37 +190,37 @@ def test_promotion_waits_on_after_copying_failed_and_records_it_once(make_mirror
     assert list(mirror.transitions.values_list("event", "detail")) == [("fatal", "Another producer wrote.")]
 
 
-@pytest.mark.parametrize(("verdict", "marks"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may recover", "fenced"])
+@pytest.mark.parametrize(("report", "fields"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may recover", "fenced"])
 def test_history_of_a_promotion_has_only_permanent_failures_before_the_fence(
-    verdict: Verdict, marks: dict[str, datetime], make_mirror: MakeMirror
+    report: WorstReport, fields: dict[str, datetime], make_mirror: MakeMirror
 ) -> None:
-    mirror = make_mirror("orders", S.PENDING_STOPPED, **marks)
+    mirror = make_mirror("orders", S.PENDING_STOPPED, **fields)
 
     for after_s in (0, RETRY_TIMEOUT.total_seconds()):
-        mirror = see(mirror, verdict, after_s=after_s)
+        mirror = see(mirror, report, after_s=after_s)
 
     assert not mirror.transitions.exists()
 
 
-@pytest.mark.parametrize("verdict", [LOST, BROKEN, FOREIGN, COPYING])
+@pytest.mark.parametrize("report", [LOST, BROKEN, FOREIGN, COPYING])
 @pytest.mark.parametrize(
     "moved", [{"state": S.STOPPED, "stop_reason": "failover"}, {"stop_reason": "failover"}, {"deletion_requested_at": NOW}]
 )
 def test_mirror_that_was_stopped_since_the_pass_started_is_not_changed(
-    verdict: Verdict, moved: dict[str, Any], make_mirror: MakeMirror
+    report: WorstReport, moved: dict[str, Any], make_mirror: MakeMirror
 ) -> None:
     """New errors would never be cleared, and the error that a failure left in the row is still shown."""
     as_read = make_mirror("orders", S.PENDING_STOPPED if len(moved) == 1 else S.ACTIVE, error_since=NOW)
     MirrorTopic.objects.filter(pk=as_read.pk).update(error_code="LEFT", **moved)
 
-    mirror = see(as_read, verdict, after_s=60)
+    mirror = see(as_read, report, after_s=60)
 
     assert (mirror.error_code, codes(), mirror.transitions.exists()) == ("LEFT", [], False)
 
 
-@pytest.mark.parametrize("verdict", [LOST, FOREIGN])
-def test_mirror_that_is_failing_over_ignores_reports(verdict: Verdict, make_mirror: MakeMirror) -> None:
-    mirror = see(make_mirror("orders", S.PENDING_STOPPED, stop_reason="failover"), verdict, after_s=60)
+@pytest.mark.parametrize("report", [LOST, FOREIGN])
+def test_mirror_that_is_failing_over_ignores_reports(report: WorstReport, make_mirror: MakeMirror) -> None:
+    mirror = see(make_mirror("orders", S.PENDING_STOPPED, stop_reason="failover"), report, after_s=60)
 
     assert (mirror.error_since, codes(), mirror.transitions.exists()) == (None, [], False)
 
@@ -238,7 +238,7 @@ def test_event_is_not_applied_if_the_mirror_was_stopped_first(
         return changed
 
     monkeypatch.setattr(transition_errors, "note", overtake)
-    apply_verdict(mirror=mirror, verdict=FOREIGN, now=NOW)
+    apply_report(mirror=mirror, report=FOREIGN, now=NOW)
 
     assert list(rows.values_list("state", flat=True)) == ([state] if state else [])
 
@@ -253,7 +253,7 @@ def test_retry_timeout_is_that_of_the_link(mirror: MirrorTopic) -> None:
     short = plans.retry_timeout(mirror.link)
     seen = []
     for after_s in (0, 59, 60):
-        apply_verdict(mirror=mirror, verdict=DELETED, now=NOW + timedelta(seconds=after_s), retry_timeout=short)
+        apply_report(mirror=mirror, report=DELETED, now=NOW + timedelta(seconds=after_s), retry_timeout=short)
         mirror = MirrorTopic.objects.select_related("link").get(pk=mirror.pk)
         seen.append(mirror.state)
 

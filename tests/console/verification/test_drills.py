@@ -9,7 +9,7 @@ import pytest
 from console.access import visible_mirrors
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.mirrors.page_queries import link_figures
 from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.mirrors import DELETION_REFUSED
@@ -158,7 +158,7 @@ def test_a_scratch_copy_can_be_deleted_although_a_filter_matches(
     drill = start_drill(link=link, by=owner, now=NOW)
     copy = MirrorTopic.objects.select_related("link__destination__environment").get(drill=drill)
 
-    delete_mirror(mirror=copy, by=owner, now=NOW)
+    request_deletion(mirror=copy, by=owner, now=NOW)
 
     copy.refresh_from_db()
     assert copy.deletion_requested_at == NOW

@@ -14,7 +14,7 @@ from console.links.queries import list_links
 from console.mirrors.page_queries import link_figures
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic
 from console.web.health_presenters import HEALTH_BADGES, REASONS, health_view
-from linkengine.domain.health import Health, Reason, Verdict
+from linkengine.domain.health import Health, HealthStatus, Reason
 from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
 
 
@@ -25,7 +25,7 @@ def row_of(by: Actor) -> LinkRow:
 
 def health_of(by: Actor) -> Health:
     (summary,) = list_links(by=by)
-    return summary.health.verdict.health
+    return summary.health.status.health
 
 
 def report(mirror: MirrorTopic, *, seconds: float = 0) -> None:
@@ -39,10 +39,10 @@ def test_every_health_and_every_reason_has_a_text() -> None:
     assert set(REASONS) == set(Reason)
     for reason in Reason:
         for partitions, age_ms in ((0, None), (1, 61_000), (7, 61_000)):
-            verdict = Verdict(
+            status = HealthStatus(
                 health=Health.DEGRADED, reason=reason, codes=("TIMEOUT_ERROR",), partitions=partitions, age_ms=age_ms
             )
-            view = health_view(verdict)
+            view = health_view(status)
             assert view.sentence.endswith("."), view.sentence
             assert not view.sentence[0].islower()
 
@@ -51,7 +51,7 @@ def test_health_that_needs_attention_has_a_next_step() -> None:
     quiet = {Reason.DELETING, Reason.SETTING_UP, Reason.STOPPING, Reason.REVERSING, Reason.STARTING, Reason.FIRST_COPY}
     quiet |= {Reason.STOPPED, Reason.COPYING, Reason.NO_LINKS, Reason.SOURCE_SIDE}
     for reason in set(Reason) - quiet:
-        assert health_view(Verdict(health=Health.DEGRADED, reason=reason)).next_step, reason
+        assert health_view(HealthStatus(health=Health.DEGRADED, reason=reason)).next_step, reason
 
 
 @pytest.mark.parametrize(

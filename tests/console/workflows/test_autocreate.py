@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.links.queries import judge_topic
-from console.mirrors.actions import delete_mirror
+from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
 from console.workflows import autocreate
@@ -160,18 +160,18 @@ def test_run_is_bounded_and_the_next_one_continues(
 def test_topics_are_checked_in_parallel_and_an_unavailable_cluster_ends_the_run(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, both = jobs.check_mirror, Barrier(2, timeout=30)
+    check, both = jobs.check_mirror_topic, Barrier(2, timeout=30)
 
     def check_together(setup: MirrorSetup) -> TopicDescription:
         both.wait()  # breaks if topics are checked in sequence
         return check(setup)
 
-    monkeypatch.setattr(jobs, "check_mirror", check_together)
+    monkeypatch.setattr(jobs, "check_mirror_topic", check_together)
     assert run(link).changes == 2
 
     MirrorTopic.objects.all().delete()
     unavailable = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The cluster does not respond.")
-    monkeypatch.setattr(jobs, "check_mirror", Mock(side_effect=unavailable))
+    monkeypatch.setattr(jobs, "check_mirror_topic", Mock(side_effect=unavailable))
     with pytest.raises(LinkEngineError, match="does not respond"):
         run(link)
     assert not AutoCreateFailure.objects.exists()
@@ -182,7 +182,7 @@ def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
 ) -> None:
     monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
     monkeypatch.setattr(
-        jobs, "check_mirror", Mock(side_effect=LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant it READ."))
+        jobs, "check_mirror_topic", Mock(side_effect=LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant it READ."))
     )
 
     first, second, third = run(link), run(link), run(link)
@@ -220,10 +220,10 @@ def test_mirror_that_auto_create_would_create_again_cannot_be_deleted(
     run(link)
     mirror = MirrorTopic.objects.select_related("link").get(name=topics[0])
     with pytest.raises(ConflictError, match=r"Delete the source topic first, or add an EXCLUDE filter .* or set auto\.create"):
-        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)
+        request_deletion(mirror=mirror, by=SYSTEM, now=NOW)
 
     filters("a", "secret")
-    delete_mirror(mirror=MirrorTopic.objects.get(pk=mirror.pk), by=SYSTEM, now=NOW)
+    request_deletion(mirror=MirrorTopic.objects.get(pk=mirror.pk), by=SYSTEM, now=NOW)
 
     assert MirrorTopic.objects.get(pk=mirror.pk).deletion_requested_at is not None
 
@@ -235,7 +235,7 @@ def test_mirror_whose_source_topic_is_gone_can_be_deleted(
     source_admin.delete_topics(topics[:1])[topics[0]].result(30)
     run(link)
 
-    delete_mirror(mirror=MirrorTopic.objects.select_related("link").get(name=topics[0]), by=SYSTEM, now=NOW)
+    request_deletion(mirror=MirrorTopic.objects.select_related("link").get(name=topics[0]), by=SYSTEM, now=NOW)
 
     assert MirrorTopic.objects.get(name=topics[0]).deletion_requested_at is not None
 

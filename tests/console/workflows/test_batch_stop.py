@@ -289,10 +289,10 @@ def test_assignments_are_written_once_more_for_all_tasks_that_want_them_meanwhil
         written.append(link_id)
         if len(written) == 1:
             for _ in range(5):
-                leases.write_assignments(link_id)
+                leases.publish_or_request_assignments(link_id)
 
     monkeypatch.setattr(leases, "publish_assignments", write)
 
-    leases.write_assignments(link.pk)
+    leases.publish_or_request_assignments(link.pk)
 
     assert written == [link.pk] * 2

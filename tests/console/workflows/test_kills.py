@@ -31,7 +31,7 @@ pytestmark = [
 ]
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
-SETUP = around("setup_mirror", "move", task="setup_mirror")
+SETUP = around("set_up_mirror_topic", "move", task="setup_mirror")
 PROMOTION = around("sync_mirror", "write_assignments", "stop_mirrors", "record-ends", "move", task="advance_stop") | after(
     "promotion_blockers", task="advance_stop"
 )
@@ -42,9 +42,9 @@ REVERSAL = (
     | around("take_over_mirror", "move", task="take_over_as_mirror")
 )
 ROUND = around("write_assignments", task="reconcile_link") | after("read_news", "read_readings", task="reconcile_link")
-RESTORE = around("close_topic", "export_records", "delete_diverged", "setup_mirror", "move", task="advance_restore") | after(
-    "log_ranges", "find_topic", task="advance_restore"
-)
+RESTORE = around(
+    "close_topic", "export_records", "delete_diverged", "set_up_mirror_topic", "move", task="advance_restore"
+) | after("log_ranges", "find_topic", task="advance_restore")
 
 
 def events(mirror: MirrorTopic) -> list[str]:
@@ -98,7 +98,7 @@ def test_mirror_survives_worker_crashes_from_setup_through_pause_recover_and_pro
     crashing_workers.crash_at("delete_mirror")
     request_operation(new_mirror, E.DELETE)
     crashing_workers.wait_for(lambda: not MirrorTopic.objects.exists())
-    assert crashing_workers.steps() >= around("delete_mirror", "clear_mirror", task="delete_mirror")
+    assert crashing_workers.steps() >= around("delete_mirror_topic", "clear_mirror", task="delete_mirror")
     assert topic not in destination_admin.list_topics(timeout=10).topics
 
 

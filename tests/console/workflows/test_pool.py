@@ -438,7 +438,7 @@ def test_pool_keeps_its_size_while_spark_does_not_respond(
 
     for _ in range(12):
         now_s += 10
-        redis_health.note_spark(problem="does not answer")
+        redis_health.note_spark(problem="does not respond")
 
     assert pool.current_pool().size == 3
     redis_client().delete("console:spark")  # as after a loss of Redis's data

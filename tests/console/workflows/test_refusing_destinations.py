@@ -11,7 +11,7 @@ from django.utils import timezone
 from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.links.actions import delete_link
-from console.mirrors.actions import delete_mirror, retry_refused_configs
+from console.mirrors.actions import request_deletion, retry_refused_configs
 from console.mirrors.rules import refused_steps, why_not
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.mirrors import CONFIGS_REFUSED, DELETION_REFUSED
@@ -80,7 +80,7 @@ def test_mirror_whose_deletion_is_refused_keeps_its_state_and_can_fail_over(
 ) -> None:
     mirror = put_into(active, state)
     if can(state, E.DELETE):
-        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)  # the brokers' setting was not read yet
+        request_deletion(mirror=mirror, by=SYSTEM, now=NOW)  # the brokers' setting was not read yet
         mirrors.delete_mirror(mirror_id=mirror.pk)
         mirror = fresh(mirror)
         (error,) = mirror.transition_errors.all()
@@ -103,7 +103,7 @@ def test_deletion_is_refused_in_advance_once_the_setting_is_known(
     mirror = fresh(active)
 
     with pytest.raises(ConflictError, match=r"delete\.topic\.enable=false") as refused:
-        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)
+        request_deletion(mirror=mirror, by=SYSTEM, now=NOW)
     with pytest.raises(ConflictError, match=r"scratch topics could not be deleted"):
         start_drill(link=ClusterLink.objects.get(pk=link.pk), by=SYSTEM, now=NOW)
 
@@ -116,7 +116,7 @@ def test_deletion_is_refused_in_advance_once_the_setting_is_known(
 def test_forced_deletion_of_a_link_keeps_a_topic_that_cannot_be_deleted(
     active: MirrorTopic, link: ClusterLink, here: ClusterAdmin
 ) -> None:
-    delete_mirror(mirror=active, by=SYSTEM, now=NOW)
+    request_deletion(mirror=active, by=SYSTEM, now=NOW)
     mirrors.delete_mirror(mirror_id=active.pk)
 
     delete_link(link=fresh(active).link, force=True, by=SYSTEM, now=NOW)

@@ -227,7 +227,7 @@ def test_source_that_fails_over_during_a_reversal_keeps_its_configs_and_groups(
     assert (there.describe(twin.name).configs, there.committed([group])[0][group]) == own
 
 
-@pytest.mark.parametrize("step", ["delete_diverged", "setup_mirror"])
+@pytest.mark.parametrize("step", ["delete_diverged", "set_up_mirror_topic"])
 def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

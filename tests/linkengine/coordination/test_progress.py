@@ -429,7 +429,7 @@ def test_an_old_report_of_a_former_hold_is_skipped_without_an_alert(redis_url: s
     assert client.hget("refused", "report") != refused
 
 
-def test_reports_to_act_on_change_the_news_mark(redis_url: str, link_id: str) -> None:
+def test_reports_to_act_on_change_the_count_of_news(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
 
     def news(**values: object) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.values import FillInFlight, SourceOrigin
 from linkengine.domain.plans import PartitionAssignment
@@ -18,12 +18,12 @@ from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import TransactionalProducer
 
 
-def partition(number: int = 0) -> MirrorPartition:
+def partition(number: int = 0) -> PartitionState:
     """Return a partition that waits for its lease."""
     assignment = PartitionAssignment(
         mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
     )
-    return MirrorPartition(assignment, hold_id="slice")
+    return PartitionState(assignment, hold_id="slice")
 
 
 UNTIL = 1_000.0
@@ -44,7 +44,7 @@ def owned(
     producer: ProducerState = SEEN,
     start: int = 0,
     transactions: TransactionalProducer | None = None,
-) -> MirrorPartition:
+) -> PartitionState:
     """Return a partition that was granted a lease and has resumed at offset 10."""
     mirror_partition = partition()
     mirror_partition.granted(Grant(key=mirror_partition.key, generation=generation, clean=clean, valid_until=UNTIL))
@@ -52,14 +52,14 @@ def owned(
     return mirror_partition
 
 
-def sent(mirror_partition: MirrorPartition) -> Append:
+def sent(mirror_partition: PartitionState) -> Append:
     """Send a batch of two records at offset 10; return its step."""
     (step,) = planned(mirror_partition, 10)
     mirror_partition.send_append(step)
     return step
 
 
-def planned(mirror_partition: MirrorPartition, *offsets: int) -> list[Append]:
+def planned(mirror_partition: PartitionState, *offsets: int) -> list[Append]:
     """Add a chunk of batches with two records each, at these offsets; return its steps."""
     batch = dense_filler(2, 0)
     steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
@@ -67,14 +67,14 @@ def planned(mirror_partition: MirrorPartition, *offsets: int) -> list[Append]:
     return steps
 
 
-def filling(mirror_partition: MirrorPartition, *, late_until: float) -> FillInFlight:
+def filling(mirror_partition: PartitionState, *, late_until: float) -> FillInFlight:
     """Send the first markers of a gap from offset 10 to 12; return the fill in flight."""
     step = Fill(10, 13, GapReason.ABORTED)
     mirror_partition.planned([step], Buffer())
     return mirror_partition.send_fill(step, most=100, late_until=late_until)
 
 
-def served(mirror_partition: MirrorPartition, *, epoch: int) -> MirrorPartition:
+def served(mirror_partition: PartitionState, *, epoch: int) -> PartitionState:
     """Set a source leader of this epoch that has responded; return the partition."""
     mirror_partition.origin = SourceOrigin(Leader(broker=0, epoch=epoch), b"topic")
     mirror_partition.source_responded(start=0, end=10, high_watermark=10, now_ms=1)

@@ -1,4 +1,4 @@
-"""The rules of MirrorPartition, without brokers: when records and markers may be sent."""
+"""The rules of PartitionState, without brokers: when records and markers may be sent."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
+from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.states import GapReason
@@ -19,7 +19,7 @@ from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, log_end, own
 NOW_MS = 1_700_000_000_000
 
 
-def assert_goes_alone(mirror: MirrorPartition, first: Append, second: Append) -> None:
+def assert_goes_alone(mirror: PartitionState, first: Append, second: Append) -> None:
     """Send the first append, and check that the second waits for its acknowledgement."""
     mirror.send_append(first)
     assert mirror.next_step() is None
@@ -31,12 +31,12 @@ def now_ms() -> int:
     return NOW_MS
 
 
-def settled(mirror: MirrorPartition) -> bool:
+def settled(mirror: PartitionState) -> bool:
     assert mirror.grant is not None
     return is_settled(mirror, mirror.grant)
 
 
-def mark(mirror: MirrorPartition, offset: int) -> None:
+def fill_with_marker(mirror: PartitionState, offset: int) -> None:
     """Send a marker and count it as verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
     mirror.planned([step], Buffer())
@@ -149,7 +149,7 @@ def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(markers_annou
     mirror.acknowledged(sent(mirror))
     assert is_settled(mirror, grant) is not markers_announced
 
-    mark(mirror, 12)
+    fill_with_marker(mirror, 12)
 
     assert is_settled(mirror, grant)
 
@@ -158,7 +158,7 @@ def test_owner_with_markers_whose_lease_state_was_lost_counts_as_crashed_with_ma
     mirror = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
     assert not settled(mirror)
 
-    mark(mirror, 10)
+    fill_with_marker(mirror, 10)
 
     assert settled(mirror)
 
@@ -167,7 +167,7 @@ def test_owner_with_records_only_whose_lease_state_was_lost_counts_as_crashed_wi
     mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
     assert not settled(mirror)
 
-    mark(mirror, 10)
+    fill_with_marker(mirror, 10)
 
     assert settled(mirror)
 
@@ -175,5 +175,5 @@ def test_owner_with_records_only_whose_lease_state_was_lost_counts_as_crashed_wi
 def test_first_hold_after_a_seeded_head_is_settled_although_it_raises_the_epoch() -> None:
     mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
 
-    assert mirror.writer.must_raise
+    assert mirror.producer_state.must_raise
     assert settled(mirror)

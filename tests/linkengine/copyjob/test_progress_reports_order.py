@@ -2,7 +2,7 @@
 
 import pytest
 
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.progress_reports import MOST_S, TOGETHER, ReportSchedule
 from linkengine.copyjob.values import Stage, Trouble
 from linkengine.domain.errors import ErrorCode
@@ -12,18 +12,18 @@ from tests.linkengine.copyjob.partitions import partition
 EVERY_S = 0.5
 
 
-def partitions(count: int) -> list[MirrorPartition]:
+def partitions(count: int) -> list[PartitionState]:
     return [partition(number) for number in range(count)]
 
 
-def turns_of(some: list[MirrorPartition]) -> ReportSchedule:
+def turns_of(some: list[PartitionState]) -> ReportSchedule:
     turns = ReportSchedule(every_s=EVERY_S)
     for mirror in reversed(some):
         turns.add(mirror)
     return turns
 
 
-def reports(turns: ReportSchedule, *, seconds: float) -> list[list[MirrorPartition]]:
+def reports(turns: ReportSchedule, *, seconds: float) -> list[list[PartitionState]]:
     ticks = (number / 1000 for number in range(int(seconds * 1000)))
     return [some for now in ticks if (some := turns.due(now))]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.domain.failover import CLAMPED_LISTED, DrillRow, groups_after, proven_by, repeated, scratch_name, verdict
+from linkengine.domain.failover import CLAMPED_LISTED, DrillRow, all_passed, groups_after, proven_by, repeated, scratch_name
 from linkengine.domain.groups import KnownOffset
 from linkengine.domain.names import MAX_TOPIC_LENGTH, check_topic_name, is_internal
 
@@ -39,12 +39,12 @@ def test_long_names_that_would_share_a_scratch_name_are_found() -> None:
     ],
 )
 def test_a_failed_copy_fails_the_drill(bad: DrillRow) -> None:
-    assert verdict([GOOD])
-    assert not verdict([GOOD, bad])
+    assert all_passed([GOOD])
+    assert not all_passed([GOOD, bad])
 
 
 def test_a_drill_without_topics_has_not_passed() -> None:
-    assert not verdict([])
+    assert not all_passed([])
 
 
 @pytest.mark.parametrize(

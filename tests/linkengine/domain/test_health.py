@@ -14,11 +14,11 @@ from linkengine.domain.health import (
     LINK_RULES,
     MIRROR_RULES,
     Health,
+    HealthStatus,
     LinkInputs,
     MirrorInputs,
     Reason,
     Reports,
-    Verdict,
     cluster_health,
     link_health,
     mirror_health,
@@ -31,7 +31,7 @@ REPORTS = Reports(partitions=3, staleness_ms=500, lag_ms=0)
 COPIED = MirrorInputs(state=S.ACTIVE, state_age_ms=3_600_000, link_state=L.ACTIVE, expected=True, reports=REPORTS)
 IDLE = replace(COPIED, expected=False)  # not to be copied
 LINK = LinkInputs(state=L.ACTIVE)
-HEALTHY = Verdict(health=H.HEALTHY, reason=R.COPYING)
+HEALTHY = HealthStatus(health=H.HEALTHY, reason=R.COPYING)
 
 
 def reports(**changes: Any) -> dict[str, Any]:
@@ -130,7 +130,9 @@ def test_link_with_healthy_mirrors_has_its_own_health(link: LinkInputs, health: 
 
 def test_rules_are_in_order_of_severity() -> None:
     for rules in (MIRROR_RULES, LINK_RULES):
-        ranks = [Verdict(health=rule[0], reason=rule[1]).severity for rule in rules if rule[0] not in {H.STOPPED, H.CHANGING}]
+        ranks = [
+            HealthStatus(health=rule[0], reason=rule[1]).severity for rule in rules if rule[0] not in {H.STOPPED, H.CHANGING}
+        ]
         assert ranks == sorted(ranks)
 
 
@@ -203,7 +205,7 @@ def test_healthy_needs_everything_to_be_known_and_copied(mirror: MirrorInputs) -
 
 @given(some_mirrors)
 def test_mirror_that_is_to_be_copied_but_is_not_needs_attention(mirror: MirrorInputs) -> None:
-    """Whatever else is known: silence of a minute is never hidden behind another verdict."""
+    """Whatever else is known: silence of a minute is never hidden behind another status."""
     silent = replace(mirror, expected=True, reports=replace(mirror.reports, staleness_ms=60_000))
 
     assert mirror_health(silent).health is H.NOT_COPYING
@@ -211,11 +213,11 @@ def test_mirror_that_is_to_be_copied_but_is_not_needs_attention(mirror: MirrorIn
 
 @given(some_links, st.lists(some_mirrors, max_size=5))
 def test_link_is_never_better_than_its_worst_mirror(link: LinkInputs, mirrors: list[MirrorInputs]) -> None:
-    verdicts = [mirror_health(mirror) for mirror in mirrors]
+    statuses = [mirror_health(mirror) for mirror in mirrors]
 
-    found = link_health(link, verdicts)
+    found = link_health(link, statuses)
 
-    assert found.severity <= min((verdict.severity for verdict in verdicts), default=found.severity)
+    assert found.severity <= min((status.severity for status in statuses), default=found.severity)
     if found.health is H.HEALTHY:
         assert any(map(is_copied_and_known, mirrors))
         assert link.state is LinkState.ACTIVE
@@ -224,5 +226,5 @@ def test_link_is_never_better_than_its_worst_mirror(link: LinkInputs, mirrors: l
 
 def test_worst_of_two_does_not_depend_on_their_order() -> None:
     for first, second in product(Health, repeat=2):
-        pair = [Verdict(health=health, reason=R.COPYING) for health in (first, second)]
+        pair = [HealthStatus(health=health, reason=R.COPYING) for health in (first, second)]
         assert worst(pair, empty=R.NO_LINKS).health is worst(pair[::-1], empty=R.NO_LINKS).health

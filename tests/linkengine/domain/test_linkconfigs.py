@@ -28,7 +28,7 @@ SECURITY = {
     "security.protocol": ("PLAINTEXT", "", "PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL"),
     **TLS,
 }
-# All that Confluent Cloud lists for a link: name -> (default, mark, what may be set). metadata.max.age.ms is read-only there;
+# All that Confluent Cloud lists for a link: name -> (default, flag, what may be set). metadata.max.age.ms is read-only there;
 # here it can be set, since it determines how often mirrors are created.
 LISTED = {
     "acl.filters": ("", "", JSON),
@@ -92,8 +92,8 @@ GOOD = {
 
 def as_listed(row: LinkConfigSpec) -> tuple[str | None, str, str]:
     """Return a row of the product's table in the form of the tables above."""
-    marks = [("read-only", row.read_only), ("secret", row.sensitive), ("immutable", row.immutable)]
-    return row.default, " ".join(mark for mark, is_so in marks if is_so), values_of(row)
+    flags = [("read-only", row.read_only), ("secret", row.sensitive), ("immutable", row.immutable)]
+    return row.default, " ".join(flag for flag, is_so in flags if is_so), values_of(row)
 
 
 def values_of(row: LinkConfigSpec) -> str:
@@ -113,11 +113,11 @@ def test_the_table_has_the_defaults_types_ranges_and_flags_that_clients_expect()
 
 @pytest.mark.parametrize("name", LISTED | BESIDE)
 def test_types_ranges_and_flags_are_enforced(name: str) -> None:
-    _, mark, values = (LISTED | BESIDE)[name]
-    value, closed = GOOD.get(name) or good(values), mark == "read-only" or values == "nothing"
+    _, flag, values = (LISTED | BESIDE)[name]
+    value, closed = GOOD.get(name) or good(values), flag == "read-only" or values == "nothing"
 
     assert bool(find_problems({name: value})) is closed
-    assert bool(find_problems({name: value}, creating=False)) is (closed or mark == "immutable")
+    assert bool(find_problems({name: value}, creating=False)) is (closed or flag == "immutable")
     assert [wrong for wrong in bad(values) if not find_problems({name: wrong})] == []
 
 

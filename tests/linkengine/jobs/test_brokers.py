@@ -86,7 +86,7 @@ class Loop:
             link_id=self.link_id, mirror_id=self.link_id, source=self.source, destination=self.destination,
             source_topic=self.source_topic, mirror_topic=self.mirror_topic,
         )  # fmt: skip
-        created = jobs.setup_mirror(setup, assignments_factory=self._assignments)
+        created = jobs.set_up_mirror_topic(setup, assignments_factory=self._assignments)
         plan = CopyPlan(
             link_id=self.link_id, revision=1, source=self.source, destination=self.destination,
             assignments=self._assignments(1, created.source_topic_id), signing_keys=SIGNER.texts(),

@@ -43,7 +43,7 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     send_there(source_topic, partition=0, count=300)
     send_there(source_topic, partition=1, count=50)
     there.trim(source_topic, {1: 20})
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     assigned = tuple(assignments(created.partitions, created.source_topic_id))
     link_id = uuid4().hex
     plan = CopyPlan(

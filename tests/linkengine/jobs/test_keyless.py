@@ -25,7 +25,7 @@ def test_a_mirror_accepts_keyless_records_and_is_compacted_once_it_has_them(
         producer.produce(source_topic, value=f"v {number}", key="k" if number % 3 else None, partition=number % PARTITIONS)
     producer.flush()
     there.set_configs(source_topic, {"cleanup.policy": "compact"})
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     sync = MirrorSync(
         source=setup_plan.source, destination=setup_plan.destination, source_topic=source_topic, mirror_topic=source_topic,
         source_topic_id=created.source_topic_id, previous=created.source_configs,

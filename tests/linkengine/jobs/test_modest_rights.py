@@ -45,7 +45,7 @@ def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
             for assignment in assignments(partitions, topic_id)
         )
 
-    created = jobs.setup_mirror(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
     stopped = stop_mirror(
         MirrorStop(
             source=setup.source, destination=setup.destination, reason=StopReason.FAILOVER, generation=9, guard=False,
@@ -57,6 +57,6 @@ def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
     assert (created.read_only, created.seeded) == (False, ((1, 20),))
     assert stopped.ends == ((0, 0), (1, 20))
     assert here.offsets(source_topic, OffsetKind.END) == {0: 1, 1: 21}
-    assert jobs.delete_mirror(
+    assert jobs.delete_mirror_topic(
         destination=destination_as_app, mirror_topic=source_topic, mirror_topic_id=created.mirror_topic_id, guard=False
     )

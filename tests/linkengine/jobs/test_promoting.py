@@ -23,7 +23,7 @@ Blockers = Callable[..., list[Blocker]]
 @pytest.fixture
 def blockers(setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_topic: str) -> Blockers:
     """Set up a mirror with two empty partitions and return a function that returns its blockers."""
-    jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     return partial(
         jobs.promotion_blockers,
         source=setup_plan.source,

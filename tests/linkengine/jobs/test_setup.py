@@ -20,7 +20,7 @@ Send = Callable[..., None]
 
 def refusal(setup: MirrorSetup) -> LinkEngineError:
     with pytest.raises(LinkEngineError) as refused:
-        jobs.check_mirror(setup)
+        jobs.check_mirror_topic(setup)
     return refused.value
 
 
@@ -34,13 +34,13 @@ def crash_in(
         with monkeypatch.context() as patch:
             patch.setattr(setting_up, step, _crash)
             with pytest.raises(ConnectionAbortedError):
-                jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+                jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     return attempt
 
 
 def test_a_mirror_of_an_existing_topic_can_be_created(setup_plan: MirrorSetup, there: ClusterAdmin, source_topic: str) -> None:
-    assert jobs.check_mirror(setup_plan) == there.describe(source_topic)
+    assert jobs.check_mirror_topic(setup_plan) == there.describe(source_topic)
 
 
 def test_a_source_topic_that_does_not_exist_is_refused(setup_plan: MirrorSetup) -> None:
@@ -93,7 +93,7 @@ def test_a_new_mirror_is_empty_and_read_only_and_has_its_configs(
 ) -> None:
     setup = replace(setup_plan, configs={"min.insync.replicas": "1", "segment.ms": "600000"}, replication_factor=1)
 
-    created = jobs.setup_mirror(setup, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=assignments)
 
     mirror = here.describe(source_topic)
     assert (created.partitions, created.read_only, created.seeded) == (2, True, ())
@@ -107,7 +107,7 @@ def test_a_new_mirror_is_empty_and_read_only_and_has_its_configs(
 def test_ordinary_clients_can_read_a_new_mirror_but_not_write_to_it(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, destination_as_app: ClusterAddress, source_topic: str
 ) -> None:
-    jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     rights = ClusterAdmin(destination_as_app).rights(source_topic)
 
@@ -137,10 +137,10 @@ def test_setting_up_twice_changes_nothing(
     here: ClusterAdmin,
     headed_topic: str,
 ) -> None:
-    first = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    first = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     before = here.describe(headed_topic)
 
-    assert jobs.setup_mirror(setup_plan, assignments_factory=assignments) == first
+    assert jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments) == first
     assert here.offsets(headed_topic, OffsetKind.END)[0] == 60
     assert not here.denies_reads(headed_topic)
     assert here.describe(headed_topic) == before
@@ -153,7 +153,7 @@ def test_a_topic_created_by_another_user_in_the_meantime_is_left_alone(
     here.create_topic(source_topic, partitions=2)
 
     with pytest.raises(LinkEngineError) as refused:
-        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+        jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
     assert here.describe(source_topic).configs == {}
@@ -173,7 +173,7 @@ def test_acls_of_a_crashed_attempt_are_removed_from_a_topic_that_another_user_cr
     here.create_topic(headed_topic, partitions=2)
 
     with pytest.raises(LinkEngineError) as refused:
-        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+        jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
     assert (here.denies_writes(headed_topic), here.denies_reads(headed_topic)) == (False, False)
@@ -193,14 +193,14 @@ def test_a_head_is_seeded_so_that_the_mirror_has_the_log_start_of_its_source(
     send_there(source_topic, partition=1, count=1500)
     there.trim(source_topic, {1: 1200})
 
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert created.seeded == ((1, 1200),)
     assert here.offsets(source_topic, OffsetKind.START) == {0: 0, 1: 1200}
     assert here.offsets(source_topic, OffsetKind.END) == {0: 0, 1: 1200}
     assert here.describe(source_topic).configs["cleanup.policy"] == policy
     assert not here.denies_reads(source_topic)
-    assert jobs.setup_mirror(setup_plan, assignments_factory=assignments) == created
+    assert jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments) == created
 
 
 def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_finishes_it(
@@ -212,7 +212,7 @@ def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_fin
 ) -> None:
     crash_in("seed_head")
     hidden = here.denies_reads(headed_topic)
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert hidden
     assert created.seeded == ((0, 60),)
@@ -234,7 +234,7 @@ def test_a_name_hidden_by_a_crashed_attempt_is_made_readable_by_the_next_attempt
     there.delete_topic(headed_topic)
     there.create_topic(headed_topic, partitions=2)
 
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert hidden
     assert created.seeded == ()
@@ -255,7 +255,7 @@ def test_a_source_that_begins_earlier_at_the_second_attempt_raises(
     there.create_topic(headed_topic, partitions=2)
 
     with pytest.raises(LinkEngineError, match="partition 0 begin at offset 60, but the source now begins at 0") as refused:
-        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+        jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
 
@@ -263,10 +263,10 @@ def test_a_source_that_begins_earlier_at_the_second_attempt_raises(
 def test_partitions_added_at_the_source_between_two_attempts_are_added_to_the_mirror(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str
 ) -> None:
-    jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     there.add_partitions(source_topic, total=3)
 
-    assert jobs.setup_mirror(setup_plan, assignments_factory=assignments).partitions == 3
+    assert jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments).partitions == 3
     assert here.describe(source_topic).partitions == 3
 
 
@@ -281,11 +281,12 @@ def test_a_mirror_topic_that_the_destination_does_not_show_is_waited_for(
     with monkeypatch.context() as patch:
         patch.setattr(setting_up, "_seed", lambda *_, **__: here.delete_topic(source_topic))
         with pytest.raises(LinkEngineError) as refused:
-            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+            jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.TIMEOUT_ERROR
     assert (
-        jobs.setup_mirror(setup_plan, assignments_factory=assignments).mirror_topic_id == here.describe(source_topic).topic_id
+        jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments).mirror_topic_id
+        == here.describe(source_topic).topic_id
     )
 
 
@@ -303,7 +304,7 @@ def test_missing_rights_of_a_link_raise_before_anything_is_copied(
 
     unreadable = refusal(replace(setup_plan, source=link, source_topic="secret"))
     with pytest.raises(LinkEngineError) as unwritable:
-        jobs.setup_mirror(replace(setup_plan, destination=app), assignments_factory=assignments)
+        jobs.set_up_mirror_topic(replace(setup_plan, destination=app), assignments_factory=assignments)
 
     assert unreadable.code is ErrorCode.AUTHORIZATION_ERROR
     assert unwritable.value.code is ErrorCode.AUTHORIZATION_ERROR
@@ -316,11 +317,11 @@ def test_without_an_authorizer_a_mirror_is_created_and_reported_as_not_read_only
     unsecured = address_from_properties(cluster.client_properties("link"))
     setup = replace(setup_plan, destination=unsecured)
 
-    created = jobs.setup_mirror(setup, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=assignments)
 
     assert not created.read_only
-    assert jobs.setup_mirror(setup, assignments_factory=assignments) == created
-    assert jobs.delete_mirror(destination=unsecured, mirror_topic=source_topic)
+    assert jobs.set_up_mirror_topic(setup, assignments_factory=assignments) == created
+    assert jobs.delete_mirror_topic(destination=unsecured, mirror_topic=source_topic)
 
 
 def _crash(*_: object, **__: object) -> None:

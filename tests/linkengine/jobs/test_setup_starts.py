@@ -37,7 +37,7 @@ def begin(
     assert producer.flush(30) == 0
 
     def start(spec: str) -> tuple[dict[int, int], dict[int, int]]:
-        created = jobs.setup_mirror(replace(setup_plan, start=spec), assignments_factory=assignments)
+        created = jobs.set_up_mirror_topic(replace(setup_plan, start=spec), assignments_factory=assignments)
         assert here.offsets(source_topic, OffsetKind.END) == here.offsets(source_topic, OffsetKind.START)
         return dict(created.seeded), here.offsets(source_topic, OffsetKind.START)
 

@@ -34,7 +34,7 @@ def stop(
 ) -> MirrorStop:
     """A failover of a mirror with five records in partition 0, whose source keeps records for 99 s."""
     there.set_configs(source_topic, {"retention.ms": "99000", "message.timestamp.type": "LogAppendTime"})
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     send_here(source_topic, count=5)
     return MirrorStop(
         source=setup_plan.source,
@@ -246,7 +246,7 @@ def test_another_topic_of_the_mirrors_name_is_neither_stopped_nor_deleted(
 
     with pytest.raises(LinkEngineError) as missed:
         stop_mirror(replace(stop, mirror_topic_id=topic_id))
-    deleted = jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic, mirror_topic_id=topic_id)
+    deleted = jobs.delete_mirror_topic(destination=stop.destination, mirror_topic=stop.mirror_topic, mirror_topic_id=topic_id)
 
     assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
     assert not deleted
@@ -277,8 +277,8 @@ def test_a_topic_with_its_own_records_is_never_treated_as_being_seeded(stop: Mir
 
 
 def test_deleting_a_mirror_removes_topic_and_acls_and_can_be_repeated(stop: MirrorStop, here: ClusterAdmin) -> None:
-    assert jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic)
+    assert jobs.delete_mirror_topic(destination=stop.destination, mirror_topic=stop.mirror_topic)
 
     assert here.find(stop.mirror_topic) is None
     assert not here.denies_writes(stop.mirror_topic)
-    assert not jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic)
+    assert not jobs.delete_mirror_topic(destination=stop.destination, mirror_topic=stop.mirror_topic)

@@ -48,7 +48,7 @@ def stop(
     """A failover of a mirror whose source keeps records for 30 days; the policy was set after the mirror was created."""
     policy.forget()
     there.set_configs(source_topic, {"retention.ms": MONTH_MS, "message.timestamp.type": "LogAppendTime"})
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     send_here(source_topic, count=5)
     policy.limit(retention_ms=WEEK_MS)
     return MirrorStop(

@@ -40,7 +40,7 @@ def test_a_failover_during_seeding_leaves_an_empty_readable_topic(
 
     monkeypatch.setattr(setting_up, "seed_head", half)
     with pytest.raises(ConnectionAbortedError):
-        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+        jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
 
     stop_mirror(
         MirrorStop(
@@ -82,7 +82,7 @@ def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
 
     monkeypatch.setattr(head_seed, "_trim", abort)
     with pytest.raises(ConnectionAbortedError):
-        jobs.setup_mirror(setup, assignments_factory=assignments)
+        jobs.set_up_mirror_topic(setup, assignments_factory=assignments)
     if others:
         producer = Producer(cluster.client("app"))
         producer.produce(source_topic, "mine", partition=0)

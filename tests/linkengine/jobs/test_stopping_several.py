@@ -49,7 +49,7 @@ def _make_stop(setup_plan: MirrorSetup, there: ClusterAdmin, topic: str, number:
         )
 
     setup = replace(setup_plan, mirror_id=f"{number}", source_topic=topic, mirror_topic=topic)
-    created = jobs.setup_mirror(setup, assignments_factory=assign)
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=assign)
     send_here(topic, count=5)
     return MirrorStop(
         source=setup.source,

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def mirror(setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_topic: str) -> MirrorSync:
     """A mirror that was just set up."""
-    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     return MirrorSync(
         source=setup_plan.source,
         destination=setup_plan.destination,

@@ -35,29 +35,29 @@ def test_bytes_that_the_socket_does_not_accept_are_queued_and_counted(ends: tupl
     channel, peer = ends
     parts: list[bytes | memoryview] = [b"head", memoryview(bytearray(3_000_000)), b"tail"]
 
-    mark = channel.send(parts)
+    end = channel.send(parts)
 
-    assert mark == 3_000_008
+    assert end == 3_000_008
     assert channel.wants_write
-    assert 0 < channel.sent_bytes < mark
+    assert 0 < channel.sent_bytes < end
     got = bytearray()
-    while len(got) < mark:
+    while len(got) < end:
         got += peer.recv(1 << 20)
         channel.flush()
     assert bytes(got) == b"".join(bytes(part) for part in parts)
-    assert channel.sent_bytes == mark
+    assert channel.sent_bytes == end
     assert not channel.wants_write
 
 
 def test_own_unsent_copies_slices_so_that_their_buffer_can_be_reused(ends: tuple[Channel, socket.socket]) -> None:
     channel, peer = ends
     buffer = bytearray(b"x" * 3_000_000)
-    mark = channel.send([memoryview(buffer)])
+    end = channel.send([memoryview(buffer)])
 
     channel.own_unsent()
     buffer[:] = b"y" * len(buffer)
     got = bytearray()
-    while len(got) < mark:
+    while len(got) < end:
         got += peer.recv(1 << 20)
         channel.flush()
 

@@ -174,7 +174,7 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         topic_requests.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
         producers.brokers_without_deny_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
-        transactions.mark(transactions.fence(), topic=TOPIC, partition=1, commit=True)
+        transactions.write_marker(transactions.fence(), topic=TOPIC, partition=1, commit=True)
         producers.transactional_writers(admin, [TOPIC])
         admin_groups.commit(cluster, {"group": {place: Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])

@@ -220,15 +220,15 @@ def test_marker_written_twice_by_the_coordinator_is_counted(
     producer = transactional_producer(clusters[0], topic_name)
     write_transaction(producer, topic_name, 2, commit=False)  # three offsets without a record
     write_transaction(producer, topic_name, 1, commit=True)
-    mark, written = EmptyTransactions.mark, []
+    write_marker, written = EmptyTransactions.write_marker, []
 
     def twice_at_first(self: EmptyTransactions, owner: TransactionalProducer, **where: Any) -> None:
-        mark(self, owner, **where)
+        write_marker(self, owner, **where)
         if not written:
             write_once_more(clusters, owner, topic_name)
         written.append(owner)
 
-    monkeypatch.setattr(EmptyTransactions, "mark", twice_at_first)
+    monkeypatch.setattr(EmptyTransactions, "write_marker", twice_at_first)
 
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 5})

@@ -7,7 +7,7 @@ import pytest
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.maintenance import EVERY_S, Maintenance
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.copyjob.worker import TICK_S
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -43,7 +43,7 @@ def maintained(
     *,
     services: object = None,
     read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]] = lambda _: {},
-    suspicious: Callable[[MirrorPartition], None] = pytest.fail,
+    suspicious: Callable[[PartitionState], None] = pytest.fail,
 ) -> Maintenance:
     return Maintenance(
         cast(Services, services or AtOnce()), cast(Cluster, None), read_starts=read_starts, suspicious=suspicious
@@ -54,7 +54,7 @@ def maintained(
 def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch: pytest.MonkeyPatch, written_after_s: float
 ) -> None:
-    mirror, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()
+    mirror, now_s, suspects = owned(generation=9, clean=True), 0.0, list[PartitionState]()
     place = (mirror.assignment.mirror_topic, mirror.assignment.partition)
     monkeypatch.setattr(
         "linkengine.copyjob.destination.maintenance.log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)}
@@ -87,7 +87,7 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return offsets
 
 
-def mirror_of(source_start: int) -> MirrorPartition:
+def mirror_of(source_start: int) -> PartitionState:
     """Return a mirror of the offsets 0 to 9 whose last Fetch response showed this log start."""
     mirror = owned(generation=9, clean=True)
     mirror.origin = SourceOrigin(leader=Leader(broker=5, epoch=1), topic=bytes(16))

@@ -20,7 +20,7 @@ from linkengine.batches.steps import Append
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
 from linkengine.copyjob.resume.unacknowledged import Unacknowledged
@@ -86,7 +86,7 @@ def broker() -> Iterator[Broker]:
     scripted.close()
 
 
-def writable(*, batches: int) -> MirrorPartition:
+def writable(*, batches: int) -> PartitionState:
     """Return a partition of an empty mirror with so many batches to write."""
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
@@ -151,7 +151,7 @@ class BrokerLoop:
         events = ProducerEvents(may_write=lambda _: self.allowed, **(defaults | callbacks))
         self.outlet = BrokerProducer(services, cast(Cluster, broker), 0, events=events)
 
-    def write(self, mirror: MirrorPartition) -> None:
+    def write(self, mirror: PartitionState) -> None:
         self.outlet.adopt(mirror)
         self.outlet.wake(mirror)
 
@@ -189,7 +189,7 @@ def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker
 def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes(broker: Broker, services: Services) -> None:
     interruptions: list[LinkEngineError] = []
 
-    def interrupted(interrupted_mirror: MirrorPartition, error: LinkEngineError) -> None:
+    def interrupted(interrupted_mirror: PartitionState, error: LinkEngineError) -> None:
         interruptions.append(error)
         loop.outlet.release_buffers(interrupted_mirror.interrupt(retry_at=0.0))
 
@@ -252,7 +252,7 @@ def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, s
 
     loop.until(lambda: bool(lost))
 
-    assert "does not answer a Produce" in lost[0].message
+    assert "does not respond to a Produce" in lost[0].message
     loop.outlet.close()
 
 

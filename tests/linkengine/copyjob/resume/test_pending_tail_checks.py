@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents
 from linkengine.copyjob.resume.tail_check import LogTail, TailCheckResult
 from linkengine.copyjob.source.data_loss import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
@@ -59,14 +59,14 @@ def source_side(services: Services, **callbacks: Any) -> SourceSide:
     return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | callbacks)
 
 
-def copying() -> MirrorPartition:
+def copying() -> PartitionState:
     mirror = partition()
     mirror.stage, mirror.position, mirror.sent_end, mirror.origin = Stage.COPYING, 10, 10, leader(1)
     return mirror
 
 
 def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, later: Later) -> None:
-    proven: list[MirrorPartition] = []
+    proven: list[PartitionState] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
     checker, mirror = TailChecker(services, NOWHERE, TailCheckEvents(proven=proven.append, **events)), copying()
     mirror.unchecked_tail = RANGE

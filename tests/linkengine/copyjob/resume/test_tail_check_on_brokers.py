@@ -79,7 +79,7 @@ def write_transaction(cluster: KafkaCluster, topic: str, *, empty: bool) -> None
     session = Cluster(address(cluster))
     try:
         transactions = EmptyTransactions(session, f"{topic}-stranger")
-        transactions.mark(transactions.fence(), topic=topic, partition=0, commit=True)
+        transactions.write_marker(transactions.fence(), topic=topic, partition=0, commit=True)
     finally:
         session.close()
 

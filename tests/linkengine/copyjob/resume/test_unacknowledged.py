@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.producer_state import Writer
+from linkengine.copyjob.destination.producer_state import OwnProducerState
 from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
 from linkengine.copyjob.values import FillInFlight
 from linkengine.kafka.producers import ProducerState
@@ -16,8 +16,8 @@ def append(base: int, count: int) -> Append:
     return Append(base, count, memoryview(b""), count, 0)
 
 
-def writer(next_sequence: int, *, epoch: int = 0) -> Writer:
-    created = Writer(OWN_ID)
+def producer(next_sequence: int, *, epoch: int = 0) -> OwnProducerState:
+    created = OwnProducerState(OWN_ID)
     created.next_sequence, created.epoch = next_sequence, epoch
     return created
 
@@ -25,17 +25,17 @@ def writer(next_sequence: int, *, epoch: int = 0) -> Writer:
 def test_unacknowledged_range_begins_at_the_first_offset_and_sequence() -> None:
     fill, sent = FillInFlight(100, 5, 0, "COMPACTED"), [append(100, 3), append(103, 4)]
 
-    assert unacknowledged_of(sent, None, writer=writer(2), counts=True) == Unacknowledged(
+    assert unacknowledged_of(sent, None, producer=producer(2), counts=True) == Unacknowledged(
         offset=100, sequence=SEQUENCES - 5, producer_id=OWN_ID
     )
-    assert unacknowledged_of([], fill, writer=writer(9), counts=True) == Unacknowledged(
+    assert unacknowledged_of([], fill, producer=producer(9), counts=True) == Unacknowledged(
         offset=100, sequence=9, producer_id=OWN_ID
     )
-    assert unacknowledged_of([], None, writer=writer(9), counts=True) is None
+    assert unacknowledged_of([], None, producer=producer(9), counts=True) is None
 
 
 def test_all_new_offsets_are_checked_if_a_coordinator_may_restart_sequences() -> None:
-    unacknowledged = unacknowledged_of([append(100, 7)], None, writer=writer(57), counts=False)
+    unacknowledged = unacknowledged_of([append(100, 7)], None, producer=producer(57), counts=False)
 
     assert unacknowledged is not None
     ends = [
@@ -78,11 +78,11 @@ def test_appends_are_loose_until_their_sequences_are_written(
 ) -> None:
     """Six records were lost, the last with sequence 1: sequences wrap around to 0 after the highest."""
     lost_appends = LateAppends()
-    lost_appends.add([append(100, 3), append(103, 3)], writer=writer(2))
+    lost_appends.add([append(100, 3), append(103, 3)], producer=producer(2))
     if shorter_attempt:
-        lost_appends.add([append(100, 3)], writer=writer(SEQUENCES - 1))
+        lost_appends.add([append(100, 3)], producer=producer(SEQUENCES - 1))
 
     unacknowledged = [append(200, in_flight)] if in_flight else []
-    lost_appends.acknowledged(unacknowledged, writer=writer(reached, epoch=epoch))
+    lost_appends.acknowledged(unacknowledged, producer=producer(reached, epoch=epoch))
 
     assert bool(lost_appends) is loose

@@ -38,7 +38,7 @@ def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -
     assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
     assert not mirror.late_appends
     assert mirror.send_fill(Fill(11, 12, GapReason.COMPACTED), most=100).epoch == fill.epoch
-    assert mirror.writer.append(1) == (fill.epoch, 0)
+    assert mirror.producer_state.append(1) == (fill.epoch, 0)
 
 
 def test_later_batches_of_a_lost_pipeline_stay_in_flight_when_the_first_is_sent_again() -> None:
@@ -68,7 +68,7 @@ def test_next_marker_raises_the_epoch_unless_all_lost_markers_are_in_the_log(end
     mirror.interrupt(retry_at=0.0)
     mirror.resumed(log_end(end=end), now_ms=0)
 
-    assert mirror.writer.marker_epoch() == raised
+    assert mirror.producer_state.marker_epoch() == raised
 
 
 def test_resume_waits_for_markers_in_flight_whatever_ended_the_attempt() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.data_loss import EVERY_S, SourceWatch, WatchEvents
 from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.errors import ErrorCode
@@ -19,7 +19,7 @@ from tests.linkengine.copyjob.partitions import partition
 DENIED = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.AUTHORIZATION_ERROR, "READ is denied.")
 
 
-def requested_partitions(services: Services, mirror: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def requested_partitions(services: Services, mirror: PartitionState, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     events = WatchEvents(seen=lambda *_: None, refused=lambda *_: None)
     watch, requested = SourceWatch(services, cast(Cluster, None), events), list[Any]()
     monkeypatch.setattr(watch, "_request", lambda _broker, held_up: requested.extend(held_up))

@@ -9,7 +9,7 @@ from kafka.protocol.consumer import FetchResponse
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -35,16 +35,16 @@ class RecordedIntake:
         services: Any = SimpleNamespace(tuning=tuning, pool=pool)
         self.planner = FetchPlanner(services, events)
 
-    def take(self, mirror: MirrorPartition, part: FetchedPartition, *, alone: bool = False) -> None:
+    def take(self, mirror: PartitionState, part: FetchedPartition, *, alone: bool = False) -> None:
         self.planner.take(mirror, part, Buffer(), responded_ms=5, alone=alone)
 
-    def _plan(self, _: MirrorPartition) -> None:
+    def _plan(self, _: PartitionState) -> None:
         self.planned += 1
 
-    def _refuse(self, _: MirrorPartition, error: LinkEngineError) -> None:
+    def _refuse(self, _: PartitionState, error: LinkEngineError) -> None:
         self.refusals.append(error)
 
-    def _empty(self, _: MirrorPartition, end: int) -> None:
+    def _empty(self, _: PartitionState, end: int) -> None:
         self.ends.append(end)
 
 
@@ -53,7 +53,7 @@ def recorded() -> RecordedIntake:
     return RecordedIntake()
 
 
-def copying(position: int) -> MirrorPartition:
+def copying(position: int) -> PartitionState:
     mirror = partition()
     mirror.stage, mirror.position, mirror.origin = (
         Stage.COPYING,

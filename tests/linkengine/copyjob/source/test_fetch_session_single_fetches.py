@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import SourceOrigin, Stage
@@ -24,7 +24,7 @@ MANY, LIVE = 200, 0
 TOPIC = bytes(range(16))
 
 
-def reading(number: int, *, position: int) -> MirrorPartition:
+def reading(number: int, *, position: int) -> PartitionState:
     mirror = partition(number)
     mirror.stage, mirror.position, mirror.origin = Stage.COPYING, position, SourceOrigin(Leader(broker=0, epoch=1), TOPIC)
     return mirror
@@ -49,11 +49,11 @@ def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(servic
     emptied: list[int] = []
     alone_before: list[int] = []
 
-    def came(mirror: MirrorPartition) -> None:
+    def came(mirror: PartitionState) -> None:
         alone_before.append(len(emptied))
         planned.append(mirror.assignment.partition)
 
-    def found_empty(mirror: MirrorPartition, _: int) -> None:
+    def found_empty(mirror: PartitionState, _: int) -> None:
         mirror.examining = True  # as the source side does: nothing is fetched until the check has ended
         emptied.append(mirror.assignment.partition)
 

@@ -18,7 +18,7 @@ from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import AHEAD_UNIT, AheadMemory, Buffer
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import log_pieces, read_ahead
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.read_ahead import ReadAhead, Subject
@@ -139,12 +139,12 @@ class Reader:
         self.planner = FetchPlanner(services, events)
         self.ahead = ReadAhead(services, None, 0, planner=self.planner, left=lambda _: None)  # type: ignore[arg-type]
         self.ahead.opened(0.08)
-        self.mirror: MirrorPartition = partition()
+        self.mirror: PartitionState = partition()
         self.mirror.stage, self.mirror.position = Stage.COPYING, 0
         self.mirror.origin = SourceOrigin(Leader(broker=0, epoch=3), TOPIC)
         self.refused = 0
 
-    def _refused(self, _: MirrorPartition, error: Exception) -> None:
+    def _refused(self, _: PartitionState, error: Exception) -> None:
         self.refused += 1
 
     def respond_to_all(self) -> None:

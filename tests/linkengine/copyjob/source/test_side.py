@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.broker_link import BrokerLink
 from linkengine.copyjob.buffers import Buffer, BufferPool
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import fetcher, leaders, side
 from linkengine.copyjob.source.fetch_planner import FetchPlanner
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -150,7 +150,7 @@ def test_age_of_a_response_counts_from_its_first_bytes(
         return 0
 
     def noted(
-        planner: FetchPlanner, partition: MirrorPartition, fetched: FetchedPartition, buffer: Buffer, **where: Any
+        planner: FetchPlanner, partition: PartitionState, fetched: FetchedPartition, buffer: Buffer, **where: Any
     ) -> None:
         if len(fetched.records):
             responded_ms.append(where["responded_ms"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import fetcher, side
 from linkengine.copyjob.source.side import STANDSTILL_S, SourceTroubles
 from linkengine.copyjob.values import Stage
@@ -37,20 +37,20 @@ def clock() -> Clock:
     return Clock()
 
 
-def refused(troubles: SourceTroubles, mirror: MirrorPartition, *, how: str) -> None:
+def refused(troubles: SourceTroubles, mirror: PartitionState, *, how: str) -> None:
     if how == "moved":
         troubles.note(mirror, MOVED)
     else:
         troubles.hidden(mirror, start=0, end=20)
 
 
-def reading() -> MirrorPartition:
+def reading() -> PartitionState:
     mirror = partition()
     mirror.stage, mirror.position = Stage.COPYING, 7
     return mirror
 
 
-def refuse_for(seconds: float, clock: Clock, troubles: SourceTroubles, mirror: MirrorPartition, *, how: str) -> None:
+def refuse_for(seconds: float, clock: Clock, troubles: SourceTroubles, mirror: PartitionState, *, how: str) -> None:
     until = clock.now + seconds
     while clock.now < until:
         refused(troubles, mirror, how=how)

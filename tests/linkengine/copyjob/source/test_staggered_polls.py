@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import staggered_polls
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.fetch_session import Place, Reading
@@ -40,7 +40,7 @@ class Polled:
     def __init__(self, *, limit: int = 0, round_trip_s: float = ROUND_TRIP_S) -> None:
         FakeConnection.made = []
         self.now = 100.0
-        self.moved: list[MirrorPartition] = []
+        self.moved: list[PartitionState] = []
         services: Any = SimpleNamespace(
             tuning=SimpleNamespace(coalesce_bytes=1 << 20, fetch_wait_ms=500),
             pool=SimpleNamespace(loose=lambda _: None),
