@@ -24,6 +24,7 @@ A *hold* is the time from a granted lease until it is released or lost; it can h
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
@@ -231,7 +232,7 @@ class MirrorPartition:
         self.counters.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         self.read_position.proven, self.source_trouble = True, None
 
-    def planned(self, steps: list[Step], buffer: Buffer) -> None:
+    def planned(self, steps: Sequence[Step], buffer: Buffer) -> None:
         """Queue the steps of a fetched range; they begin at the position."""
         self.chunks.append(Chunk(steps, buffer))
         self.position = steps[-1].end
