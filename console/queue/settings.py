@@ -1,5 +1,7 @@
 """Celery's settings. Read when the app is first used, so that importing the app needs no environment."""
 
+from typing import Any
+
 from django.conf import settings
 from kombu import Queue
 
@@ -38,7 +40,7 @@ worker_cancel_long_running_tasks_on_connection_loss = False
 enable_utc = True
 
 beat_scheduler = "console.queue.scheduler:SteadyScheduler"
-beat_schedule = {
+beat_schedule: dict[str, dict[str, Any]] = {
     "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
     "refresh-topics": {"task": "refresh_topics", "schedule": EVERY_S["refresh_topics"], "options": {"expires": 25}},
     "probe-clusters": {"task": "probe_clusters", "schedule": EVERY_S["probe_clusters"], "options": {"expires": 50}},

@@ -55,7 +55,7 @@ KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps;
 
 
 class HoldNames(Protocol):
-    """A function that returns a new ``MirrorPartition.hold_id`` at each call."""
+    """A function that returns a new ``PartitionState.hold_id`` at each call."""
 
     def __call__(self) -> str: ...
 

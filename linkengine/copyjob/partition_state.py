@@ -19,12 +19,13 @@ Order within an attempt, which keeps mirror offsets equal to source offsets:
   log, expired producer) accepts any sequence number, so a second append in flight would take the offset of a refused first.
 
 A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. ``hold_id`` and the
-counters stay the same for the life of a ``MirrorPartition``, also if the lease is lost and granted to this worker again.
+counters stay the same for the life of a ``PartitionState``, also if the lease is lost and granted to this worker again.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
@@ -234,7 +235,7 @@ class PartitionState:
         self.counters.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         self.read_position.proven, self.source_trouble = True, None
 
-    def planned(self, steps: list[Step], buffer: Buffer) -> None:
+    def planned(self, steps: Sequence[Step], buffer: Buffer) -> None:
         """Queue the steps of a fetched range; they begin at the position."""
         self.chunks.append(Chunk(steps, buffer))
         self.position = steps[-1].end

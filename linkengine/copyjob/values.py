@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class Chunk:
 
     __slots__ = ("buffer", "steps")
 
-    def __init__(self, steps: list[Step], buffer: Buffer) -> None:
+    def __init__(self, steps: Sequence[Step], buffer: Buffer) -> None:
         self.steps = deque(steps)
         self.buffer = buffer
 

@@ -38,7 +38,7 @@ ACL = {
     "operation": "READ",
     "permission": "ALLOW",
 }
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "name": "retention.ms",
     "value": "1000",
     "is_default": False,

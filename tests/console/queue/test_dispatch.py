@@ -25,11 +25,11 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
 @pytest.fixture
-def own_redis(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_redis(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
     """A queue of this test only, without a worker."""
-    _use(settings, redis_url.rsplit("/", 1)[0] + "/5", monkeypatch)
+    app = _use(settings, redis_url.rsplit("/", 1)[0] + "/5", monkeypatch)
     redis_client().flushdb()
-    yield
+    yield app
     redis_client().flushdb()
 
 
@@ -38,13 +38,14 @@ def no_redis(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _use(settings, f"redis://127.0.0.1:{free_port()}/0", monkeypatch)
 
 
-def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Celery:
     settings.REDIS_URL = url
     app = Celery("own")
     app.config_from_object("console.queue.settings")
-    app.conf.broker_url = url
+    app.conf.update(broker_url=url)
     monkeypatch.setattr(dispatch, "app", app)
     monkeypatch.setattr(dispatch._Queue, "unsent_until_s", 0.0)
+    return app
 
 
 def queued() -> list[dict[str, Any]]:
@@ -53,7 +54,7 @@ def queued() -> list[dict[str, Any]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_task_is_sent_only_after_the_commit(own_redis: None) -> None:
+def test_task_is_sent_only_after_the_commit(own_redis: Celery) -> None:
     with transaction.atomic():
         dispatch.send("reconcile_link", link_id=1)
         assert queued() == []
@@ -82,7 +83,7 @@ def test_hanging_redis_delays_a_request_only_once(settings: Any, monkeypatch: py
 
 
 @pytest.mark.django_db(transaction=True)
-def test_sending_resumes_a_moment_after_an_outage(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sending_resumes_a_moment_after_an_outage(own_redis: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch._Queue, "unsent_until_s", time.monotonic() + 60)
     dispatch.send("reconcile_link", link_id=1)
     assert queued() == []
@@ -93,21 +94,23 @@ def test_sending_resumes_a_moment_after_an_outage(own_redis: None, monkeypatch: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_error_while_sending_does_not_fail_a_committed_request(own_redis: None) -> None:
+def test_error_while_sending_does_not_fail_a_committed_request(own_redis: Celery) -> None:
     with structlog.testing.capture_logs() as logs, transaction.atomic():
         dispatch.send("reconcile_link", link_id=object())  # any error after the commit
 
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["dispatch.failed"]
 
 
-def test_lost_reply_is_reported_as_an_unknown_outcome(own_redis: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    send, url = dispatch.app.send_task, settings.REDIS_URL
+def test_lost_reply_is_reported_as_an_unknown_outcome(
+    own_redis: Celery, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, url = own_redis.send_task, settings.REDIS_URL
 
     def send_and_lose_redis(*args: Any, **kwargs: Any) -> None:
         send(*args, **kwargs)
         settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
 
-    monkeypatch.setattr(dispatch.app, "send_task", send_and_lose_redis)
+    monkeypatch.setattr(own_redis, "send_task", send_and_lose_redis)
     with pytest.raises(UnavailableError, match="the outcome of the request is unknown") as caught:
         dispatch.call("check_link", timeout_s=1)
     settings.REDIS_URL = url
@@ -121,7 +124,7 @@ def test_call_reports_an_outage_of_redis(no_redis: None) -> None:
     assert caught.value.code == "QUEUE_UNAVAILABLE"
 
 
-def test_missing_worker_and_slow_worker_have_different_errors(own_redis: None) -> None:
+def test_missing_worker_and_slow_worker_have_different_errors(own_redis: Celery) -> None:
     with pytest.raises(UnavailableError, match="Start the Celery worker"):
         dispatch.call("check_link", timeout_s=0.1)
 
@@ -134,7 +137,7 @@ def test_missing_worker_and_slow_worker_have_different_errors(own_redis: None) -
     ("outcome", "code"),
     [(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "Why."), ErrorCode.TIMEOUT_ERROR), (ValueError("x"), ErrorCode.INTERNAL_ERROR)],
 )
-def test_error_of_the_engine_is_returned_to_the_caller(outcome: Exception, code: ErrorCode, own_redis: None) -> None:
+def test_error_of_the_engine_is_returned_to_the_caller(outcome: Exception, code: ErrorCode, own_redis: Celery) -> None:
     def work(**_: Any) -> None:
         raise outcome
 
@@ -147,7 +150,7 @@ def test_error_of_the_engine_is_returned_to_the_caller(outcome: Exception, code:
     assert "x" not in caught.value.message.split()
 
 
-def test_result_is_returned_to_the_caller(own_redis: None) -> None:
+def test_result_is_returned_to_the_caller(own_redis: Celery) -> None:
     thread = Thread(target=_serve, args=(lambda *, number: number + 1,))
     thread.start()
     assert dispatch.call("some_task", timeout_s=60, number=1) == 2
@@ -156,6 +159,6 @@ def test_result_is_returned_to_the_caller(own_redis: None) -> None:
 
 def _serve(work: Any) -> None:
     """Act as a worker for a single message."""
-    _, text = redis_client().blpop(["control"], timeout=0.9) or (None, "")  # type: ignore[misc]
+    _, text = redis_client().blpop(["control"], timeout=0.9) or (None, "")
     _, kwargs, _ = json.loads(base64.b64decode(json.loads(text)["body"]))
     replying(work)(**kwargs)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
+from threading import Timer
 from typing import Any
 from uuid import uuid4
 
@@ -32,6 +32,7 @@ from django.db import connection
 from console import audit
 from console.actors import SYSTEM
 from console.config import signing_keys
+from console.errors import UnavailableError
 from console.models import AuditEvent, Cluster
 from console.queue import dispatch, transport
 from console.queue.settings import beat_schedule, broker_transport_options
@@ -40,7 +41,7 @@ from console.redis import replies
 from console.redis.client import redis_client
 from devcluster.kafka import KafkaCluster
 from devcluster.processes import Process
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 60.0
@@ -62,7 +63,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
         app.config_from_object("console.queue.settings")
-        app.conf.broker_url = settings.REDIS_URL
+        app.conf.update(broker_url=settings.REDIS_URL)
         monkeypatch.setattr(dispatch, "app", app)
         yield app
     redis_client().flushdb()
@@ -110,9 +111,9 @@ def topic(admin: AdminClient, topic_name: str) -> str:
 
 
 @pytest.fixture
-def cluster(worker: Process, destination: Cluster, destination_cluster: KafkaCluster, admin: AdminClient) -> Cluster:
+def cluster(worker: Process, destination: Cluster, destination_cluster: KafkaCluster) -> Cluster:
     """The registered cluster, once the worker replies."""
-    destination.cluster_id = admin.list_topics(timeout=30).cluster_id
+    destination.cluster_id = destination_cluster.cluster_id
     destination.properties = destination_cluster.client_properties("link")
     destination.save()
     wait(worker, lambda: request(destination, "topics", timeout_s=2) is not None)
@@ -129,7 +130,7 @@ def wait(worker: Process, check: Callable[[], Any]) -> None:
 def request(cluster: Cluster, query: str, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> Any:
     try:
         return dispatch.call("query_cluster", timeout_s=timeout_s, cluster_pk=cluster.pk, query=query, arguments=arguments)
-    except dispatch.UnavailableError:
+    except UnavailableError:
         return None
 
 
@@ -182,8 +183,9 @@ def log_of(worker: Process, event: str) -> list[dict[str, Any]]:
 
 
 def may_all(admin: AdminClient) -> list[AclBinding]:
+    anything: Any = None  # which the client's type hints leave out
     everyone = AclBindingFilter(
-        ResourceType.ANY, None, Pattern.ANY, "User:mallory", None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY, anything, Pattern.ANY, "User:mallory", anything, AclOperation.ANY, AclPermissionType.ANY
     )
     found: list[AclBinding] = admin.describe_acls(everyone).result(30)
     return found
@@ -271,7 +273,7 @@ def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attack
     copied = str(attacker.lpop(other))
     forged = ['{"result": "forged"}', '{"reply": "{}", "signature": 7}', "no JSON", "[]", copied]
     attacker.rpush(name, *forged)
-    Thread(target=lambda: (time.sleep(0.3), replies.send_reply(name, {"result": "true"}))).start()
+    Timer(0.3, replies.send_reply, (name, {"result": "true"})).start()
 
     assert replies.wait_for_reply(name, timeout_s=10) == {"result": "true"}
     assert refused("reply") == before + len(forged)
@@ -282,6 +284,7 @@ def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attack
 
 def test_old_message_without_an_expiry_is_refused(queue: Celery) -> None:
     channel = queue.connection_for_write().default_channel
+    assert isinstance(channel, transport.Channel)
     ages = {"young": LONGEST_S - 60, "old": LONGEST_S + 60}
     accepted = {
         name: channel.accepts(
@@ -334,6 +337,7 @@ def test_keys_of_different_purposes_differ(settings: Any) -> None:
 def test_remote_control_commands_are_signed_too(queue: Celery) -> None:
     """Celery's own commands; an unsigned command is refused like any other message."""
     channel = queue.connection_for_write().default_channel
+    assert isinstance(channel, transport.Channel)
     command = unsigned("shutdown", {})
 
     assert not channel.accepts(command, "worker.celery.pidbox", destinations={"fanout:celery.pidbox"})
@@ -343,7 +347,7 @@ def test_remote_control_commands_are_signed_too(queue: Celery) -> None:
 
 def test_error_of_a_change_is_in_its_audit_row(destination: Cluster) -> None:
     entry = audit.entry(by=SYSTEM, action="GrowTopic", resource="topic", detail={"partitions": 3})
-    error = LinkEngineError(dispatch.ErrorCode.INVALID_REQUEST_ERROR, "It has more.")
+    error = LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "It has more.")
 
     def change() -> None:
         with audit.carried_out(entry, change_id="1"):

@@ -107,8 +107,12 @@ def test_failing_part_of_a_single_cluster_is_named(client: Client, known: Cluste
     all_fine(known)
     step = scheduler.step_of("refresh_topics", cluster=known.destination_id)
     redis_client().set(f"console:step:done:{step}", int((time.time() - 121) * 1000))
+
+    def fail(**_: Any) -> None:
+        raise KeyError("a mistake")
+
     with pytest.raises(KeyError):
-        scheduler.records_health("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
+        scheduler.records_health("refresh_topics")(fail)(cluster_pk=known.destination_id)
 
     text = r"refresh_topics of cluster Destination \(last succeeded 12\d s ago, fails with KeyError\)"
     assert re.search(text, readiness(client)[1])

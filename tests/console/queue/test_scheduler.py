@@ -60,7 +60,7 @@ def run(beat: SteadyScheduler, clock: type[Clock], *, seconds: int) -> int:
         clock.now += timedelta(seconds=1)
         while beat.tick() == 0:
             pass
-    return int(redis_client().llen("control")) - int(before)  # type: ignore[arg-type]
+    return int(redis_client().llen("control")) - int(before)
 
 
 def test_scheduler_continues_after_the_clock_was_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
@@ -99,4 +99,7 @@ def test_scheduler_reports_repeatedly_since_when_it_sends(beat: SteadyScheduler,
     beat._reported_s -= 60
     run(beat, clock, seconds=1)
 
-    assert all(after > before for before, after in zip(first.values(), scheduler.sent_for_ms().values(), strict=True))
+    for before, after in zip(first.values(), scheduler.sent_for_ms().values(), strict=True):
+        assert before is not None
+        assert after is not None
+        assert after > before

@@ -27,6 +27,8 @@ def test_closing_a_connection_after_redis_was_killed_raises_nothing(tmp_path: Pa
         queue.declare()
         connection.Producer().publish("a task", routing_key="work")
         message = queue.get()
+        assert message is not None
+        assert message.channel is not None
         server.kill()
 
         connection._do_close_transport()  # as Celery does to clean up
@@ -67,6 +69,7 @@ def test_redelivered_message_expires_by_the_same_clock(queue: Celery) -> None:
     queue.send_task("nothing", expires=20)
     with time_machine.travel(time.time() + 3600):
         message = take(queue)
+        assert message.channel is not None
         message.channel.qos.restore_by_tag(message.delivery_tag)
 
     assert not is_expired(queue)
@@ -95,7 +98,8 @@ _connections: list[Connection] = []  # of ``take``; a message needs its connecti
 def take(queue: Celery) -> Message:
     connection = queue.connection()
     _connections.append(connection)
-    found: Message = Queue("control")(connection.default_channel).get()
+    found = Queue("control")(connection.default_channel).get()
+    assert isinstance(found, Message)
     return found
 
 

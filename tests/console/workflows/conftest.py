@@ -16,7 +16,6 @@ from django.db import connection
 
 from console.config import signing_keys
 from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic
-from console.queue import dispatch
 from console.tasks.mirrors import setup_mirror
 from console.workflows import pool
 from devcluster.kafka import KafkaCluster
@@ -34,6 +33,7 @@ MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
 POLL_EVERY_S = 0.15  # or as long as a check takes, if that is longer: it may read a whole topic
 BEAT_S = 0.4
+PATIENCE_S = 200.0
 
 
 @pytest.fixture(autouse=True)
@@ -106,9 +106,9 @@ def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
 def until() -> Until:
     """Repeat a check until it is true, and return its result."""
 
-    def wait(condition: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
+    def wait(condition: Callable[[], Any]) -> Any:
         began = time.monotonic()
-        deadline = began + timeout_s
+        deadline = began + PATIENCE_S
         while not (seen := condition()):
             polled = time.monotonic()
             assert polled < deadline, f"The condition did not become true. {_situation()}"
@@ -195,10 +195,11 @@ def copier(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _reply_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run tasks that a caller waits for (``dispatch.call``) at once; without a worker the caller would time out."""
-    from console.tasks import __all__ as modules  # noqa: PLC0415 - the tasks are registered by their import
+    from console.celery import app  # noqa: PLC0415 - the tasks are registered by their import
+    from console.tasks import __all__ as modules  # noqa: PLC0415
 
     assert modules
-    app, queue = dispatch.app, dispatch.app.send_task
+    queue = app.send_task
 
     def send_task(name: str, *, kwargs: dict[str, Any], **options: Any) -> None:
         if "reply_to" in kwargs:

@@ -20,6 +20,7 @@ from functools import wraps
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import django
 
@@ -109,7 +110,7 @@ def arm(deaths: Deaths) -> None:
     stopping._record_ends = deaths.wrap("record-ends", stopping._record_ends)  # with its transaction
     for name, task in app.tasks.items():
         if not name.startswith("celery."):
-            task.run = deaths.wrap("task", task.run, task=name)
+            patch.object(task, "run", deaths.wrap("task", task.run, task=name)).start()
 
 
 def hurry() -> None:
@@ -120,7 +121,8 @@ def hurry() -> None:
     verification.RUN_CLAIM_MS = 200
     pool.CLAIM_MS = 200
     reversing.POLL_EVERY_S = 0.1
-    reversing.SETTLE_S = restoring.SETTLE_S = 0.2
+    for module in (reversing, restoring):
+        patch.object(module, "SETTLE_S", 0.2).start()
     due_tasks.MANY = 3
 
 

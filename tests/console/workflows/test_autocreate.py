@@ -116,7 +116,7 @@ def test_existing_topic_is_reported_and_not_changed(
 def test_topic_without_read_permission_is_reported_until_it_is_granted(
     link: ClusterLink, topics: list[str], filters: Filter, source_cluster: KafkaCluster, source_admin: AdminClient
 ) -> None:
-    denial = AclBinding(
+    denial = (
         ResourceType.TOPIC,
         topics[0],
         ResourcePatternType.LITERAL,
@@ -125,10 +125,7 @@ def test_topic_without_read_permission_is_reported_until_it_is_granted(
         AclOperation.READ,
         AclPermissionType.DENY,
     )
-    denial_filter = AclBindingFilter(
-        ResourceType.TOPIC, topics[0], ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    create_acls(source_admin, [denial])
+    create_acls(source_admin, [AclBinding(*denial)])
     ClusterLink.objects.update(properties=source_cluster.client_properties(APP))
 
     outcome = run(link)
@@ -138,7 +135,7 @@ def test_topic_without_read_permission_is_reported_until_it_is_granted(
     assert "Grant it READ" in AutoCreateFailure.objects.get(source_topic=topics[0]).message
     assert "Grant it READ" in judge_topic(link=link, name=topics[0]).failed[0].finding
 
-    (lifted,) = source_admin.delete_acls([denial_filter]).values()
+    (lifted,) = source_admin.delete_acls([AclBindingFilter(*denial)]).values()
     lifted.result(30)
 
     assert run(link).errors == ()

@@ -33,6 +33,7 @@ from console.workflows import leases, stopping
 from console.workflows.leases import Taken
 from console.workflows.links import _send_due_tasks
 from console.workflows.stopping import _mark, _record_ends, _stop, note_stopped
+from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
@@ -256,7 +257,7 @@ def test_failure_of_a_stop_that_another_worker_continued_is_not_shown(
             MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
         return {mirror.name: LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")}
 
-    monkeypatch.setattr(stopping.jobs, "stop_mirrors", fail)
+    monkeypatch.setattr(jobs, "stop_mirrors", fail)
 
     _stop([mirror], {mirror.pk: Taken()})
 

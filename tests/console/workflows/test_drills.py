@@ -51,7 +51,7 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
 
     drill = start_drill(link=link, start_spec="earliest", by=SYSTEM, now=timezone.now())
     scratch = f"{new_mirror.name}.clusterlink-drill-{drill.pk}"
-    until(after_pass(lambda: Drill.objects.get().status in ("PASSED", "FAILED")), timeout_s=200.0)
+    until(after_pass(lambda: Drill.objects.get().status in ("PASSED", "FAILED")))
 
     drill.refresh_from_db()
     assert (drill.status, drill.problem) == ("PASSED", "")
@@ -78,7 +78,7 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
     assert [row.mirror_end for row in rows.all()] == [100, 100]
 
     quiet = start_drill(link=link, names=[new_mirror.name], start_spec="latest", by=SYSTEM, now=timezone.now())
-    until(after_pass(lambda: Drill.objects.get(pk=quiet.pk).status in ("PASSED", "FAILED")), timeout_s=200.0)
+    until(after_pass(lambda: Drill.objects.get(pk=quiet.pk).status in ("PASSED", "FAILED")))
 
     quiet.refresh_from_db()
     (row,) = quiet.report

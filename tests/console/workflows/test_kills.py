@@ -75,8 +75,15 @@ def test_mirror_survives_worker_crashes_from_setup_through_pause_recover_and_pro
     crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 201 and crashing_workers.steps() >= ROUND)
 
     crashing_workers.crash_at()
-    failure = {"error_code": ErrorCode.AUTHORIZATION_ERROR, "error_message": "not allowed", "error_since": NOW}
-    apply_event(mirror=fresh(new_mirror), event=E.FATAL, by=ENGINE, now=NOW, **failure)
+    apply_event(
+        mirror=fresh(new_mirror),
+        event=E.FATAL,
+        by=ENGINE,
+        now=NOW,
+        error_code=ErrorCode.AUTHORIZATION_ERROR,
+        error_message="not allowed",
+        error_since=NOW,
+    )
     crashing_workers.wait_for(lambda: phases(new_mirror) == {PartitionPhase.RELEASED})
     assert write(source_cluster, topic, "while it has failed") == [None]
     request_operation(new_mirror, E.RECOVER)

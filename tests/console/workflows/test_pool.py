@@ -24,7 +24,7 @@ from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.domain.states import LinkState, MirrorState
-from linkengine.domain.workers import Heartbeat, LinkShare, Place, worker_id_for
+from linkengine.domain.workers import Heartbeat, LinkShare, Place, assign, worker_id_for
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
@@ -253,12 +253,11 @@ def test_concurrent_placements_leave_every_partition_with_one_worker(
     make_mirror(partitions=6)
     rows = list(MirrorPartition.objects.values_list("pk", flat=True))
     places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]
-    real = placing.assign
 
     def overtaken(wanted: Any, of: Any, *, fine: bool) -> dict[str, str]:
-        monkeypatch.setattr(placing, "assign", real)
+        monkeypatch.setattr(placing, "assign", assign)
         placing.place(places[1:], rows)
-        return real(wanted, of, fine=fine)
+        return assign(wanted, of, fine=fine)
 
     monkeypatch.setattr(placing, "assign", overtaken)
     placing.place(places[:1], rows)

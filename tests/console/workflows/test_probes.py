@@ -44,7 +44,7 @@ def test_a_link_is_checked_before_it_is_stored(source: Cluster, destination: Clu
 
 def test_a_mirror_is_checked_before_it_is_stored(link: ClusterLink, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    options = {"link_id": link.pk, "replication_factor": None, "configs": {}}
+    options: dict[str, Any] = {"link_id": link.pk, "replication_factor": None, "configs": {}}
 
     fine = response_of(check_mirror, source_topic=topic, mirror_topic=topic, **options)
     unknown = response_of(check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **options)

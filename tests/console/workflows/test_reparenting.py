@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
 from console.actors import SYSTEM
+from console.celery import app
 from console.errors import ConflictError
 from console.mirrors.reparenting import possible_links, reparent
 from console.models import Cluster, ClusterLink, Environment, LineageRange, MirrorPartition, MirrorTopic
-from console.queue import dispatch
 from console.reconciling import plans
 from console.workflows.leases import Taken, check_released
 from devcluster.kafka import KafkaCluster
@@ -37,12 +37,12 @@ def responded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(name: str, *, kwargs: dict[str, Any], **_: object) -> None:
         def work() -> None:
-            dispatch.app.tasks[name](**kwargs)
+            app.tasks[name](**kwargs)
             connection.close()
 
         Thread(target=work, daemon=True).start()
 
-    monkeypatch.setattr(dispatch.app, "send_task", run)
+    monkeypatch.setattr(app, "send_task", run)
 
 
 @pytest.fixture

@@ -206,6 +206,7 @@ def test_failover_during_a_restore_leaves_a_writable_topic(
 
 def set_own_configs_and_group(back: ClusterLink, topic: str, group: str) -> Any:
     """Set configs that the mirror does not have on a source topic, and commit a group's offset; return both."""
+    assert back.source is not None
     here, there = ClusterAdmin(back.destination.address), ClusterAdmin(back.source.address)
     here.change_configs(topic, ConfigChange(values={"retention.ms": "604800000", "compression.type": "zstd"}))
     there.change_configs(topic, ConfigChange(values={"retention.ms": "3600000"}))

@@ -22,10 +22,14 @@ def other_of(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def test_topic_is_reversed_twice_without_a_lost_record(
-    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+    twin: MirrorTopic,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    there: ClusterAdmin,
+    drive: Drive,
 ) -> None:
-    topic, origin = twin.name, ClusterAdmin(twin.link.source.address)
-    origin.set_configs(topic, {"compression.type": "zstd"})
+    topic = twin.name
+    there.set_configs(topic, {"compression.type": "zstd"})
     request_operation(twin, E.REVERSE_AND_START)
     other = other_of(twin)
 
@@ -36,11 +40,11 @@ def test_topic_is_reversed_twice_without_a_lost_record(
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     origins = LineageRange.objects.filter(mirror=other).values_list("partition", "start", "closed_at")
     assert sorted(origins) == [(0, 100, None), (1, 100, None)]
-    assert origin.describe(topic).configs["compression.type"] == "producer"
+    assert there.describe(topic).configs["compression.type"] == "producer"
 
     request_operation(other, E.REVERSE_AND_PAUSE)
     drive(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
-    assert origin.describe(topic).configs["compression.type"] == "zstd"
+    assert there.describe(topic).configs["compression.type"] == "zstd"
     assert write(source_cluster, topic, "after the second swap") == [None]
     request_operation(twin, E.RESUME)
     drive(lambda: len(records(destination_cluster, topic)) == 202)
@@ -94,7 +98,11 @@ def test_failover_of_the_mirror_ends_the_reversal_with_the_source_closed(
 
 
 def test_reversal_with_aborted_records_is_paused_and_resumed_while_it_drains(
-    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+    twin: MirrorTopic,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    there: ClusterAdmin,
+    drive: Drive,
 ) -> None:
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
@@ -110,7 +118,7 @@ def test_reversal_with_aborted_records_is_paused_and_resumed_while_it_drains(
 
     request_operation(twin, E.REVERSE_AND_START)
     other = other_of(twin)
-    drive(lambda: ClusterAdmin(twin.link.source.address).denies_writes(topic))
+    drive(lambda: there.denies_writes(topic))
     assert states(twin, other) == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
     request_operation(twin, E.PAUSE)
     drive(lambda: set(twin.partitions.values_list("phase", flat=True)) == {PartitionPhase.RELEASED})

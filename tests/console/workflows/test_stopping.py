@@ -24,6 +24,7 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.jobs import stopping as engine
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync.offset_clamping import clamp_groups
 from tests.console.conftest import NOW
 from tests.console.workflows.kills import phases
 from tests.console.workflows.reversal import Drive, fresh, records, request_operation, states, write
@@ -44,12 +45,11 @@ def test_stop_that_another_worker_took_over_does_not_change_the_topic(
     twin: MirrorTopic, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ClusterAdmin(twin.link.destination.address)
-    clamp = engine.clamp_groups
 
     def sleep_long(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(engine, "clamp_groups", clamp)
+        monkeypatch.setattr(engine, "clamp_groups", clamp_groups)
         MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW + timedelta(days=1))  # another worker's mark
-        return clamp(*arguments, **options)
+        return clamp_groups(*arguments, **options)
 
     monkeypatch.setattr(engine, "clamp_groups", sleep_long)
     request_operation(twin, MirrorEvent.FAILOVER)
@@ -167,7 +167,7 @@ def test_promotion_retried_after_its_fence_does_not_check_the_lag_again(
 
     monkeypatch.setattr(stopping, "blockers_of", note_check)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.ClusterAdmin, "allow_many_writes", fail)
+        patch.setattr(ClusterAdmin, "allow_many_writes", fail)
         request_operation(twin, MirrorEvent.PROMOTE)
         drive(lambda: twin.transition_errors.filter(code=ErrorCode.TIMEOUT_ERROR).exists())
     drive(lambda: states(twin) == [MirrorState.STOPPED])

@@ -23,6 +23,7 @@ from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorState
 from linkengine.jobs import syncing
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync.topics import observe_sources
 from tests.console.conftest import NOW
 from tests.topics import create_topics
 
@@ -106,12 +107,12 @@ def test_lag_is_unknown_if_a_partition_cannot_be_created(mirror: MirrorTopic, mo
 def test_mirror_that_is_stopped_during_a_sync_keeps_its_configs(
     mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch, facts: dict[str, object]
 ) -> None:
-    here, observe = ClusterAdmin(mirror.link.destination.address), syncing.observe_sources
+    here = ClusterAdmin(mirror.link.destination.address)
 
     def stop_meanwhile(*arguments: Any, **options: Any) -> Any:
         MirrorTopic.objects.update(**facts)
         here.set_configs(mirror.name, {"retention.ms": "60000"})
-        return observe(*arguments, **options)
+        return observe_sources(*arguments, **options)
 
     monkeypatch.setattr(syncing, "observe_sources", stop_meanwhile)
     outcome = run(mirror.link)

@@ -28,7 +28,8 @@ from tests.console.workflows.reversal import Drive, fresh, request_operation, st
 from tests.console.workflows.test_shapes_of_links import link_to
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
-S, E = MirrorState, MirrorEvent
+S = MirrorState
+E = MirrorEvent
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"}
 INBOUND = {"connection_mode": "INBOUND", "properties": {}}
 LOST_KEY = UnreadableProperties(Fernet(Fernet.generate_key()).encrypt(b"{}").decode())
@@ -51,7 +52,7 @@ def make_unusable(link: ClusterLink, why: str) -> None:
     if why == "partial local configs":
         link_to(link.source, link.destination, link.name, mode="SOURCE", properties={"local.security.protocol": "SASL_SSL"})
     if why == "a lost key of the cluster":
-        Cluster.objects.filter(pk=link.source_id).update(properties=LOST_KEY)
+        Cluster.objects.filter(pk=link.source.pk).update(properties=LOST_KEY)
     with pytest.raises(LinkEngineError):
         plans.source_address(ClusterLink.objects.select_related("source", "destination").get(pk=link.pk))
 

@@ -1,7 +1,6 @@
 """Fixtures of the copy tests: the shared source and destination cluster, and the services of a link."""
 
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import pytest
 
@@ -21,14 +20,22 @@ def clusters(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) ->
 
 
 @pytest.fixture
-def services() -> Iterator[Services]:
-    """Yield the services that the parts of a link share; the test calls the poller."""
-    background, poller = Background(), Poller()
+def poller() -> Iterator[Poller]:
+    """Yield the poller of the services, which the test calls."""
+    poller = Poller()
+    yield poller
+    poller.close()
+
+
+@pytest.fixture
+def services(poller: Poller) -> Iterator[Services]:
+    """Yield the services that the parts of a link share."""
+    background = Background()
     threads = LinkThreads(background, guard=_run)
     poller.watch(background, lambda _readable, _writable: background.run_events())
     yield Services(
         background=threads,
-        poller=cast(GuardedPoller, poller),
+        poller=GuardedPoller(poller, guard=_run),
         clock=SystemClock(),
         tuning=CopyTuning(),
         pool=BufferPool(),
@@ -37,7 +44,6 @@ def services() -> Iterator[Services]:
     )
     threads.close()
     background.close()
-    poller.close()
 
 
 def _run(event: Callable[[], None]) -> None:

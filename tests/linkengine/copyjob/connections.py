@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
-from linkengine.copyjob.source.extra_connection import Owner, Received
+from linkengine.copyjob.source.extra_connection import ExtraConnection, Owner, Received
 from linkengine.kafka.requests import FetchedPartition, FetchLimits, FetchPosition, FetchResponse
 
 TOPIC = bytes(range(16))
 T = TypeVar("T")
 
 
-class FakeConnection(Generic[T]):
-    """Collects requests; each is kept with its first position."""
+class FakeConnection(ExtraConnection[T]):
+    """Collects requests; each is kept with its first position. It has no socket and is open."""
 
     made: list[Any] = []
 
+    open = True
     filling = False
 
-    def __init__(self, *_: Any, owner: Owner[T]) -> None:
-        self.owner, self.open = owner, True
+    def __init__(self, *_: object, owner: Owner[T]) -> None:
+        self.owner = owner
         self.requested: list[tuple[FetchPosition, T]] = []
         FakeConnection.made.append(self)
 
@@ -28,7 +30,7 @@ class FakeConnection(Generic[T]):
         return len(self.requested)
 
     def request(
-        self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: T, now: float
+        self, positions: Mapping[bytes, Sequence[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: T, now: float
     ) -> None:
         assert by_id
         self.requested.append((positions[TOPIC][0], subject))
@@ -43,7 +45,7 @@ class FakeConnection(Generic[T]):
         view = buffer.view(len(fetched.records))
         view[:] = fetched.records
         received = Received(FetchResponse(0, 0, 0, [fetched._replace(records=view)]), buffer, len(view), 5)
-        self.owner.received(self, subject, received, now)  # type: ignore[arg-type]
+        self.owner.received(self, subject, received, now)
         buffer.release()
         return True
 

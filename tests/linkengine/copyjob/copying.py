@@ -207,7 +207,7 @@ def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: s
         create_topic(cluster, topic, partitions=partitions, replicas=1, **configs)
 
 
-def wait_for(check: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
+def wait_for(check: Callable[[], T | None], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
     """Call ``check`` until it returns a true value, and return that value."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline and not stop():

@@ -1,8 +1,11 @@
-"""Mirror partitions for tests of their rules; they exist on no cluster."""
+"""Mirror partitions for tests of their rules, a cluster that is not contacted, and a callback that must not be called."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
+
+import pytest
 
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
@@ -10,12 +13,21 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.values import FillInFlight, SourceOrigin
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
 from linkengine.domain.workers import Grant
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import TransactionalProducer
+
+NOWHERE = Cluster(ClusterAddress(bootstrap_servers="127.0.0.1:1"))
+
+
+def unexpected(*event: object) -> NoReturn:
+    """Fail the test: this event must not occur."""
+    pytest.fail(f"unexpected event: {event}")
 
 
 def partition(number: int = 0) -> PartitionState:
@@ -63,7 +75,7 @@ def planned(mirror_partition: PartitionState, *offsets: int) -> list[Append]:
     """Add a chunk of batches with two records each, at these offsets; return its steps."""
     batch = dense_filler(2, 0)
     steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
-    mirror_partition.planned([*steps], Buffer())
+    mirror_partition.planned(steps, Buffer())
     return steps
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_null_keys_null_values_and_unusual_headers_are_copied_unchanged(clusters
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0])
     yesterday_ms = time.time_ns() // 1_000_000 - 86_400_000
-    header_sets: list[list[tuple[str, bytes | None]]] = [
+    header_sets: list[list[tuple[str, str | bytes | None]]] = [
         [],
         [("a", b"1"), ("a", b"2"), ("a", None)],
         [("", b""), ("ключ", "значение".encode())],
@@ -170,6 +171,9 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
             producer.produce(topic_name, value=f"{number}")
         producer.commit_transaction()
 
+    def has_copied(copier: Copier, end: int) -> bool:
+        return copier.progress.latest[plan.assignments[0].key].mirror_end == end
+
     with (
         Copier(plan, lease=lease) as first,
         Copier(replace(plan, assignments=()), lease=lease, worker_id="0001-other") as second,
@@ -181,7 +185,7 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
             following.assignments.assign(plan)
             transact(50)
             end = ends_of(source, topic_name)[0]
-            wait_for(lambda following=following, end=end: following.progress.latest[plan.assignments[0].key].mirror_end == end)
+            wait_for(partial(has_copied, following, end))
 
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 400
     assert producer_state(destination, plan).epoch == 0
@@ -199,6 +203,9 @@ def test_two_mirrors_of_the_same_source_topic_are_copied_by_the_same_worker(clus
     plan = plan_of(clusters, topic_name, partitions=2)
     others = assignments_for(clusters[0], topic_name, second, partitions=2)
 
+    def has_ends(mirror: str) -> bool:
+        return ends_of(clusters[1], mirror, partitions=2) == {0: 2_000, 1: 2_000}
+
     with Copier(replace(plan, assignments=(*plan.assignments, *others))):
         for number in range(2_000):
             producer.produce(topic_name, f"later {number}", partition=number % 2)
@@ -206,7 +213,7 @@ def test_two_mirrors_of_the_same_source_topic_are_copied_by_the_same_worker(clus
                 producer.flush()
         producer.flush()
         for mirror in (topic_name, second):
-            wait_for(lambda mirror=mirror: ends_of(clusters[1], mirror, partitions=2) == {0: 2_000, 1: 2_000})
+            wait_for(partial(has_ends, mirror))
 
     for mirror in (topic_name, second):
         assert assert_equal_topics(clusters[0], topic_name, clusters[1], mirror, partitions=2) == 4_000

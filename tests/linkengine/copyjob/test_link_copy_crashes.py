@@ -83,18 +83,19 @@ def copier_parent(plan: CopyPlan, redis_url: str, directory: Path) -> Iterator[C
     command = [sys.executable, str(Path(__file__).with_name("copier_process.py")), str(plan_file)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
-        children = []
+        orders, processes = parent.stdin, parent.stdout
+        assert orders is not None
+        assert processes is not None
+        children: list[int] = []
 
         def start() -> int:
-            parent.stdin.write("\n")
-            parent.stdin.flush()
-            children.append(int(parent.stdout.readline()))
+            orders.write("\n")
+            orders.flush()
+            children.append(int(processes.readline()))
             return children[-1]
 
         yield start
-        parent.stdin.close()
+        orders.close()
         for child in children:
             send_signal(child, signal.SIGKILL)
         parent.wait(30)
@@ -113,6 +114,14 @@ def mirror_ends(plan: CopyPlan, redis_url: str) -> dict[int, int | None]:
     }
 
 
+def start_copying(start: Callable[[], int], plan: CopyPlan, redis_url: str) -> int:
+    """Start another worker process; return its id once the mirror has other ends than before."""
+    before = mirror_ends(plan, redis_url)
+    process = start()
+    wait_for(lambda: mirror_ends(plan, redis_url) != before)
+    return process
+
+
 @pytest.mark.timeout(600)
 def test_killed_and_frozen_copy_workers_lose_and_duplicate_nothing(
     clusters: Pair, topic_name: str, redis_url: str, tmp_path: Path
@@ -126,9 +135,7 @@ def test_killed_and_frozen_copy_workers_lose_and_duplicate_nothing(
     with copier_parent(plan, redis_url, tmp_path) as start:
         with transactions_being_written(source, topic_name, partitions=2):
             for number in range(20):
-                before = mirror_ends(plan, redis_url)
-                copier = start()
-                wait_for(lambda before=before: mirror_ends(plan, redis_url) != before)
+                copier = start_copying(start, plan, redis_url)
                 time.sleep(random.uniform(0.0, 0.15))
                 if number % 5 == 3:
                     os.kill(copier, signal.SIGSTOP)

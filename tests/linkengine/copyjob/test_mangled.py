@@ -16,6 +16,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import requests
 from linkengine.kafka.protocol import KafkaCode
+from linkengine.kafka.requests import ProducedPartition
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -30,6 +31,7 @@ from tests.linkengine.copyjob.copying import (
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(290)]
+Change = Callable[[int], int]
 PARTITIONS = 3
 MANGLED_S = 25.0
 
@@ -131,15 +133,14 @@ def test_damaged_destination_responses_are_shown_and_records_stay_equal(
     assert assert_equal_topics(source_cluster, topic_name, destination, topic_name, partitions=PARTITIONS) > 1000
 
 
-PRODUCED = {  # changes of a field of a Produce response
-    "base offset too high": {"base_offset": lambda offset: offset | 1 << 40},
-    "base offset too low": {"base_offset": lambda offset: offset - 1},
-    "log append time": {"log_append_time": lambda _: (1 << 63) - 1},
-    "error": {"error": lambda _: KafkaCode.NOT_LEADER_OR_FOLLOWER},
-    "error of the batch": {"error": lambda _: KafkaCode.CORRUPT_MESSAGE},
-    "other partition": {"partition": lambda partition: partition ^ 1 << 20},
+PRODUCED: dict[str, Callable[[ProducedPartition], ProducedPartition]] = {  # changes of a field of a Produce response
+    "base offset too high": lambda part: part._replace(base_offset=part.base_offset | 1 << 40),
+    "base offset too low": lambda part: part._replace(base_offset=part.base_offset - 1),
+    "log append time": lambda part: part._replace(log_append_time=(1 << 63) - 1),
+    "error": lambda part: part._replace(error=KafkaCode.NOT_LEADER_OR_FOLLOWER),
+    "error of the batch": lambda part: part._replace(error=KafkaCode.CORRUPT_MESSAGE),
+    "other partition": lambda part: part._replace(partition=part.partition ^ 1 << 20),
 }
-Change = Callable[[int], int]
 
 
 @pytest.mark.parametrize("what", PRODUCED)
@@ -150,11 +151,11 @@ def test_wrong_field_in_a_produce_response_does_no_harm(
     create_pair(clusters, topic_name)
     decode, changed = requests.decode_produce, threading.Event()
 
-    def decoded(body: memoryview, *, version: int) -> tuple[int, list[requests.ProducedPartition]]:
+    def decoded(body: memoryview, *, version: int) -> tuple[int, list[ProducedPartition]]:
         throttle_ms, parts = decode(body, version=version)
         if not changed.is_set() and parts and parts[0].base_offset >= 20:
             changed.set()
-            parts = [parts[0]._replace(**{name: change(getattr(parts[0], name)) for name, change in PRODUCED[what].items()})]
+            parts = [PRODUCED[what](parts[0])]
         return throttle_ms, parts
 
     monkeypatch.setattr(requests, "decode_produce", decoded)
@@ -180,10 +181,10 @@ def test_wrong_log_end_after_a_fill_does_no_harm(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     create_pair(clusters, topic_name)
-    decode, changed = gap_filler.decode_log_ends, threading.Event()
+    changed = threading.Event()
 
     def decoded(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
-        ends = decode(body)
+        ends = requests.decode_log_ends(body)
         if not changed.is_set():
             changed.set()
             ends = {place: (error, change(end)) for place, (error, end) in ends.items()}

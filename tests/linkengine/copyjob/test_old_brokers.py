@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import SourceOrigin, Stage
@@ -20,7 +21,7 @@ from linkengine.kafka.protocol import KafkaCode
 from linkengine.kafka.requests import FETCH_API_KEY, FETCH_BY_NAME
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, plan_of, producer_for, wait_for
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import partition, unexpected
 from tests.linkengine.copyjob.scripted import ScriptedBroker
 
 OF_2_3, OF_2_6, OF_3_0 = 11, 11, FETCH_BY_NAME  # the highest version of Fetch
@@ -34,18 +35,19 @@ def old(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
     broker.close()
 
 
-def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(services: Services, old: ScriptedBroker) -> None:
+def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(
+    services: Services, poller: Poller, old: ScriptedBroker
+) -> None:
     """From 2.8 to 3.0 topics have ids, but Fetch requests cannot name them."""
     lost: list[LinkEngineError] = []
-    events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=old.connected)
-    fetch_events = FetchEvents(**events, lost=lambda _, error: lost.append(error))
-    source, mirror = BrokerFetcher(services, cluster, 0, events=fetch_events), partition()
+    events = FetchEvents(planned=unexpected, refused=unexpected, emptied=unexpected, lost=lambda _, error: lost.append(error))
+    source, mirror = BrokerFetcher(services, cluster, 0, events=events), partition()
     mirror.stage, mirror.position, mirror.origin = Stage.COPYING, 0, SourceOrigin(Leader(broker=0, epoch=1), bytes(range(16)))
     source.adopt(mirror)
 
     def turn() -> bool:
-        services.poller.wait(0.02)
+        poller.wait(0.02)
         source.pump(services.clock.monotonic())
         return bool(lost)
 

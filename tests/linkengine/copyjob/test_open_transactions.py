@@ -13,6 +13,7 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.ports import SystemClock
 from linkengine.copyjob.source.data_loss import _bounds
+from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetch_session import FetchInFlight, Reading
 from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import Stage
@@ -20,7 +21,7 @@ from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgres
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.requests import FetchedPartition, FetchPosition, FetchResponse
 from tests.linkengine.copyjob.copying import Copier, Pair, address, create_pair, plan_of, producer_for, topic_id
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import NOWHERE, partition, unexpected
 
 AT_REST_S = 2.0  # four times a long poll
 pytestmark = pytest.mark.kafka
@@ -109,7 +110,8 @@ def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -
     mirror = partition()
     mirror.stage, mirror.position = Stage.COPYING, 10
     services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
-    broker = BrokerFetcher(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
+    events = FetchEvents(planned=unexpected, refused=unexpected, emptied=unexpected, lost=unexpected)
+    broker = BrokerFetcher(services, NOWHERE, 0, events=events)
     broker._session.want((b"t", 0), Reading(mirror, mirror.attempt, FetchPosition(0, 0, 10, 1 << 20)))
     requested = FetchInFlight(1, 13, 0.0, 0.0, 1, None)
     part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))

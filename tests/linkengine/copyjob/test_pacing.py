@@ -17,8 +17,8 @@ from linkengine.domain.plans import CopyTuning
 TUNING = CopyTuning(fetch_max_bytes=16 << 20)
 
 
-def pace(*, limit: int = 0, spend_shared: object = None) -> Pace:
-    return Pace(TUNING, Bandwidth(limit, spend_shared=spend_shared))  # type: ignore[arg-type]
+def pace(*, limit: int = 0) -> Pace:
+    return Pace(TUNING, Bandwidth(limit))
 
 
 def test_single_partition_is_fetched_without_a_pause() -> None:

@@ -105,8 +105,7 @@ def test_records_that_the_leader_could_accept_from_two_owners_wait_like_markers(
     written_ms: int, producer: ProducerState, held_up: bool, transactions: TransactionalProducer | None
 ) -> None:
     """A leader expires producers by the time of their records: it would then accept a batch from both owners."""
-    same = {"generation": 9, "producer": producer, "transactions": transactions}
-    clean, unclean = (owned(clean=clean, **same) for clean in (True, False))
+    clean, unclean = (owned(generation=9, clean=clean, producer=producer, transactions=transactions) for clean in (True, False))
     step = replace(planned(unclean, 10)[0], max_timestamp=written_ms)
 
     assert is_held_up(unclean, step, now_ms=now_ms) is held_up

@@ -44,7 +44,7 @@ YEAR_MS = 365 * 86_400_000
 def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
     """Create the source topic with these configs, and the mirror topic as the product creates it."""
     source, destination = clusters
-    create_topic(source, topic, **configs)
+    create_topic(source, topic, partitions=1, replicas=1, **configs)
     values = read_source_configs(ClusterAdmin(address_from_properties(source.client_properties("admin"))), topic)
     there = ClusterAdmin(address_from_properties(destination.client_properties("admin")))
     there.create_topic(topic, partitions=1, replication_factor=1, configs=mirror_configs(values))

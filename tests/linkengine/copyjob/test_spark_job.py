@@ -69,6 +69,12 @@ def beat_of(setup: WorkerSetup) -> Heartbeat | None:
     return beats.get(setup.worker_id)
 
 
+def is_alive(setup: WorkerSetup) -> bool:
+    beat = beat_of(setup)
+    assert beat is not None
+    return beat.alive
+
+
 def test_garbage_collection_is_rare_and_skips_old_objects_while_a_worker_copies() -> None:
     before = gc.get_threshold()
     seen: list[tuple[int, int]] = []
@@ -128,8 +134,8 @@ def test_interrupted_worker_ends_and_its_caller_returns(spark_connect_url: str, 
         assert interrupt_worker(setup.worker_id, spark_url=spark_connect_url)
 
         assert "was interrupted" in str(freed.exception(20))
-        wait_for(lambda: not beat_of(setup).alive, deadline_s=30)  # type: ignore[union-attr]
-        assert beat_of(other).alive  # type: ignore[union-attr]
+        wait_for(lambda: not is_alive(setup), deadline_s=30)
+        assert is_alive(other)
         assert not kept.done()
     assert not interrupt_worker(setup.worker_id, spark_url=spark_connect_url)
 
@@ -178,7 +184,9 @@ def test_killed_worker_is_restarted_and_loses_and_duplicates_nothing(
         wait_for(lambda: mirror_ends(plan, redis_url) == ends)
         took_s = time.monotonic() - killed_at
         assert not ended.done()
-        assert beat_of(setup).pid != first.pid  # type: ignore[union-attr]
+        second = beat_of(setup)
+        assert second is not None
+        assert second.pid != first.pid
         end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
         ended.result(30)
 

@@ -16,10 +16,8 @@ from linkengine.copyjob.progress_reports import ReportSchedule
 from linkengine.copyjob.source import data_loss, leaders
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.copyjob.worker import TICK_S
-from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.topicviews import Leader
-from tests.linkengine.copyjob.partitions import partition
-from tests.linkengine.copyjob.test_partition_state import owned
+from tests.linkengine.copyjob.partitions import NOWHERE, owned, partition, unexpected
 
 LINKS = [f"link-{number}" for number in range(50)]
 Tick = Callable[[float], object]
@@ -36,19 +34,19 @@ class Counting:
 
 
 def ticks_maintenance(services: Services) -> Tick:
-    watch = maintenance.Maintenance(services, cast(Cluster, None), read_starts=pytest.fail, suspicious=pytest.fail)
+    watch = maintenance.Maintenance(services, NOWHERE, read_starts=unexpected, suspicious=unexpected)
     mirrors = {0: [owned(generation=9, clean=True)]}
     return lambda now: watch.tick(now, mirrors)
 
 
 def ticks_leader_watch(services: Services) -> Tick:
-    watch = leaders.LeaderWatch(services, cast(Cluster, None), succeeded=pytest.fail)
+    watch = leaders.LeaderWatch(services, NOWHERE, succeeded=unexpected)
     return lambda now: watch.tick(now, {})
 
 
 def ticks_bounds_watch(services: Services) -> Tick:
-    events = data_loss.WatchEvents(seen=pytest.fail, refused=pytest.fail)
-    watch = data_loss.SourceWatch(services, cast(Cluster, None), events)
+    events = data_loss.WatchEvents(seen=unexpected, refused=unexpected)
+    watch = data_loss.SourceWatch(services, NOWHERE, events)
     mirror = partition()
     mirror.stage, mirror.origin = Stage.COPYING, SourceOrigin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
     return lambda now: watch.tick(now, {(0, 0): [mirror]})

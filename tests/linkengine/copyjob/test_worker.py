@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import structlog
@@ -36,7 +37,7 @@ from tests.linkengine.copyjob.copying import (
     setup_for,
     wait_for,
 )
-from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
+from tests.linkengine.copyjob.memory import MemoryAssigned, MemoryAssignments, MemoryLease, MemoryProgress
 
 LINKS = 3
 MANY, ROUNDS, ROUND_S = 50, 60, 0.1
@@ -152,7 +153,7 @@ def test_source_that_never_responds_delays_no_other_link(
         for number in range(40):
             write(clusters, topic_name, f"{number}")
             written_at = time.monotonic()
-            wait_for(lambda number=number: has_copied(progress, plan, number + 1))
+            wait_for(partial(has_copied, progress, plan, number + 1))
             longest_s = max(longest_s, time.monotonic() - written_at)
 
     assert errors == []
@@ -234,15 +235,15 @@ class CutOff(MemoryLease, MemoryAssignments):
         MemoryAssignments.__init__(self, *plans)
         self.away = threading.Event()
 
-    def renew(self, grants: object) -> set[str]:
+    def renew(self, grants: Iterable[Grant]) -> set[str]:
         self._check()
-        return super().renew(grants)  # type: ignore[arg-type]
+        return super().renew(grants)
 
-    def acquire_all(self, keys: object, owner: str) -> list[Grant]:
+    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
         self._check()
-        return super().acquire_all(keys, owner)  # type: ignore[arg-type]
+        return super().acquire_all(keys, owner)
 
-    def read(self) -> object:  # type: ignore[override]
+    def read(self) -> MemoryAssigned:
         self._check()
         return super().read()
 
@@ -335,14 +336,19 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
     producer = producer_for(clusters[0], linger_ms=0)
     latencies: list[float] = []
 
-    def read() -> None:
-        found = [message for message in consumer.consume(1_000, 0.0) if not message.error()]
-        latencies.extend(time.time() - float(message.value()) for message in found)
+    def read() -> int:
+        """Note the latencies of the records that have arrived; return the number of latencies."""
+        for message in consumer.consume(1_000, 0.0):
+            if not message.error():
+                value = message.value()
+                assert value is not None
+                latencies.append(time.time() - float(value))
+        return len(latencies)
 
     with working(assigned, progress) as errors:
         for partition in responding:  # connections are made, logs have their first record
             producer.produce(topic_name, f"{time.time()}", partition=partition)
-        wait_for(lambda: read() or len(latencies) == len(responding))
+        wait_for(lambda: read() == len(responding))
         latencies.clear()
         used_s, began_at = time.process_time(), time.monotonic()
         for number in range(ROUNDS):

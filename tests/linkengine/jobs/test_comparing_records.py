@@ -92,7 +92,7 @@ def test_record_that_another_producer_wrote_differs(clusters: Pair, topic_name: 
     for cluster, values in zip(clusters, (("same", "source"), ("same", "mirror")), strict=True):
         producer = producer_for(cluster)
         for number, value in enumerate(values):
-            headers = [("from", value.encode()), ("null", None)]
+            headers: list[tuple[str, str | bytes | None]] = [("from", value.encode()), ("null", None)]
             producer.produce(topic_name, key="key", value=value, headers=headers, timestamp=NOW + number)
             producer.flush()
 
@@ -204,12 +204,12 @@ def test_side_that_cannot_be_read_does_not_hide_the_other(clusters: Pair, topic_
     copy_all(clusters, topic_name)
     here = side(clusters[1], topic_name, id_of_topic=topic_id(clusters[1], topic_name))
 
-    def refuse() -> None:
+    def refuse() -> ClusterAddress:
         raise LinkEngineError(ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR, "The other side is missing.")
 
     recreated = compare_record(side(clusters[0], topic_name, id_of_topic="another"), here, partition=0, offset=0)
     missing = compare_record(
-        RecordSide(address=refuse, topic=topic_name, topic_id=""),  # type: ignore[arg-type]
+        RecordSide(address=refuse, topic=topic_name, topic_id=""),
         here,
         partition=0,
         offset=0,

@@ -46,24 +46,38 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     assigned = tuple(assignments(created.partitions, created.source_topic_id))
     link_id = uuid4().hex
+    source, destination = setup_plan.source, setup_plan.destination
     plan = CopyPlan(
         link_id=link_id,
         revision=1,
-        source=setup_plan.source,
-        destination=setup_plan.destination,
+        source=source,
+        destination=destination,
         assignments=assigned,
         signing_keys=SIGNER.texts(),
     )
-    sides = {"source": setup_plan.source, "destination": setup_plan.destination}
-    topics = {"source_topic": source_topic, "mirror_topic": source_topic}
 
     with copy_worker(redis_url=redis_url, spark_url=spark_connect_url) as name:
         jobs.write_assignments(redis_url, link_id, {name: plan}, secrets=SECRETS)
         wait_until_copied(redis_url, link_id, {"7/0": 300, "7/1": 50})
     outcomes = jobs.read_progress(redis_url, link_id, SIGNER)
-    blockers = jobs.promotion_blockers(**sides, **topics)
-    report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
-    stopped = stop_mirror(MirrorStop(**sides, **topics, assignments=assigned, reason=StopReason.PROMOTE, generation=100))
+    blockers = jobs.promotion_blockers(
+        source=source, destination=destination, source_topic=source_topic, mirror_topic=source_topic
+    )
+    report = jobs.verify(
+        VerifyPlan(source=source, destination=destination, source_topic=source_topic, mirror_topic=source_topic),
+        spark_url=spark_connect_url,
+    )
+    stopped = stop_mirror(
+        MirrorStop(
+            source=source,
+            destination=destination,
+            assignments=assigned,
+            reason=StopReason.PROMOTE,
+            generation=100,
+            source_topic=source_topic,
+            mirror_topic=source_topic,
+        )
+    )
     send_here(source_topic, user="app")
 
     assert {(outcome.phase, outcome.mirror_end) for outcome in outcomes} == {

@@ -13,6 +13,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
+from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -39,19 +40,25 @@ def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
     there.trim(source_topic, {1: 20})
     setup = replace(setup_plan, destination=destination_as_app, guard=False)
 
-    def by_transactions(partitions: int, topic_id: str) -> tuple[object, ...]:
+    def by_transactions(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return tuple(
             replace(assignment, transactional_id=f"clusterlink-{source_topic}-{assignment.partition}")
             for assignment in assignments(partitions, topic_id)
         )
 
-    created = jobs.set_up_mirror_topic(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=by_transactions)
     stopped = stop_mirror(
         MirrorStop(
-            source=setup.source, destination=setup.destination, reason=StopReason.FAILOVER, generation=9, guard=False,
-            assignments=by_transactions(2, created.source_topic_id), source_topic=source_topic, mirror_topic=source_topic,
-        )  # type: ignore[arg-type]
-    )  # fmt: skip
+            source=setup.source,
+            destination=setup.destination,
+            assignments=by_transactions(2, created.source_topic_id),
+            reason=StopReason.FAILOVER,
+            generation=9,
+            source_topic=source_topic,
+            mirror_topic=source_topic,
+            guard=False,
+        )
+    )
 
     here = ClusterAdmin(destination_as_app)
     assert (created.read_only, created.seeded) == (False, ((1, 20),))

@@ -103,7 +103,7 @@ def test_a_principal_without_markers_and_transactions_is_refused_with_the_missin
     place = (ResourceType.TRANSACTIONAL_ID, "clusterlink-", ResourcePatternType.PREFIXED, "User:app", "*", AclOperation.WRITE)
     admin.create_acls([AclBinding(*place, AclPermissionType.DENY)])
     try:
-        refusals = []
+        refusals: list[LinkEngineError] = []
         deadline = time.monotonic() + 60
         while not refusals and time.monotonic() < deadline:  # brokers apply the controller's log with a delay
             try:

@@ -77,8 +77,13 @@ def test_topic_is_empty_only_if_two_readings_say_so(
     monkeypatch: pytest.MonkeyPatch, *, first: int, second: int, empty: bool
 ) -> None:
     """A leader that was just elected shows an older high watermark."""
-    deleted: list[Any] = []
-    found = SimpleNamespace(find=lambda _: TOPIC, delete_topic_by_id=lambda topic, **_: deleted.append(topic) or True)
+    deleted: list[TopicDescription] = []
+
+    def delete(topic: TopicDescription, **_: object) -> bool:
+        deleted.append(topic)
+        return True
+
+    found = SimpleNamespace(find=lambda _: TOPIC, delete_topic_by_id=delete)
     monkeypatch.setattr(mirror_topics, "ClusterAdmin", lambda _: found)
     monkeypatch.setattr(mirror_topics, "newest_ends", lambda *_: TopicEnds(topic_id="id", stable={0: first}, ends={0: first}))
     monkeypatch.setattr(

@@ -73,16 +73,13 @@ def takeover(
 ) -> MirrorTakeover:
     """A source topic that is to become the mirror of its mirror, which began at offset 3 and was fenced at 3."""
     here.create_topic(setup_plan.mirror_topic, partitions=2)
-    ids = {
-        "source_topic_id": here.describe(setup_plan.mirror_topic).topic_id,
-        "mirror_topic_id": there.describe(source_topic).topic_id,
-    }
     return MirrorTakeover(
-        **ids,
         source=setup_plan.destination,
         destination=setup_plan.source,
         source_topic=setup_plan.mirror_topic,
+        source_topic_id=here.describe(setup_plan.mirror_topic).topic_id,
         mirror_topic=setup_plan.source_topic,
+        mirror_topic_id=there.describe(source_topic).topic_id,
         assignments=tuple(assignments(2, "")),
         ends=((0, 3), (1, 0)),
         begins=((0, 3),),

@@ -96,16 +96,16 @@ def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
     monkeypatch.setattr(fence, "PATIENCE_S", 1.0)
     recorded: list[MirrorStopped] = []
     more = replace(stop, assignments=(*stop.assignments, replace(stop.assignments[0], partition=2)))
-    known = {"copied": ((0, 4), (1, 0))}
+    copied = ((0, 4), (1, 0))
     with pytest.raises(LinkEngineError):
-        stop_mirror(replace(more, **known), on_fenced=recorded.append)
+        stop_mirror(replace(more, copied=copied), on_fenced=recorded.append)
     assert recorded == [MirrorStopped(ends=((0, 5), (1, 0)), foreign=((0, 4),), epochs=((0, 0), (1, 0)))]
     assert has_mirror_configs(here.describe(stop.mirror_topic).configs)
     assert here.denies_writes(stop.mirror_topic)
 
     send_here(stop.mirror_topic, count=2)  # by a super user
     here.add_partitions(stop.mirror_topic, total=3)
-    again = stop_mirror(replace(more, **known, fenced_ends=recorded[0].ends), on_fenced=recorded.append)
+    again = stop_mirror(replace(more, copied=copied, fenced_ends=recorded[0].ends), on_fenced=recorded.append)
 
     assert again == recorded[1] == MirrorStopped(ends=((0, 5), (1, 0), (2, 0)), foreign=((0, 4),), epochs=((2, 0),))
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1, 2: 1}

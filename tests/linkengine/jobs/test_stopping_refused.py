@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import pytest
@@ -72,6 +72,19 @@ def check_opened(stop: MirrorStop, stopped: MirrorStopped, here: ClusterAdmin) -
     assert not here.denies_writes(stop.mirror_topic)
     assert (configs["retention.ms"], configs["message.timestamp.type"]) == ("-1", "LogAppendTime")
     assert not has_mirror_configs(configs)
+
+
+def blockers(stop: MirrorStop, *, refused: Collection[str] = ()) -> dict[ErrorCode, str]:
+    """Return what a promotion of this mirror would wait for."""
+    return dict(
+        jobs.promotion_blockers(
+            source=stop.source,
+            destination=stop.destination,
+            source_topic=stop.source_topic,
+            mirror_topic=stop.mirror_topic,
+            refused=refused,
+        )
+    )
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
@@ -182,10 +195,8 @@ def test_a_promotion_does_not_wait_for_a_refused_config_that_is_not_needed(
 
     synced = jobs.sync_mirror(plan)
 
-    sides = {"source": stop.source, "destination": stop.destination}
-    sides |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
-    waits = dict(jobs.promotion_blockers(**sides))  # type: ignore[arg-type]
-    continues = dict(jobs.promotion_blockers(**sides, refused=[step.name for step in synced.refused]))  # type: ignore[arg-type]
+    waits = blockers(stop)
+    continues = blockers(stop, refused=[step.name for step in synced.refused])
     assert [(step.name, step.value) for step in synced.refused] == [("delete.retention.ms", "100")]
     assert synced.changed == ("min.compaction.lag.ms",)
     assert synced.source_configs["delete.retention.ms"] == "100"
@@ -199,9 +210,7 @@ def test_a_promotion_waits_for_a_refused_config_that_is_needed(
 ) -> None:
     """A user has set a retention on the mirror, and the policy refuses to reset it: records would be deleted."""
     here.set_configs(stop.mirror_topic, {"retention.ms": "3600000"})
-    sides = {"source": stop.source, "destination": stop.destination}
-    sides |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
 
-    found = dict(jobs.promotion_blockers(**sides, refused=["retention.ms"]))  # type: ignore[arg-type]
+    found = blockers(stop, refused=["retention.ms"])
 
     assert "retention.ms" in found[ErrorCode.WAITING_FOR_CONFIGS]

@@ -18,11 +18,13 @@ from linkengine.domain.plans import PartitionAssignment, producer_id_for
 from linkengine.domain.states import StopReason
 from linkengine.jobs import stopping
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.sync.configs import restore_configs
 from tests.linkengine.jobs.stops import stop_mirror
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
 Change = Callable[[MirrorStop], MirrorStop]
+Ends = tuple[tuple[int, int], ...]
 ENDS = ((0, 5), (1, 0))
 
 
@@ -185,13 +187,15 @@ def test_mirror_that_is_not_fenced_in_time_keeps_its_fences_and_delays_no_other(
 
 
 @pytest.mark.parametrize(
-    ("known", "together"), [("copied", False), ("left", True)], ids=["the log has to be searched", "a copy worker left its end"]
+    ("copied", "left", "together"),
+    [(((0, 3), (1, 0)), (), False), ((), ((0, 3), (1, 0)), True)],
+    ids=["the log has to be searched", "a copy worker left its end"],
 )
 def test_mirror_with_foreign_writes_is_stopped_with_others_if_its_log_need_not_be_read(
-    stops: list[MirrorStop], here: ClusterAdmin, known: str, together: bool
+    stops: list[MirrorStop], here: ClusterAdmin, copied: Ends, left: Ends, *, together: bool
 ) -> None:
     first, *others = stops
-    foreign = replace(first, **{known: ((0, 3), (1, 0))})
+    foreign = replace(first, copied=copied, left=left)
 
     results = jobs.stop_mirrors([foreign, *others])
 
@@ -226,7 +230,8 @@ def test_mirror_that_another_worker_has_taken_over_is_not_touched_any_more(
     def is_fenced() -> bool:
         return here.offsets(others[-1].mirror_topic, OffsetKind.END)[1] == 1
 
-    is_due = {"fence": lambda: True, "record": is_fenced, "open": lambda: bool(recorded)}[step]
+    due: dict[str, Callable[[], bool]] = {"fence": lambda: True, "record": is_fenced, "open": lambda: bool(recorded)}
+    is_due = due[step]
 
     def still_owned(topics: Collection[str]) -> list[str]:
         return [topic for topic in topics if topic != first.mirror_topic or not is_due()]
@@ -287,11 +292,11 @@ def test_no_mirror_waits_for_the_configs_of_others(
     """Configs that are refused, or not shown, take up to half a minute."""
     first, *others = stops
     steps: list[tuple[str, set[str]]] = []
-    restore, allow = stopping.restore_configs, ClusterAdmin.allow_many_writes
+    allow = ClusterAdmin.allow_many_writes
 
     def note_configs(destination: ClusterAdmin, changes: Mapping[str, Any]) -> Any:
         steps.append(("configs", set(changes)))
-        return restore(destination, changes)
+        return restore_configs(destination, changes)
 
     def allow_or_fail(self: ClusterAdmin, topics: list[str]) -> dict[str, LinkEngineError]:
         if fails and first.mirror_topic in topics:

@@ -204,7 +204,7 @@ def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str)
     session = Cluster(address(clusters[1]))
     try:
         leader = session.newest_topics([topic])[topic].partitions[0].broker
-        response = session.call(
+        response: Any = session.call(
             leader, lambda _: WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[again]), response=WriteTxnMarkersResponse
         )
         assert response.markers[0].topics[0].partitions[0].error_code == 0
@@ -220,7 +220,7 @@ def test_marker_written_twice_by_the_coordinator_is_counted(
     producer = transactional_producer(clusters[0], topic_name)
     write_transaction(producer, topic_name, 2, commit=False)  # three offsets without a record
     write_transaction(producer, topic_name, 1, commit=True)
-    write_marker, written = EmptyTransactions.write_marker, []
+    write_marker, written = EmptyTransactions.write_marker, list[TransactionalProducer]()
 
     def twice_at_first(self: EmptyTransactions, owner: TransactionalProducer, **where: Any) -> None:
         write_marker(self, owner, **where)

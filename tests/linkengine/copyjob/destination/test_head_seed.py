@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from linkengine.batches.fillers import dense_filler
 from linkengine.copyjob.destination import head_seed
 from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -47,11 +48,10 @@ def test_seeding_resumes_and_repeats_nothing(clusters: Pair, topic_name: str, mo
     (assignment,) = assignments_for(source, topic_name, topic_name)
 
     filled: list[int] = []  # offsets per filler
-    real = head_seed.dense_filler
 
     def filler(records: int, *args: Any, **rest: Any) -> Any:
         filled.append(records)
-        return real(records, *args, **rest)
+        return dense_filler(records, *args, **rest)
 
     monkeypatch.setattr(head_seed, "dense_filler", filler)
     for start in (1_234, 1_400_000, 1_400_000):

@@ -11,10 +11,9 @@ from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.copyjob.worker import TICK_S
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import TopicPartition
 from linkengine.kafka.topicviews import Leader
-from tests.linkengine.copyjob.test_partition_state import owned
+from tests.linkengine.copyjob.partitions import NOWHERE, owned, unexpected
 
 FOUND_WITHIN_S = 5.0
 FOR_THE_REST_S = 1.5  # the request, and the resume that identifies the writer: some round trips
@@ -43,11 +42,9 @@ def maintained(
     *,
     services: object = None,
     read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]] = lambda _: {},
-    suspicious: Callable[[PartitionState], None] = pytest.fail,
+    suspicious: Callable[[PartitionState], None] = unexpected,
 ) -> Maintenance:
-    return Maintenance(
-        cast(Services, services or AtOnce()), cast(Cluster, None), read_starts=read_starts, suspicious=suspicious
-    )
+    return Maintenance(cast(Services, services or AtOnce()), NOWHERE, read_starts=read_starts, suspicious=suspicious)
 
 
 @pytest.mark.parametrize("written_after_s", [0.0, 0.5, EVERY_S - TICK_S, EVERY_S, EVERY_S + TICK_S])
@@ -145,7 +142,7 @@ def test_unresponsive_source_gets_a_single_request_at_a_time() -> None:
     class Later(AtOnce):
         jobs = 0
 
-        def submit(self, work: object, **_: object) -> None:  # type: ignore[override]
+        def submit(self, work: object, **_: object) -> None:
             self.jobs += 1
 
     later = Later()

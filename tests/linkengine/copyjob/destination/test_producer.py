@@ -20,6 +20,7 @@ from linkengine.batches.steps import Append
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
+from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
@@ -101,7 +102,7 @@ def writable(*, batches: int) -> PartitionState:
 
 
 def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next_tick(
-    broker: Broker, services: Services
+    broker: Broker, services: Services, poller: Poller
 ) -> None:
     def ignore(_: object) -> None: ...
 
@@ -117,7 +118,7 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
     outlet.wake(mirror)
 
     def turn() -> bool:
-        services.poller.wait(0.02)
+        poller.wait(0.02)
         outlet.pump(services.clock.monotonic())
         return True
 
@@ -132,7 +133,12 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
 
     broker.response(2, 3)
     assert all(turn() and mirror.counters.mirror_end == EACH for _ in range(10))  # the loop is not woken
-    wait_for(lambda: outlet.check(services.clock.monotonic()) or mirror.counters.mirror_end == 3 * EACH)
+
+    def is_checked() -> bool:
+        outlet.check(services.clock.monotonic())
+        return mirror.counters.mirror_end == 3 * EACH
+
+    wait_for(is_checked)
 
     broker.response(4)
     turned_until(lambda: len(mirror.in_flight) == 5)
@@ -143,8 +149,8 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
 class BrokerLoop:
     """A BrokerProducer and the loop around it, which the test runs turn by turn."""
 
-    def __init__(self, broker: Broker, services: Services, **callbacks: Any) -> None:
-        self.allowed, self.services = True, services
+    def __init__(self, broker: Broker, services: Services, poller: Poller, **callbacks: Any) -> None:
+        self.allowed, self.services, self.poller = True, services, poller
         defaults = {name: lambda *_: None for name in ("announce_markers", "advanced")} | dict.fromkeys(
             ("interrupted", "failed", "lost"), _raise
         )
@@ -156,7 +162,7 @@ class BrokerLoop:
         self.outlet.wake(mirror)
 
     def turn(self) -> bool:
-        self.services.poller.wait(0.02)
+        self.poller.wait(0.02)
         self.outlet.pump(self.services.clock.monotonic())
         self.outlet.check(self.services.clock.monotonic())
         return True
@@ -169,9 +175,11 @@ def _raise(_: object, error: LinkEngineError) -> None:
     raise error
 
 
-def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker: Broker, services: Services) -> None:
+def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(
+    broker: Broker, services: Services, poller: Poller
+) -> None:
     """A lease that is renewed after its deadline was not lost, so the partition does not resume."""
-    loop, mirror = BrokerLoop(broker, services), writable(batches=20)
+    loop, mirror = BrokerLoop(broker, services, poller), writable(batches=20)
     loop.write(mirror)
     loop.until(lambda: len(mirror.in_flight) == 1)  # the first append is sent alone
     loop.allowed = False
@@ -186,14 +194,16 @@ def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker
     loop.outlet.close()
 
 
-def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes(broker: Broker, services: Services) -> None:
+def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes(
+    broker: Broker, services: Services, poller: Poller
+) -> None:
     interruptions: list[LinkEngineError] = []
 
     def interrupted(interrupted_mirror: PartitionState, error: LinkEngineError) -> None:
         interruptions.append(error)
         loop.outlet.release_buffers(interrupted_mirror.interrupt(retry_at=0.0))
 
-    loop, now_ms = BrokerLoop(broker, services, interrupted=interrupted), services.clock.now_ms()
+    loop, now_ms = BrokerLoop(broker, services, poller, interrupted=interrupted), services.clock.now_ms()
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
@@ -223,10 +233,12 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
     loop.outlet.close()
 
 
-def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeout(broker: Broker, services: Services) -> None:
+def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeout(
+    broker: Broker, services: Services, poller: Poller
+) -> None:
     """If it were given up it would be sent again from its first byte, and never arrive."""
     tuning = replace(services.tuning, request_timeout_ms=2_000)
-    loop, mirror = BrokerLoop(broker, replace(services, tuning=tuning)), writable(batches=1)
+    loop, mirror = BrokerLoop(broker, replace(services, tuning=tuning), poller), writable(batches=1)
     mirror.chunks.clear()
     batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
     mirror.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
@@ -243,10 +255,10 @@ def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeou
     loop.outlet.close()
 
 
-def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, services: Services) -> None:
+def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, services: Services, poller: Poller) -> None:
     lost: list[LinkEngineError] = []
     tuning = replace(services.tuning, request_timeout_ms=1_000)
-    loop = BrokerLoop(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
+    loop = BrokerLoop(broker, replace(services, tuning=tuning), poller, lost=lambda _, error: lost.append(error))
     mirror = writable(batches=1)
     loop.write(mirror)
 
@@ -256,9 +268,10 @@ def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, s
     loop.outlet.close()
 
 
-def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, services: Services) -> None:
+def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, services: Services, poller: Poller) -> None:
     interruptions: list[LinkEngineError] = []
-    loop, mirror = BrokerLoop(broker, services, interrupted=lambda _, error: interruptions.append(error)), writable(batches=2)
+    loop = BrokerLoop(broker, services, poller, interrupted=lambda _, error: interruptions.append(error))
+    mirror = writable(batches=2)
     loop.write(mirror)
     loop.until(lambda: len(mirror.in_flight) == 1)
     broker.take_requests(1)

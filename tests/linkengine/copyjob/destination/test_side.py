@@ -41,6 +41,10 @@ def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
     return lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, code)
 
 
+def has_source_end(end: int) -> Callable[[PartitionProgress], bool]:
+    return lambda progress: progress.source_end == end
+
+
 def test_foreign_write_is_found_while_the_mirror_is_idle(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "own")
@@ -212,7 +216,7 @@ def test_copy_starts_when_an_unreachable_destination_returns(
         copier.wait_until(lambda progress: progress.phase is PartitionPhase.DESTINATION_UNREACHABLE)
         for end, value in ((3, "c"), (4, "d")):  # the source is read all the same, so that a growing lag is shown
             write(source_cluster, topic_name, value)
-            copier.wait_until(lambda progress, end=end: progress.source_end == end)  # type: ignore[misc]
+            copier.wait_until(has_source_end(end))
         own.restart()
         copier.wait_for_ends({0: 4})
 

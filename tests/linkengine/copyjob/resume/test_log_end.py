@@ -70,22 +70,23 @@ def test_topic_with_another_id_is_not_the_mirror() -> None:
 
 
 @pytest.mark.parametrize(
-    ("responses", "known_as", "missing"),
-    [
-        ({"complete": True}, [], True),
-        ({"complete": False}, [], False),
-        ({"complete": True, "unlisted_may_be_majority": True}, [], False),
-        ({"complete": True}, ["mine"], False),
-    ],
+    ("complete", "unlisted", "known_as", "missing"),
+    [(True, False, [], True), (False, False, [], False), (True, True, [], False), (True, False, ["mine"], False)],
     ids=["all agree", "a broker does not respond", "most brokers are not known yet", "a broker still has it"],
 )
 @pytest.mark.parametrize("instead", [False, True], ids=["no topic", "another topic"])
 def test_mirror_topic_is_missing_only_if_all_brokers_agree(
-    monkeypatch: pytest.MonkeyPatch, responses: dict[str, bool], known_as: list[str], *, instead: bool, missing: bool
+    monkeypatch: pytest.MonkeyPatch, known_as: list[str], *, complete: bool, unlisted: bool, instead: bool, missing: bool
 ) -> None:
     """A broker that was cut off before the topic was created does not know it, and a missing topic is not retried."""
     view = VIEW if instead else TopicView(topic_id=bytes(16), partitions={}, error=3)
-    survey = Survey(topics={"t": view}, unlisted_brokers=set(), topic_ids={"t": frozenset(known_as)}, **responses)
+    survey = Survey(
+        topics={"t": view},
+        complete=complete,
+        unlisted_brokers=set(),
+        topic_ids={"t": frozenset(known_as)},
+        unlisted_may_be_majority=unlisted,
+    )
     monkeypatch.setattr(CLUSTER, "survey", lambda _: survey)
 
     found = read(mirror_topic_id="mine", clean=False)
@@ -287,8 +288,13 @@ def test_writer_of_a_log_end_that_keeps_moving_is_identified(
     monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
 ) -> None:
     ends, checked = count(11), list[tuple[int, int]]()
+
+    def first_foreign_batch(*_: object, offsets: tuple[int, int], **__: object) -> int | None:
+        checked.append(offsets)
+        return foreign
+
     monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
-    monkeypatch.setattr(log_end_module, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
+    monkeypatch.setattr(log_end_module, "first_foreign_batch", first_foreign_batch)
 
     found = read(clean=False, **query)
 

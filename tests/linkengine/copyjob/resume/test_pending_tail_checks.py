@@ -20,12 +20,11 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.topicviews import Leader
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import NOWHERE, partition, unexpected
 
 RANGE = LogTail(start=0, end=10, records={}, markers=frozenset())
 COMPLETE = TailCheckResult(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
-NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
 
 
 class Later:
@@ -56,20 +55,20 @@ def leader(epoch: int) -> SourceOrigin:
 
 
 def source_side(services: Services, **callbacks: Any) -> SourceSide:
-    return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | callbacks)
+    return SourceSide(services, ADDRESS, **{"planned": unexpected, "failed": unexpected, "lose": unexpected} | callbacks)
 
 
-def copying() -> PartitionState:
+def copying(*, unchecked_tail: LogTail | None = None) -> PartitionState:
     mirror = partition()
     mirror.stage, mirror.position, mirror.sent_end, mirror.origin = Stage.COPYING, 10, 10, leader(1)
+    mirror.unchecked_tail = unchecked_tail
     return mirror
 
 
 def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, later: Later) -> None:
     proven: list[PartitionState] = []
-    events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
-    checker, mirror = TailChecker(services, NOWHERE, TailCheckEvents(proven=proven.append, **events)), copying()
-    mirror.unchecked_tail = RANGE
+    events = TailCheckEvents(proven=proven.append, short=unexpected, refused=unexpected, failed=unexpected)
+    checker, mirror = TailChecker(services, NOWHERE, events), copying(unchecked_tail=RANGE)
     checker.want(mirror)
     checker.tick(0.0)
     mirror.leave_origin()
@@ -167,7 +166,7 @@ def test_end_of_a_source_is_observed_if_no_fetch_reports_it(
     if not is_read:
         mirror.mirror_retry_at, mirror.stage = 60.0, Stage.RESUMING
     clock: Any = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
-    watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
+    watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=unexpected, refused=unexpected))
 
     requested = []
     while len(later.submitted) == 0:

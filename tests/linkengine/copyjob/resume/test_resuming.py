@@ -11,6 +11,7 @@ import pytest
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination import side as side_module
 from linkengine.copyjob.destination.side import DestinationSide
+from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery
 from linkengine.copyjob.values import Stage
 from linkengine.domain.addresses import address_from_properties
@@ -33,7 +34,7 @@ GONE = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Connect
 
 
 def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_one(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+    services: Services, poller: Poller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released, resumed = Event(), list[tuple[Stage, int | None]]()
 
@@ -57,7 +58,12 @@ def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_o
 
     side._broker_lost([mirror], GONE)
     released.set()
-    wait_for(lambda: services.poller.wait(0.02) or bool(resumed))
+
+    def is_resumed() -> bool:
+        poller.wait(0.02)
+        return bool(resumed)
+
+    wait_for(is_resumed)
 
     assert resumed == [(Stage.COPYING, 7)]
     side.close()

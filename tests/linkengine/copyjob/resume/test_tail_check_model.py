@@ -48,9 +48,12 @@ def difference(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tail_check, "read_with_aborted", read_mirror)
         patch.setattr(tail_check, "read_committed", read_source)
-        bounds = {"topic": TOPIC, "leader_epoch": 0}
-        tail = read_log_tail(CONNECTION, **bounds, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0)
-        return first_difference(CONNECTION, **bounds, bounds=(0, log.end), tail=tail, compacted=lambda: False)
+        tail = read_log_tail(
+            CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0
+        )
+        return first_difference(
+            CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, log.end), tail=tail, compacted=lambda: False
+        )
 
 
 def _end(batch: bytes) -> int:

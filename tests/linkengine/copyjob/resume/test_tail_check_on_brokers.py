@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -56,7 +57,7 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
             topics=[marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])],
             coordinator_epoch=coordinator_epoch_for(1),
         )
-        response = session.call(
+        response: Any = session.call(
             log_end.leader.broker,
             lambda _: WriteTxnMarkersRequest(version=MARKERS_VERSION, markers=[late]),
             response=WriteTxnMarkersResponse,
@@ -152,9 +153,8 @@ def test_foreign_write_between_two_owners_is_found_with_and_without_lease_state(
     assert list(first.lease.left.values()) == [(0, 1)]  # the source's leader epoch and the mirror's end
     write(clusters[1], topic_name, "theirs")
 
-    for lease in (first.lease, None):
-        ports = {"lease": lease} if lease else {}
-        with Copier(plan, **ports) as copier:
+    for lease in (first.lease, MemoryLease()):
+        with Copier(plan, lease=lease) as copier:
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
         write(clusters[0], topic_name, "b")  # the second time the source has a record at that offset
     assert ends_of(clusters[1], topic_name) == {0: 2}

@@ -13,7 +13,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.protocol import LEADER_MOVED, BrokerError, KafkaCode
 from linkengine.kafka.topicviews import Leader
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import NOWHERE, partition
 
 
 def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
     seen = {f"{name}/0": ReadUpTo(epoch=4, end=end) for name, end in (("behind", 40), ("ahead", 60), ("also-behind", 50))}
     origin = SourceOrigin(Leader(broker=1, epoch=5), b"t")
 
-    found = find_truncated(SimpleNamespace(), assignments, found=dict.fromkeys(seen, origin), seen=seen)  # type: ignore[arg-type]
+    found = find_truncated(NOWHERE, assignments, found=dict.fromkeys(seen, origin), seen=seen)
 
     assert list(found) == ["ahead/0"]
 

@@ -17,7 +17,7 @@ from linkengine.kafka.protocol import BrokerError, RedirectedError
 from linkengine.kafka.requests import FETCH_BY_ID, FetchedPartition, decode_fetch
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, marker
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import partition, unexpected
 
 TOPIC_ID = uuid.UUID(int=77)
 HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
@@ -30,7 +30,7 @@ class RecordedIntake:
         self.planned = 0
         self.refusals: list[LinkEngineError] = []
         self.ends: list[int] = []
-        events = FetchEvents(planned=self._plan, refused=self._refuse, emptied=self._empty, lost=pytest.fail)
+        events = FetchEvents(planned=self._plan, refused=self._refuse, emptied=self._empty, lost=unexpected)
         tuning, pool = SimpleNamespace(coalesce_bytes=1 << 20), SimpleNamespace(loose=lambda _: None)
         services: Any = SimpleNamespace(tuning=tuning, pool=pool)
         self.planner = FetchPlanner(services, events)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
@@ -17,7 +18,7 @@ from linkengine.kafka.requests import FETCH_BY_ID
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import partition, unexpected
 from tests.linkengine.copyjob.scripted import END, Places, Scripted, ScriptedBroker
 
 MANY, LIVE = 200, 0
@@ -44,7 +45,9 @@ def broker() -> Iterator[ScriptedBroker]:
     scripted.close()
 
 
-def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(services: Services, broker: ScriptedBroker) -> None:
+def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(
+    services: Services, poller: Poller, broker: ScriptedBroker
+) -> None:
     planned: list[int] = []
     emptied: list[int] = []
     alone_before: list[int] = []
@@ -57,14 +60,14 @@ def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(servic
         mirror.examining = True  # as the source side does: nothing is fetched until the check has ended
         emptied.append(mirror.assignment.partition)
 
-    events = FetchEvents(planned=came, refused=pytest.fail, emptied=found_empty, lost=pytest.fail)
+    events = FetchEvents(planned=came, refused=unexpected, emptied=found_empty, lost=unexpected)
     cluster: Any = SimpleNamespace(open=broker.connected)
     source = BrokerFetcher(services, cluster, 0, events=events)
     for number in range(MANY + 1):
         source.adopt(reading(number, position=END if number == LIVE else 0))
 
     def turn() -> bool:
-        services.poller.wait(0.01)
+        poller.wait(0.01)
         source.pump(services.clock.monotonic())
         return len(emptied) == MANY
 

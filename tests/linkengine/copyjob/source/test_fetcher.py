@@ -13,6 +13,7 @@ import pytest
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetch_session import FetchInFlight
 from linkengine.copyjob.source.fetcher import BrokerFetcher
@@ -23,7 +24,7 @@ from linkengine.kafka.requests import FETCH_API_KEY, FETCH_BY_ID, FetchedPartiti
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import NOWHERE, partition, unexpected
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, whatever is unsent
 
@@ -34,7 +35,9 @@ def server() -> Iterator[socket.socket]:
         yield listening
 
 
-def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server: socket.socket, services: Services) -> None:
+def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(
+    server: socket.socket, services: Services, poller: Poller
+) -> None:
     def connected(_: int) -> Connection:
         connection = Connection(socket.create_connection(server.getsockname()), host="broker", port=9092)
         connection.versions[FETCH_API_KEY] = (0, FETCH_BY_ID)
@@ -43,10 +46,9 @@ def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server
     lost: list[LinkEngineError] = []
     refused: list[int] = []
     pool: Any = SimpleNamespace(take=refused.append, expect_none=lambda: None)  # records requests, and has no buffer
-    events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=connected)
-    fetch_events = FetchEvents(**events, lost=lambda _, error: lost.append(error))
-    source, mirror_partition = BrokerFetcher(replace(services, pool=pool), cluster, 0, events=fetch_events), partition()
+    events = FetchEvents(planned=unexpected, refused=unexpected, emptied=unexpected, lost=lambda _, error: lost.append(error))
+    source, mirror_partition = BrokerFetcher(replace(services, pool=pool), cluster, 0, events=events), partition()
     mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
         Stage.COPYING,
         0,
@@ -54,20 +56,21 @@ def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server
     )
     source.adopt(mirror_partition)
 
-    def iterate() -> None:
-        services.poller.wait(0.02)
+    def iterate() -> bool:
+        poller.wait(0.02)
         source.pump(services.clock.monotonic())
         source.check(services.clock.monotonic())
+        return True
 
-    wait_for(lambda: iterate() or source._in_flight)  # type: ignore[func-returns-value]
+    wait_for(lambda: iterate() and source._in_flight)
     accepted = server.accept()[0]
     assert accepted.recv(1_000)
     accepted.sendall(struct.pack(">ii", 10_000, 1) + bytes(100))
-    wait_for(lambda: iterate() or refused)  # type: ignore[func-returns-value]
+    wait_for(lambda: iterate() and refused)
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     accepted.close()
 
-    wait_for(lambda: iterate() or lost, deadline_s=5)  # type: ignore[func-returns-value]
+    wait_for(lambda: iterate() and lost, deadline_s=5)
 
     assert "reset" in lost[0].message
     source.close()
@@ -76,9 +79,8 @@ def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server
 @pytest.mark.parametrize("moved", [True, False])
 def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(services: Services, moved: bool) -> None:
     planned: list[object] = []
-    events = FetchEvents(planned=planned.append, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
-    cluster: Any = None
-    source, mirror_partition, topic = BrokerFetcher(services, cluster, 0, events=events), partition(), bytes(range(16))
+    events = FetchEvents(planned=planned.append, refused=unexpected, emptied=unexpected, lost=unexpected)
+    source, mirror_partition, topic = BrokerFetcher(services, NOWHERE, 0, events=events), partition(), bytes(range(16))
     mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
         Stage.COPYING,
         10,

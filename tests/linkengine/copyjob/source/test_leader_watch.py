@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -96,7 +97,7 @@ def test_restore_reads_log_ranges_from_the_successor_of_a_cut_off_leader(split_c
 
     for closed in [False, True] * 3:
         _pool.drop(there)
-        [held] = _retry_timeouts(lambda closed=closed: jobs.log_ranges(there, topic_name, closed=closed))
+        [held] = _retry_timeouts(partial(jobs.log_ranges, there, topic_name, closed=closed))
         assert (held.start, held.stable_end, held.end) == (0, 15, 15)
 
 
@@ -154,8 +155,12 @@ def test_promotion_check_ends_in_time_if_some_or_all_brokers_are_frozen(
 ) -> None:
     source, destination = clusters
     create_topic(source, topic_name)
-    healthy, known = address(source), {"cluster_id": source.cluster_id}
-    with_frozen = replace(healthy, bootstrap_servers=f"{split_cluster.cluster.bootstrap},{healthy.bootstrap_servers}", **known)
+    healthy = address(source)
+    with_frozen = replace(
+        healthy,
+        bootstrap_servers=f"{split_cluster.cluster.bootstrap},{healthy.bootstrap_servers}",
+        cluster_id=source.cluster_id,
+    )
 
     def read_blocker(there: ClusterAddress) -> tuple[ErrorCode, str]:
         began = time.monotonic()

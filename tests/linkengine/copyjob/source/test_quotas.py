@@ -65,7 +65,7 @@ class Broker:
 def test_quotas_of_both_clusters_are_respected_without_an_error(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = Broker(fetcher.encode_fetch, fetcher.decode_fetch, lambda response: response.throttle_ms)
+    reading = Broker(requests.encode_fetch, requests.decode_fetch, lambda response: response.throttle_ms)
     writing = Broker(requests.encode_produce, requests.decode_produce, lambda response: response[0])
     monkeypatch.setattr(fetcher, "encode_fetch", reading.encode)
     monkeypatch.setattr(fetcher, "decode_fetch", reading.decode)
@@ -158,7 +158,7 @@ def limit(cluster: KafkaCluster, name: str, bytes_per_s: float | None) -> None:
     session = Cluster(address(cluster, "admin"))
     try:
         session.topics([])
-        response = session.call(
+        response: Any = session.call(
             session.brokers()[0],
             lambda _: AlterClientQuotasRequest(version=0, entries=[change], validate_only=False),
             response=AlterClientQuotasResponse,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,12 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 from tests.linkengine.copyjob.memory import MemoryLease
-from tests.linkengine.copyjob.test_link_copy_crashes import LEASE_TTL_MS, copier_parent, mirror_ends, transactions_being_written
+from tests.linkengine.copyjob.test_link_copy_crashes import (
+    LEASE_TTL_MS,
+    copier_parent,
+    start_copying,
+    transactions_being_written,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 DELAY_MS = 20
@@ -84,13 +90,13 @@ def counted(far: Far, monkeypatch: pytest.MonkeyPatch) -> Far:
     """Count the responses over extra connections in this process."""
     piece, poll = ReadAhead.received, StaggeredPolls.received
 
-    def count_piece(self: ReadAhead, *args: object) -> None:
+    def count_piece(self: ReadAhead, *args: Any) -> None:
         far.pieces += 1
-        piece(self, *args)  # type: ignore[arg-type]
+        piece(self, *args)
 
-    def count_poll(self: StaggeredPolls, *args: object) -> None:
+    def count_poll(self: StaggeredPolls, *args: Any) -> None:
         far.polls += 1
-        poll(self, *args)  # type: ignore[arg-type]
+        poll(self, *args)
 
     monkeypatch.setattr(ReadAhead, "received", count_piece)
     monkeypatch.setattr(StaggeredPolls, "received", count_poll)
@@ -127,7 +133,7 @@ def test_backlog_is_read_ahead_and_copied_exactly(
     far: Far, topic_name: str, partitions: int, pieces: int, settings: dict[str, object]
 ) -> None:
     create_pair(far.pair, topic_name, partitions=partitions)
-    write(far.source, topic_name, 24, partitions=partitions, **settings)
+    write(far.source, topic_name, 24, partitions=partitions, size=1_000, **settings)
 
     copy_through(far, topic_name, partitions=partitions)
 
@@ -169,14 +175,15 @@ def test_committed_and_aborted_transactions_are_read_ahead_and_copied_exactly(fa
 
 
 def test_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name: str) -> None:
-    compacted = {
-        "cleanup_policy": "compact",
-        "segment_bytes": "1048576",
-        "min_cleanable_dirty_ratio": "0.001",
-        "min_compaction_lag_ms": "0",
-        "segment_ms": "600000",
-    }
-    create_topic(far.source, topic_name, **compacted)
+    create_topic(
+        far.source,
+        topic_name,
+        cleanup_policy="compact",
+        segment_bytes="1048576",
+        min_cleanable_dirty_ratio="0.001",
+        min_compaction_lag_ms="0",
+        segment_ms="600000",
+    )
     create_topic(far.destination, topic_name)
     producer = producer_for(far.source, batch_size=20_000)
     for number in range(30_000):
@@ -226,9 +233,7 @@ def test_workers_killed_while_they_read_ahead_lose_and_duplicate_nothing(
 
     with transactions_being_written(far.source, topic_name, partitions=2), copier_parent(plan, redis_url, tmp_path) as start:
         for _ in range(5):
-            before = mirror_ends(plan, redis_url)
-            worker = start()
-            wait_for(lambda before=before: mirror_ends(plan, redis_url) != before)
+            worker = start_copying(start, plan, redis_url)
             time.sleep(random.uniform(0.2, 0.8))
             os.kill(worker, signal.SIGKILL)
     with copier_parent(plan, redis_url, tmp_path) as start:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ from linkengine.kafka.requests import FetchedPartition, FetchLimits, FetchPositi
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, log_of, marker
 from tests.linkengine.copyjob.connections import TOPIC, FakeConnection
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import NOWHERE, partition, unexpected
 
 COMMIT, ABORT = 1, 0
 NOT_LEADER = 6
@@ -103,7 +103,13 @@ class PieceConnection(FakeConnection[Subject]):
     """An extra connection that collects the requested pieces."""
 
     def request(
-        self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
+        self,
+        positions: Mapping[bytes, Sequence[FetchPosition]],
+        *,
+        by_id: bool,
+        limits: FetchLimits,
+        subject: Subject,
+        now: float,
     ) -> None:
         assert limits.max_wait_ms == 0
         ((topic, (_,)),) = positions.items()
@@ -114,7 +120,7 @@ class PieceConnection(FakeConnection[Subject]):
         """Lose the connection, refuse a request, or (nearly always) respond to it."""
         if number == 0:
             subjects, self.requested = [subject for _, subject in self.requested], []
-            self.owner.lost(self, subjects)  # type: ignore[arg-type]
+            self.owner.lost(self, subjects)
             return
         part = log.fetch(self.requested[0][0])
         self.response(part._replace(error=NOT_LEADER, records=part.records[:0]) if number == 1 else part, now)
@@ -135,9 +141,9 @@ class Reader:
             bandwidth=Bandwidth(),
             clock=SimpleNamespace(monotonic=lambda: self.now, now_ms=lambda: 5),
         )
-        events = FetchEvents(planned=lambda _: None, refused=self._refused, emptied=pytest.fail, lost=pytest.fail)
+        events = FetchEvents(planned=lambda _: None, refused=self._refused, emptied=unexpected, lost=unexpected)
         self.planner = FetchPlanner(services, events)
-        self.ahead = ReadAhead(services, None, 0, planner=self.planner, left=lambda _: None)  # type: ignore[arg-type]
+        self.ahead = ReadAhead(services, NOWHERE, 0, planner=self.planner, left=lambda _: None)
         self.ahead.opened(0.08)
         self.mirror: PartitionState = partition()
         self.mirror.stage, self.mirror.position = Stage.COPYING, 0
@@ -337,7 +343,7 @@ def test_stalled_mirror_releases_its_memory() -> None:
 
 
 @pytest.mark.parametrize("wrong_offset", [0, 40, 93, 2_000])
-def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> None:
+def test_batch_with_a_damaged_base_offset_hides_no_record(monkeypatch: pytest.MonkeyPatch, wrong_offset: int) -> None:
     """A base offset is outside the checksum, so a batch that contradicts the position is read again from the position."""
     good, damaged = plain_log(), plain_log()
     first, end, data = damaged.batches[30]
@@ -353,7 +359,7 @@ def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> 
         pieces.append(position)
         return damaged.fetch(position)
 
-    good.fetch = fetch  # type: ignore[method-assign]
+    monkeypatch.setattr(good, "fetch", fetch)
 
     read_all(reader, lambda most: min(2, most - 1))
 

@@ -28,9 +28,9 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.workers import Grant
 from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition
+from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition, list_offsets
 from linkengine.kafka.protocol import KafkaCode
-from linkengine.kafka.requests import FetchedPartition, FetchResponse
+from linkengine.kafka.requests import FetchedPartition, FetchResponse, decode_fetch
 from tests.linkengine.copyjob.copying import (
     DEADLINE_S,
     Copier,
@@ -68,7 +68,7 @@ def write_large(clusters: Pair, topic: str) -> None:
     assert producer.flush(30) == 0
 
 
-def shows(phase: PartitionPhase, code: ErrorCode) -> Callable[[PartitionProgress], bool]:
+def shows(phase: PartitionPhase, code: str) -> Callable[[PartitionProgress], bool]:
     return lambda progress: (progress.phase, progress.error_code) == (phase, code)
 
 
@@ -102,7 +102,7 @@ def test_missing_permission_breaks_the_link_until_it_is_granted(clusters: Pair, 
         for deletion in removed.values():
             deletion.result(30)
         copier.wait_for_ends({0: 10})
-        copier.wait_until(shows(PartitionPhase.COPYING, ""))  # type: ignore[arg-type]
+        copier.wait_until(shows(PartitionPhase.COPYING, ""))
 
 
 def test_response_on_a_slow_network_is_waited_for(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,16 +215,16 @@ def test_response_without_a_free_buffer_is_read_once_a_buffer_is_free(
 def test_leader_with_a_failed_disk_is_located_again(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
-    requested, failed, decode, locate = list[int](), [True], fetcher.decode_fetch, side.locate_sources
+    requested, failed = list[int](), [True]
 
     def decode_failed(body: memoryview, *, version: int) -> FetchResponse:
-        response = decode(body, version=version)
+        response = decode_fetch(body, version=version)
         error = KafkaCode.KAFKA_STORAGE_ERROR if failed[0] else KafkaCode.NONE
         return response._replace(partitions=[part._replace(error=error) for part in response.partitions])
 
     def located(*args: Any, **seen: Any) -> Any:
         requested.append(1)
-        return locate(*args, **seen)
+        return leaders.locate_sources(*args, **seen)
 
     monkeypatch.setattr(fetcher, "decode_fetch", decode_failed)
     monkeypatch.setattr(side, "locate_sources", located)
@@ -333,17 +333,17 @@ def test_records_in_slow_remote_storage_do_not_count_as_compacted(
     """While a remote read lasts, a Fetch below the local log start returns no records and no error (KIP-405)."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
-    empty_responses, slow, decode, offsets = [0], [True], fetcher.decode_fetch, leaders.list_offsets
+    empty_responses, slow = [0], [True]
 
     def decode_emptied(body: memoryview, *, version: int) -> FetchResponse:
-        response = decode(body, version=version)
+        response = decode_fetch(body, version=version)
         if not slow[0]:
             return response
         empty_responses[0] += 1
         return response._replace(partitions=[part._replace(records=part.records[:0]) for part in response.partitions])
 
     def with_local_start(cluster: Cluster, broker: int, places: list[TopicPartition], *, timestamp: int) -> Found:
-        found = offsets(cluster, broker, places, timestamp=timestamp)
+        found = list_offsets(cluster, broker, places, timestamp=timestamp)
         return dict.fromkeys(places, (0, 10)) if timestamp == EARLIEST_LOCAL else found
 
     monkeypatch.setattr(fetcher, "decode_fetch", decode_emptied)

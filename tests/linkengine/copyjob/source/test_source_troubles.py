@@ -13,7 +13,7 @@ from linkengine.copyjob.values import Stage
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.protocol import BrokerError, KafkaCode
-from linkengine.kafka.requests import FetchResponse
+from linkengine.kafka.requests import FetchResponse, decode_fetch
 from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, plan_of, producer_for
 from tests.linkengine.copyjob.partitions import partition
 
@@ -102,10 +102,10 @@ def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     producer = producer_for(clusters[0])
     producer.produce(topic_name, value="one")
     assert producer.flush(30) == 0
-    refusing, decode = [True], fetcher.decode_fetch
+    refusing = [True]
 
     def decode_refused(body: memoryview, *, version: int) -> FetchResponse:
-        response = decode(body, version=version)
+        response = decode_fetch(body, version=version)
         changed: dict[str, Any] = {"error": error, "records": memoryview(b"")} if refusing[0] else {}
         return response._replace(partitions=[part._replace(**changed) for part in response.partitions])
 

@@ -20,7 +20,7 @@ from linkengine.kafka.requests import FetchedPartition, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense, log_of
 from tests.linkengine.copyjob.connections import TOPIC, FakeConnection
-from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.partitions import NOWHERE, partition, unexpected
 
 ROUND_TRIP_S = 0.08
 
@@ -47,9 +47,8 @@ class Polled:
             bandwidth=Bandwidth(limit),
             clock=SimpleNamespace(monotonic=lambda: self.now, now_ms=lambda: 5),
         )
-        events = FetchEvents(planned=lambda _: None, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
-        cluster: Any = None
-        self.polls = StaggeredPolls(services, cluster, 0, planner=FetchPlanner(services, events), moved=self.moved.append)
+        events = FetchEvents(planned=lambda _: None, refused=unexpected, emptied=unexpected, lost=unexpected)
+        self.polls = StaggeredPolls(services, NOWHERE, 0, planner=FetchPlanner(services, events), moved=self.moved.append)
         self.mirror = partition()
         self.mirror.stage, self.mirror.position = Stage.COPYING, 10
         self.mirror.origin = SourceOrigin(Leader(broker=0, epoch=3), TOPIC)

@@ -238,11 +238,11 @@ def test_former_leader_is_not_asked_for_its_high_watermark(
 ) -> None:
     """It may be frozen since it took the marker: each request would delay the fences of other partitions by seconds."""
     plan = copied_plan(clusters, topic_name)
-    read, asked = fence_module.read_log_ends, list[int]()
+    asked: list[int] = []
     leaders: list[Leader] = []
 
     def read_from_new_leader(cluster: Cluster, queries: Sequence[LogEndQuery]) -> dict[str, LogEnd | LinkEngineError]:
-        found = read(cluster, queries)
+        found = read_log_ends(cluster, queries)
         for key, log_end in found.items():
             assert isinstance(log_end, LogEnd)
             leaders.append(log_end.leader)
@@ -250,8 +250,12 @@ def test_former_leader_is_not_asked_for_its_high_watermark(
                 found[key] = replace(log_end, leader=replace(log_end.leader, epoch=log_end.leader.epoch - 1))
         return found
 
+    def list_offsets(_cluster: Cluster, broker: int, *_: object, **__: object) -> dict[tuple[str, int], tuple[int, int]]:
+        asked.append(broker)
+        return {}
+
     monkeypatch.setattr(fence_module, "read_log_ends", read_from_new_leader)
-    monkeypatch.setattr(fence_module, "list_offsets", lambda _, broker, *__, **___: asked.append(broker) or {})
+    monkeypatch.setattr(fence_module, "list_offsets", list_offsets)
 
     assert fence(plan) == {0: 25}
     assert not asked
