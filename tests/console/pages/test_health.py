@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
+from console.models import Cluster, ClusterLink, Environment, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import EAST, WEST, PageData, make_user
 from tests.console.pages.conftest import client_of
@@ -164,6 +164,43 @@ def test_unreachable_cluster_is_degraded(calm: PageData, admin: Client) -> None:
     Cluster.objects.filter(cluster_id=WEST).update(error_code="TIMEOUT_ERROR", error_message="It does not respond.")
 
     assert badges(admin, f"/clusters/{WEST}/")[0] == "DEGRADED"
+
+
+def test_environment_has_the_health_of_its_worst_link_or_cluster_as_headline(calm: PageData, admin: Client) -> None:
+    url = pages(calm)["environment"]
+    report(calm)
+    assert badges(admin, url)[0] == "HEALTHY"
+    assert "Healthy. All partitions are copied." in text_of(admin, url)
+
+    Cluster.objects.filter(cluster_id=WEST).update(error_code="TIMEOUT_ERROR", error_message="It does not respond.")
+    report(calm)
+    assert badges(admin, url)[0] == "DEGRADED"
+    assert f"Degraded. Cluster {calm.west.name}: The last connection to the cluster failed." in text_of(admin, url)
+
+    report(calm, seconds=900)
+    assert badges(admin, url)[0] == "NOT_COPYING"
+    shown = text_of(admin, url)
+    assert "Not copying. Link west-to-east: 2 of 2 mirror topics: No copy worker has reported" in shown
+    assert "Check that the Celery worker" in shown
+    assert "Link west-to-east: 2 of 2 mirror topics" in text_of(admin, "/environments/")
+
+
+def test_list_of_all_mirror_topics_shows_their_health(calm: PageData, admin: Client) -> None:
+    report(calm)
+    assert badges(admin, "/topics/") == ["HEALTHY", "HEALTHY"]
+
+    calm.mirrors["planes"].partitions.update(observed_at=timezone.now() - timedelta(seconds=900))
+
+    for sort in ("name", "lag"):
+        assert badges(admin, f"/topics/?sort={sort}&q=p")[0] == "NOT_COPYING"
+    assert "No copy worker has reported on" in text_of(admin, "/topics/")
+
+
+def test_environment_without_clusters_has_no_headline(calm: PageData, admin: Client) -> None:
+    empty = Environment.objects.create(organization=calm.organization, name="Empty", slug="empty", created_at=calm.now)
+
+    assert admin.get(empty.get_absolute_url()).context["health"] is None
+    assert badges(admin, empty.get_absolute_url()) == []
 
 
 def test_pages_stay_within_ten_queries(calm: PageData, admin: Client, django_assert_max_num_queries: object) -> None:
