@@ -116,6 +116,8 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
         "seen": seen_token(link.sequence, now=now),
+        # After a refused action the address of the page is that of the action, which cannot be polled.
+        "poll_url": "" if request.method == "GET" else reverse("pages:link-drills", args=link.url_args),
     }
     return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)
 

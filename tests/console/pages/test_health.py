@@ -7,13 +7,15 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console.models import Cluster, ClusterLink, Environment, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import EAST, WEST, PageData, make_user
-from tests.console.pages.conftest import client_of
+from tests.console.pages.conftest import client_of, htmx
 
 
 @pytest.fixture
@@ -84,6 +86,37 @@ def test_stopped_engine_is_the_headline_of_every_page(
     assert 'title="ACTIVE"' in body  # the API state stands beside the health
     assert re.search(r"Needs attention\s+2\s+of 2 mirror topics", text_of(admin, calm.link_url))
     assert "2 mirror topics need attention" in text_of(admin, "/environments/")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/environments/", "/environments/?tab=links", "/environments/production/", f"/clusters/{EAST}/", "/links/", "/topics/"],
+)
+def test_open_page_shows_that_copying_stopped(calm: PageData, admin: Client, address: str) -> None:
+    report(calm)
+    begun = admin.get(address).content.decode()
+    assert begun.count('<div id="live"') == 1
+    assert "HEALTHY" in begun
+    assert "NOT_COPYING" not in begun
+
+    report(calm, seconds=900)
+    with CaptureQueriesContext(connection) as queries:
+        part = admin.get(address, **htmx("live")).content.decode()
+
+    assert "NOT_COPYING" in part
+    assert "No copy worker has reported" in part
+    assert "<html" not in part
+    assert len(queries) <= 10
+
+
+@pytest.mark.parametrize("tab", ["history/", "topics/", "filters/", "configuration/", "stops/", "drills/"])
+def test_open_tab_of_a_link_shows_in_its_heading_that_copying_stopped(calm: PageData, admin: Client, tab: str) -> None:
+    report(calm, seconds=900)
+
+    part = admin.get(f"{calm.link_url}{tab}", **htmx("head"))
+
+    assert part.context["health"].badge.code == "NOT_COPYING"
+    assert "2 of 2 mirror topics: No copy worker has reported" in part.content.decode()
 
 
 def test_one_silent_partition_is_shown_on_its_mirror_and_link(calm: PageData, admin: Client) -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, RoleBinding
+from console.models import ClusterLink, Drill, MirrorPartition, MirrorTopic, RoleBinding
 from tests.browser.addresses import TABS
 from tests.browser.page_data import EAST, PageData
 from tests.console.pages.conftest import Queue, check, htmx
@@ -81,24 +81,6 @@ def test_review_of_a_failover_polls_its_heading(page_data: PageData, admin: Clie
     assert "<h1>west-to-east</h1>" in admin.get(f"{page_data.link_url}failover/", **htmx("head")).content.decode()
 
 
-@pytest.mark.parametrize(
-    "address", ["/environments/", "/environments/?tab=links", "/environments/production/", f"/clusters/{EAST}/", "/links/"]
-)
-def test_open_page_shows_that_copying_stopped(page_data: PageData, admin: Client, address: str) -> None:
-    begun = admin.get(address).content.decode()
-    assert begun.count('<div id="live"') == 1
-    assert "The source rejects the key." not in begun
-    ClusterLink.objects.filter(pk=page_data.link.pk).update(engine_error="The source rejects the key.")
-
-    with CaptureQueriesContext(connection) as queries:
-        part = admin.get(address, **htmx("live"))
-
-    assert part.status_code == 200
-    assert "<html" not in part.content.decode()
-    assert 'title="NOT_COPYING"' in part.content.decode()
-    assert len(queries) <= 10
-
-
 def test_open_list_of_mirror_topics_shows_a_failed_mirror(page_data: PageData, admin: Client) -> None:
     MirrorTopic.objects.exclude(name="flights").delete()
     assert 'title="FAILED"' not in admin.get("/topics/", **htmx("live")).content.decode()
@@ -109,6 +91,30 @@ def test_open_list_of_mirror_topics_shows_a_failed_mirror(page_data: PageData, a
 
     assert 'title="FAILED"' in part.content.decode()
     assert len(queries) <= 10
+
+
+def test_page_after_a_refused_action_polls_the_address_of_the_page(page_data: PageData, admin: Client) -> None:
+    drill = Drill.objects.create(
+        link=page_data.link, status="PASSED", requested_by="amelia", requested_at=page_data.now, status_since=page_data.now
+    )
+    address = f"{page_data.link_url}drills/"
+
+    refused = admin.post(f"{address}{drill.pk}/cancel/")
+
+    assert refused.status_code == 409
+    regions = re.findall(r'<div id="(?:head|live)" hx-get="([^"]*)"', refused.content.decode())
+    assert regions == [address, address]  # a GET of the address of the action is a 405
+
+
+@pytest.mark.parametrize("page", ["/topics/", "/environments/production/", "link:activity/", "link:groups/"])
+def test_rows_of_a_polled_list_have_ids(page_data: PageData, admin: Client, page: str) -> None:
+    """A row is matched by its id, so that focus and open details stay with it when the order changes."""
+    text = admin.get(page.replace("link:", page_data.link_url), **htmx("live")).content.decode()
+
+    bodies = "".join(re.findall(r"<tbody>.*?</tbody>", re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL), re.DOTALL))
+    rows = re.findall(r"<tr[^>]*>", bodies)
+    assert len(rows) > 1
+    assert [row for row in rows if ' id="' not in row] == []
 
 
 def test_poll_of_a_cluster_leaves_topics_and_test_result_as_they_are(page_data: PageData, admin: Client, queue: Queue) -> None:
