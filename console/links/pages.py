@@ -189,8 +189,8 @@ def link_context(
 def head_poll(request: HttpRequest, link: ClusterLink, *, by: Actor, now: datetime, tab: str) -> HttpResponse | None:
     """Return the response to a poll of the heading; None for other requests.
 
-    Tabs with a form, and tabs that are drawn in the browser, poll their heading instead of the whole page, so that no input is
-    replaced. 204 as for ``is_unchanged``.
+    Tabs with a form, and tabs with charts that scripts draw, poll their heading instead of the whole page, so that the rest is
+    not replaced. 204 as for ``is_unchanged``.
     """
     if fragment_of(request) != "head":
         return None

@@ -96,14 +96,14 @@ def test_open_page_shows_that_copying_stopped(calm: PageData, admin: Client, add
     report(calm)
     begun = admin.get(address).content.decode()
     assert begun.count('<div id="live"') == 1
-    assert "HEALTHY" in begun
-    assert "NOT_COPYING" not in begun
+    assert 'title="HEALTHY"' in begun
+    assert 'title="NOT_COPYING"' not in begun
 
     report(calm, seconds=900)
     with CaptureQueriesContext(connection) as queries:
         part = admin.get(address, **htmx("live")).content.decode()
 
-    assert "NOT_COPYING" in part
+    assert 'title="NOT_COPYING"' in part
     assert "No copy worker has reported" in part
     assert "<html" not in part
     assert len(queries) <= 10
