@@ -228,6 +228,7 @@ def _resource(binding: RoleBinding) -> str:
 class EventRow:
     """A row of the audit log."""
 
+    key: int
     at: Moment | None
     actor: str
     action: str
@@ -242,6 +243,7 @@ class EventRow:
 def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
     """Create the row of an event."""
     return EventRow(
+        key=event.pk,
         at=moment(event.at, now=now),
         actor=event.actor,
         action=event.action,

@@ -58,6 +58,7 @@ SETTINGS: dict[str, Any] = {
     ],
 }
 PATH_PARAMETERS: Mapping[str, str] = {
+    "environment": "The environment's name in URLs.",
     "cluster_id": "The id of the Kafka cluster, as its brokers return it.",
     "link_name": "The name of the cluster link.",
     "config_name": "The name of the link's config.",

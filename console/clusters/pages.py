@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -14,29 +15,31 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import Permission, can, check_permission, cluster_names
+from console.access import Permission, can, check_permission, cluster_names, visible_mirrors
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
 from console.clusters import queries as cluster_queries
-from console.clusters.presenters import cluster_row, leader_prefix, namespace_row
+from console.clusters.presenters import cluster_health, cluster_row, environment_health, leader_prefix, namespace_row
 from console.clusters.queries import TopicOfCluster, cluster_topics, find, with_mirrors
 from console.errors import ConsoleError, InvalidInputError
 from console.links import checks as link_checks
 from console.links import queries as link_queries
 from console.links.form_presenters import checklist
+from console.links.health_queries import links_health
 from console.links.pages import LINKS, MIRROR_EXPORT, MIRROR_STATE
 from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
-from console.links.queries import LinkSummary
+from console.links.task_queries import failing_rows
 from console.mirrors import page_queries
 from console.mirrors.presenters import mirror_row
-from console.models import Cluster, ClusterLink, Environment, Namespace
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Namespace
 from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import link_badge, mirror_badge
 from console.web.forms import ConnectionForm
-from console.web.health_presenters import HealthView, cluster_health_view, severity
+from console.web.health_presenters import HealthView
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
-from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
+from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, problem_of, reply, status_of
+from linkengine.domain.health import HealthStatus
 
 # --- environments, and the registration of clusters -------------------------------------------------------------------
 
@@ -47,7 +50,7 @@ TOPICS_SHOWN = 200
 @page("environments")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """Show the environments as cards, or all links in the Cluster links tab."""
+    """Show the environments as cards, or all links in the Cluster links tab. Polled every two seconds."""
     by, now = actor_of(request), timezone.now()
     links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
     clusters = cluster_queries.list_clusters(by=by)
@@ -75,18 +78,20 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("environments")
 @require_GET
 def detail(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the clusters and links of an environment."""
+    """Show the clusters and links of an environment. Polled every two seconds."""
     by, now = actor_of(request), timezone.now()
     environment = cluster_queries.get_environment(slug=slug, by=by)
     clusters = cluster_queries.list_clusters(by=by, environment=environment)
     summaries = link_queries.list_links(by=by, environment=environment)
+    rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
         "environment": {"name": environment.name, "slug": environment.slug},
+        "health": _environment_health(clusters, rows),
         "environment_name": environment.name,
         "clusters": [
-            {"row": cluster_row(cluster, now=now), "health": _cluster_health(cluster, summaries)} for cluster in clusters
+            {"row": cluster_row(cluster, now=now), "health": cluster_health(cluster, summaries)} for cluster in clusters
         ],
-        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "rows": rows,
         "headings": LINKS.columns,
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
@@ -139,7 +144,7 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
 @page("environments")
 @require_GET
 def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Show a cluster with its links and its topics as of the last probe."""
+    """Show a cluster with its links and its topics as of the last probe. Polled every two seconds."""
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))
     return _show_cluster(request, found)
 
@@ -166,11 +171,11 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
     context = {
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
-        "health": _cluster_health(found, summaries),
+        "health": cluster_health(found, summaries),
         "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
         "headings": LINKS.columns,
         "may_see_all": may_see_all,
-        **(_topics(found) if may_see_all else {}),
+        **(_topics(found) if may_see_all and fragment_of(request) != "live" else {}),  # polls leave the topics as they are
         "clusters_known": True,
         "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
         "crumbs": [
@@ -213,22 +218,13 @@ def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence
         "links": len(own_links),
         "mirrors": sum(row.mirrors for row in own_links),
         "attention": sum(row.attention for row in own_links),
-        "worst": _worst_of(own_clusters, own_links),
+        "health": _environment_health(own_clusters, own_links),
     }
 
 
-def _cluster_health(cluster: Cluster, summaries: Sequence[LinkSummary]) -> HealthView:
-    """Return the health of a cluster: that of its last check, or of the worst link to it."""
-    return cluster_health_view(
-        [(summary.link.name, summary.health) for summary in summaries if summary.link.destination_id == cluster.pk],
-        reachable=None if cluster.probed_at is None and not cluster.error_code else not cluster.error_code,
-    )
-
-
-def _worst_of(clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> tuple[str, HealthView] | None:
-    """Return the name and the health of the worst link or cluster of an environment; None if it has neither."""
-    named = [(row.name, row.health) for row in links] + [(cluster.name, _cluster_health(cluster, ())) for cluster in clusters]
-    return min(named, key=lambda pair: severity(pair[1]), default=None)
+def _environment_health(clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> HealthView | None:
+    """Return the health of an environment; None if it has neither clusters nor links."""
+    return environment_health(clusters, [(row.name, row.health) for row in links]) if clusters or links else None
 
 
 def _register_form(
@@ -332,7 +328,7 @@ MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
         Column(title=gettext_lazy("Mirror topic"), key="name"),
         Column(title=gettext_lazy("Source topic"), css="only-wide"),
         Column(title=gettext_lazy("Cluster link")),
-        Column(title=gettext_lazy("State"), key="state"),
+        Column(title=gettext_lazy("Health"), key="state"),
         Column(title=gettext_lazy("Max lag"), key="lag", css="number", descends=True),
         Column(title=gettext_lazy("Time lag"), key="age", css="number", descends=True),
     ),
@@ -382,7 +378,7 @@ TOPICS = Listing(
 @page("topics")
 @require_GET
 def topic_index(request: HttpRequest) -> HttpResponse:
-    """List the mirror topics of all links that the user may see."""
+    """List the mirror topics of all links that the user may see. Polled every two seconds."""
     by, now = actor_of(request), timezone.now()
     listed = MIRROR_TOPICS.read(request)
     chosen: dict[str, Any] = {
@@ -395,11 +391,23 @@ def topic_index(request: HttpRequest) -> HttpResponse:
         return listed.csv("mirror-topics", page_queries.mirror_page(**chosen, size=EVERY).rows)
     found = page_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
     listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
+    verdicts = _verdicts([summary.mirror for summary in found.rows], by=by, now=now)
     context = {
         "list": listed,
-        "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
+        "found": [
+            {"row": mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)), "link": _link(summary.mirror.link)}
+            for summary in found.rows
+        ],
     }
     return reply(request, "topics/list.html", context)
+
+
+def _verdicts(mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
+    """Return the health of mirrors of several links, by primary key. Three queries, four if a task fails."""
+    links = list({mirror.link_id: mirror.link for mirror in mirrors}.values())
+    chosen = visible_mirrors(by).filter(pk__in=[mirror.pk for mirror in mirrors])
+    health = links_health(links, chosen, now=now, failing=failing_rows(links=links), shown=())
+    return {pk: mirror.verdict for of_link in health.values() for pk, mirror in of_link.mirrors.items()}
 
 
 @page("environments")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -14,11 +14,13 @@ from django.utils.translation import gettext, gettext_noop
 from console.web import numbers
 from console.web.badges import Badge, Family, cluster_badge
 from console.web.errors import ErrorNote, error_note
+from console.web.health_presenters import HealthView, cluster_health_view, environment_health_view
 from console.web.numbers import Moment, moment
 from linkengine.domain.names import ReplicationState
 
 if TYPE_CHECKING:
     from console.clusters.queries import NamespaceSummary
+    from console.links.queries import LinkSummary
     from console.models import Cluster, ClusterLink, Namespace
 
 
@@ -55,6 +57,20 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
         probed=moment(cluster.probed_at, now=now),
         note=error_note(cluster.error_code, cluster.error_message, now=now),
     )
+
+
+def cluster_health(cluster: Cluster, summaries: Sequence[LinkSummary]) -> HealthView:
+    """Return the health of a cluster: that of its last probe, or of the worst of those links that are links to it."""
+    links = [(summary.link.name, summary.health) for summary in summaries if summary.link.destination_id == cluster.pk]
+    return cluster_health_view(links, reachable=cluster.is_reachable)
+
+
+def environment_health(clusters: Sequence[Cluster], links: Sequence[tuple[str, HealthView]]) -> HealthView:
+    """Return the health of an environment: the worst of its links and of the last probes of its clusters.
+
+    ``links`` are (name, health).
+    """
+    return environment_health_view(links, [(cluster.name, cluster_health(cluster, ())) for cluster in clusters])
 
 
 def _authorizer(*, enabled: bool) -> str:

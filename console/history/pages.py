@@ -36,7 +36,7 @@ from console.history.queries import (
     window,
 )
 from console.links import queries as link_queries
-from console.links.pages import crumbs, link_context
+from console.links.pages import crumbs, head_poll, link_context
 from console.mirrors import queries as mirror_queries
 from console.mirrors.presenters import steps
 from console.models import ClusterLink, MirrorTopic
@@ -121,9 +121,11 @@ def charts_url(subject: Subject) -> str:
 @page("links")
 @require_GET
 def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the charts of a link. Polled at the sampling interval."""
+    """Show the charts of a link. They are polled at the sampling interval, the heading as on tabs with a form."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if polled := head_poll(request, link, by=by, now=now, tab="history"):
+        return polled
     chosen, topic = range_of(request, now=now), request.GET.get("topic", "").strip()
     points = link_history(link=link, span=chosen.span, now=now, end=chosen.end)
     mirrors = incidents.mirrors_of(link)

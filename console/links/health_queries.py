@@ -15,6 +15,7 @@ from console.mirrors import progress
 from console.mirrors.figures import Figures, figures_of, is_lacking
 from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
 from console.models import (
+    Cluster,
     ClusterLink,
     Drill,
     LinkTask,
@@ -39,6 +40,7 @@ from linkengine.domain.health import (
     MirrorInputs,
     Reason,
     Reports,
+    cluster_health,
     link_health,
     mirror_health,
 )
@@ -204,10 +206,11 @@ def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatu
 
 
 def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_Metric]:
-    """Return (name, type, help, samples) of the metrics of health. Three queries, four if a task fails.
+    """Return (name, type, help, samples) of the metrics of health. Four queries, five if a task fails.
 
     ``current``: all mirrors with their current progress.
     """
+    clusters = list(Cluster.objects.only("cluster_id", "probed_at", "error_code").order_by("pk"))
     links = list(ClusterLink.objects.select_related("destination").order_by("pk"))
     failing, shown = failing_rows(links=links), [link.pk for link in links]
     found = links_health(links, MirrorTopic.objects.listed(), now=now, failing=failing, shown=shown, current=current)
@@ -217,9 +220,22 @@ def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_
         labels, health = {"cluster": link.destination.cluster_id, "link": link.name}, found[link.pk]
         state += [({**labels, "health": value.lower()}, float(value is health.status.health)) for value in Health]
         mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
-    text = "1 for the health of the link, 0 for the other values."
+    of_cluster: dict[int, list[HealthStatus]] = defaultdict(list)
+    for link in links:
+        of_cluster[link.destination_id].append(found[link.pk].verdict)
+    verdicts = [
+        (cluster.cluster_id, cluster_health(reachable=cluster.is_reachable, links=of_cluster[cluster.pk]))
+        for cluster in clusters
+    ]
+    worst = [
+        ({"cluster": cluster_id, "health": value.lower()}, float(value is verdict.health))
+        for cluster_id, verdict in verdicts
+        for value in Health
+    ]
+    text = "1 for the health of the {}, 0 for the other values."
     return [
-        ("clusterlink_link_health", "gauge", text, state),
+        ("clusterlink_cluster_health", "gauge", text.format("cluster"), worst),
+        ("clusterlink_link_health", "gauge", text.format("link"), state),
         ("clusterlink_mirror_topics_by_health", "gauge", "Mirror topics of a link by health.", mirrors),
     ]
 

@@ -1,7 +1,9 @@
-"""Health of links and mirror topics, below /api/v1."""
+"""Health of environments, clusters, links and mirror topics, below /api/v1."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rest_framework import serializers
@@ -11,17 +13,20 @@ from rest_framework.response import Response
 from console.api.schema import ADDITIONS, operation
 from console.api.views import RestView, actor_of
 from console.clusters import queries as cluster_queries
+from console.clusters.presenters import cluster_health, environment_health
 from console.links import queries as link_queries
 from console.links.health_queries import LinkHealth
-from console.models import ClusterLink
+from console.links.queries import LinkSummary
+from console.models import Cluster, ClusterLink, Environment
 from console.web.health_presenters import HealthView, link_health_view, mirror_health_view
 from linkengine.domain.health import Health, Reason
 
-# --- health of links and mirror topics --------------------------------------------------------------------------------
+# --- fields -----------------------------------------------------------------------------------------------------------
 
 
 MAX_MIRRORS = 1000
 Text, Number = serializers.CharField, serializers.IntegerField
+_SEVERITY = {value: rank for rank, value in enumerate(Health)}
 
 
 class HealthData(serializers.Serializer[Any]):
@@ -29,6 +34,7 @@ class HealthData(serializers.Serializer[Any]):
 
     health = serializers.ChoiceField(choices=[health.value for health in Health])
     reason = serializers.ChoiceField(choices=[reason.value for reason in Reason])
+    codes = serializers.ListField(child=Text(), help_text="Error codes of the reason; empty if it has none.")
     message = Text(help_text="The reason in one sentence.")
     next_step = Text(help_text="What to do; empty if no action is needed.")
 
@@ -62,9 +68,45 @@ class LinkHealthDataList(serializers.Serializer[Any]):
     data: Any = LinkHealthData(many=True)
 
 
-def health_data(view: HealthView) -> dict[str, str]:
+class ClusterHealthData(HealthData):
+    """Health of a cluster: that of its worst visible link, or of its last probe if that is worse."""
+
+    cluster_id = Text()
+    cluster_name = Text()
+    links = serializers.DictField(child=Number(), help_text="Number of links to the cluster by health.")
+    needs_attention = Number(help_text="Number of links that are not copied, degraded or of unknown health.")
+
+
+class EnvironmentHealthData(HealthData):
+    """Health of an environment: that of its worst visible link, or of the last probe of a cluster if that is worse."""
+
+    environment = Text(help_text="The environment's name in URLs.")
+    environment_name = Text()
+    links = serializers.DictField(child=Number(), help_text="Number of links by health.")
+    needs_attention = Number(help_text="Number of links that are not copied, degraded or of unknown health.")
+
+
+class EnvironmentHealthDetailData(EnvironmentHealthData):
+    """The same with the clusters of the environment."""
+
+    clusters: Any = ClusterHealthData(many=True, help_text="Visible clusters of the environment, worst first.")
+
+
+class EnvironmentHealthDataList(serializers.Serializer[Any]):
+    """Health of environments."""
+
+    data: Any = EnvironmentHealthData(many=True)
+
+
+def health_data(view: HealthView) -> dict[str, Any]:
     """Return the fields of HealthData."""
-    return {"health": view.badge.code, "reason": view.reason, "message": view.sentence, "next_step": view.next_step}
+    return {
+        "health": view.badge.code,
+        "reason": view.reason,
+        "codes": list(view.codes),
+        "message": view.sentence,
+        "next_step": view.next_step,
+    }
 
 
 def _link(link: ClusterLink, health: LinkHealth) -> dict[str, Any]:
@@ -75,6 +117,96 @@ def _link(link: ClusterLink, health: LinkHealth) -> dict[str, Any]:
         "mirror_topics": {value: health.counts.get(value, 0) for value in Health},
         "needs_attention": health.attention,
     }
+
+
+def _links(summaries: Sequence[LinkSummary]) -> dict[str, Any]:
+    """Return the fields that count links."""
+    counts = Counter(summary.health.verdict.health for summary in summaries)
+    return {
+        "links": {value: counts[value] for value in Health},
+        "needs_attention": sum(summary.health.verdict.needs_attention for summary in summaries),
+    }
+
+
+def _cluster(cluster: Cluster, summaries: Sequence[LinkSummary]) -> dict[str, Any]:
+    own = [summary for summary in summaries if summary.link.destination_id == cluster.pk]
+    return {
+        **health_data(cluster_health(cluster, own)),
+        "cluster_id": cluster.cluster_id,
+        "cluster_name": cluster.name,
+        **_links(own),
+    }
+
+
+def _environment(environment: Environment, clusters: Sequence[Cluster], summaries: Sequence[LinkSummary]) -> dict[str, Any]:
+    views = [(summary.link.name, link_health_view(summary.health, summary.link)) for summary in summaries]
+    return {
+        **health_data(environment_health(clusters, views)),
+        "environment": environment.slug,
+        "environment_name": environment.name,
+        **_links(summaries),
+    }
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+class EnvironmentHealthListView(RestView):
+    """/environment-health"""
+
+    @operation(
+        "listEnvironmentHealth",
+        summary="List the health of environments",
+        responses={200: EnvironmentHealthDataList},
+        tag=ADDITIONS,
+    )
+    def get(self, request: Request) -> Response:
+        """Return the health of the visible environments, worst first."""
+        by = actor_of(request)
+        clusters, summaries = cluster_queries.list_clusters(by=by), link_queries.list_links(by=by)
+        data = [
+            _environment(
+                environment,
+                [cluster for cluster in clusters if cluster.environment_id == environment.pk],
+                [summary for summary in summaries if summary.link.destination.environment_id == environment.pk],
+            )
+            for environment in cluster_queries.list_environments(by=by)
+        ]
+        data.sort(key=lambda row: (_SEVERITY[row["health"]], row["environment"]))
+        return Response({"data": EnvironmentHealthData(data, many=True).data})
+
+
+class EnvironmentHealthView(RestView):
+    """/environments/{environment}/health"""
+
+    @operation(
+        "getEnvironmentHealth",
+        summary="Get the health of an environment",
+        responses={200: EnvironmentHealthDetailData},
+        tag=ADDITIONS,
+    )
+    def get(self, request: Request, environment: str) -> Response:
+        """Return the health of an environment and of its clusters."""
+        by = actor_of(request)
+        found = cluster_queries.get_environment(slug=environment, by=by)
+        clusters = cluster_queries.list_clusters(by=by, environment=found)
+        summaries = link_queries.list_links(by=by, environment=found)
+        listed = sorted(
+            (_cluster(cluster, summaries) for cluster in clusters),
+            key=lambda row: (_SEVERITY[row["health"]], row["cluster_name"]),
+        )
+        return Response(EnvironmentHealthDetailData({**_environment(found, clusters, summaries), "clusters": listed}).data)
+
+
+class ClusterHealthView(RestView):
+    """/clusters/{cluster_id}/health"""
+
+    @operation("getClusterHealth", summary="Get the health of a cluster", responses={200: ClusterHealthData}, tag=ADDITIONS)
+    def get(self, request: Request, cluster_id: str) -> Response:
+        """Return the health of a cluster. ``link-health`` lists that of its links."""
+        by = actor_of(request)
+        cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+        return Response(ClusterHealthData(_cluster(cluster, link_queries.list_links(by=by, cluster_id=cluster_id))).data)
 
 
 class LinkHealthListView(RestView):

@@ -49,7 +49,7 @@ from console.web.configs import config_words
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health_view, severity
 from console.web.lists import EVERY, MOST_DIGITS, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
-from console.web.request_handling import Crumb, Tab, actor_of, done, page, reply
+from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, reply
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.plans import GapFiller
@@ -182,7 +182,21 @@ def link_context(
         "may_mirror": link.mode != LinkMode.SOURCE and can(by, Permission.MANAGE_MIRROR, link=link),
         "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
         "holds_mirrors_here": link.mode != LinkMode.SOURCE,
+        "seen_head": seen_token(link.sequence, now=now),
     }
+
+
+def head_poll(request: HttpRequest, link: ClusterLink, *, by: Actor, now: datetime, tab: str) -> HttpResponse | None:
+    """Return the response to a poll of the heading; None for other requests.
+
+    Tabs with a form, and tabs with charts that scripts draw, poll their heading instead of the whole page, so that the rest is
+    not replaced. 204 as for ``is_unchanged``.
+    """
+    if fragment_of(request) != "head":
+        return None
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
+    return reply(request, "links/polled_head.html", link_context(link, by=by, now=now, tab=tab))
 
 
 def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> Observed:
@@ -500,6 +514,8 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
     """Show the effective configs. Secrets are masked."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if polled := head_poll(request, link, by=by, now=now, tab="configuration"):
+        return polled
     query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
     configs = [config for config in link_queries.effective_configs(link=link) if query in config.name]
     context = {
@@ -518,15 +534,21 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
 @page("links")
 @require_GET
 def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the audit events of the link and its mirror topics."""
+    """Show the audit events of the link and its mirror topics. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
     listed, readable = EVENTS.read(request), readable_events_of(link, by=by)
     found = listed.select(readable)
     if listed.format:
         return listed.csv(f"activity-{link.name}", found)
     listed.options = {"action": [(name, name) for name in readable.actions()]}
-    context = {"list": listed, "events": [event_row(event, now=now) for event in listed.page(found)]}
+    context = {
+        "list": listed,
+        "events": [event_row(event, now=now) for event in listed.page(found)],
+        "seen": seen_token(link.sequence, now=now),
+    }
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
 

@@ -21,7 +21,7 @@ from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
-from console.links.pages import crumbs, link_context
+from console.links.pages import crumbs, head_poll, is_unchanged, link_context, seen_token
 from console.links.queries import filters_of, judge_source, judge_topic
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
@@ -76,6 +76,8 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     """List the source topics with their status."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if polled := head_poll(request, link, by=by, now=now, tab="topics"):
+        return polled
     listed = SOURCE_TOPICS.read(request)
     matching = listed.select(judge_source(link=link, by=by, search=listed.query))
     if listed.format:
@@ -100,6 +102,8 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
     """Show why a source topic is mirrored or not. The topic need not exist."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if polled := head_poll(request, link, by=by, now=now, tab="topics"):
+        return polled
     judged = judge_topic(link=link, name=topic_name, by=by)
     context = {
         "row": source_topic_row(judged),
@@ -114,8 +118,10 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
 @require_http_methods(["GET", "POST"])
 def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the auto-create filters; preview or save changes."""
-    by = actor_of(request)
+    by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if polled := head_poll(request, link, by=by, now=now, tab="filters"):
+        return polled
     prefetch_related_objects([link], "configs")
     if request.method == "GET":
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
@@ -127,7 +133,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     rows, enabled = _submitted(request), request.POST.get("enabled") == "true"
     save = request.POST.get("intent") == "save"
     try:
-        alter_configs(link=link, changes=_changes(rows, enabled=enabled), validate_only=not save, by=by, now=timezone.now())
+        alter_configs(link=link, changes=_changes(rows, enabled=enabled), validate_only=not save, by=by, now=now)
     except ConsoleError as error:
         if error.kind == "denied":
             raise
@@ -315,9 +321,11 @@ ACLS = Listing(
 @page("links")
 @require_GET
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List consumer groups."""
+    """List consumer groups. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
     found = listed.select(link.groups.all())
@@ -331,6 +339,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         "list": listed,
         "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
         "is_on": syncs_offsets(link),
+        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups") | context)
 
@@ -338,9 +347,11 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @page("links")
 @require_GET
 def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List ACLs. ``?status=conflicts`` lists conflicting ACLs."""
+    """List ACLs. ``?status=conflicts`` lists conflicting ACLs. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = ACLS.read(request)
     found = listed.select(link.acls.all())
@@ -357,5 +368,6 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
         "list": listed,
         "acls": [acl_row(acl, now=now) for acl in listed.page(found)],
         "is_on": link.config("acl.sync.enable") == "true",
+        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)

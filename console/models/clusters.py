@@ -77,6 +77,11 @@ class Cluster(models.Model):
         return reverse("pages:cluster", args=(self.cluster_id,))
 
     @property
+    def is_reachable(self) -> bool | None:
+        """Whether the last probe succeeded; None before the first one."""
+        return None if self.probed_at is None and not self.error_code else not self.error_code
+
+    @property
     def address(self) -> ClusterAddress:
         return replace(address_from_properties(self.properties), cluster_id=self.cluster_id)
 

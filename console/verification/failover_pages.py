@@ -18,7 +18,7 @@ from console.access import Permission, can, role_needed, visible_mirrors
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
-from console.links.pages import is_unchanged, link_context, observe, seen_token
+from console.links.pages import head_poll, is_unchanged, link_context, observe, seen_token
 from console.mirrors import bulk_actions, figures
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
@@ -62,7 +62,8 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     by, now, values = actor_of(request), timezone.now(), request.POST
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        return HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else _choose(request, link)
+        unchanged = HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else None
+        return head_poll(request, link, by=by, now=now, tab="failover") or unchanged or _choose(request, link)
     chosen = _chosen(request, link, by=by)
     if not chosen:
         return _choose(request, link, problem=NOTHING_CHOSEN, status=422)

@@ -19,7 +19,7 @@ from console.access import Permission, can, check_permission
 from console.errors import ConsoleError, InvalidInputError, NotFoundError
 from console.links import queries as link_queries
 from console.links.health_queries import readiness_with_health
-from console.links.pages import crumbs, is_unchanged, link_context, seen_token
+from console.links.pages import crumbs, head_poll, is_unchanged, link_context, seen_token
 from console.links.presenters import readiness_view, source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
@@ -62,7 +62,8 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        return HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else _show(request, link)
+        unchanged = HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else None
+        return head_poll(request, link, by=by, now=now, tab="drills") or unchanged or _show(request, link)
     start = request.POST.get("start", LATEST)
     try:
         start_drill(link=link, start_spec=start if start in _STARTS else LATEST, by=by, now=now)
@@ -95,13 +96,16 @@ def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int)
 @page("links")
 @require_GET
 def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the failover readiness. The other tabs of its group load it as a fragment."""
+    """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
     found, health = readiness_with_health(link=link, now=now)
     view = None if health is None else link_health_view(health, link)
     context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
-    return reply(request, "links/readiness.html", context | {"readiness": readiness_view(found)})
+    more = {"readiness": readiness_view(found), "seen": seen_token(link.sequence, now=now)}
+    return reply(request, "links/readiness.html", context | more)
 
 
 def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -112,6 +116,8 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
         "seen": seen_token(link.sequence, now=now),
+        # After a refused action the address of the page is that of the action, which cannot be polled.
+        "poll_url": "" if request.method == "GET" else reverse("pages:link-drills", args=link.url_args),
     }
     return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)
 
@@ -375,9 +381,13 @@ LINK_REPORTS = replace(
 @page("links")
 @require_GET
 def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List the failover reports of a link with records not copied, RPO and RTO."""
+    """List the failover reports of a link with records not copied, RPO and RTO. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if polled := head_poll(request, link, by=by, now=now, tab="stops"):
+        return polled
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
     reports = verification_queries.link_reports(link=link, by=by)
     listed = LINK_REPORTS.read(request)
     found = listed.select(reports)
@@ -390,6 +400,7 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
         "reports": [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown],
         "tiles": report_tiles(verification_queries.link_totals(link=link, by=by)),
         "sees_readiness": can(by, Permission.VIEW, link=link),
+        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/failover_reports.html", link_context(link, by=by, now=now, tab="stops") | context)
 

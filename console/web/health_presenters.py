@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from console.web import numbers
 from console.web.badges import Badge, Family
 from console.web.errors import help_for
-from linkengine.domain.health import Health, HealthStatus, Reason, cluster_health
+from linkengine.domain.health import Health, HealthStatus, Reason, cluster_health, worst
 
 if TYPE_CHECKING:
     from console.links.health_queries import LinkHealth
@@ -93,6 +93,7 @@ class HealthView:
     badge: Badge
     reason: str  # code
     sentence: str
+    codes: tuple[str, ...] = ()  # error codes of the reason
     next_step: str = ""
     needs_attention: bool = False
 
@@ -289,6 +290,7 @@ def health_view(status: HealthStatus, *, detail: str = "", share: str = "") -> H
         badge=HEALTH_BADGES[status.health],
         reason=status.reason,
         sentence=" ".join(part for part in (share, sentence, detail) if part),
+        codes=tuple(dict.fromkeys(status.codes)),
         next_step=next_step,
         needs_attention=status.needs_attention,
     )
@@ -318,6 +320,20 @@ def cluster_health_view(links: Sequence[tuple[str, LinkHealth]], *, reachable: b
     name = next((name for name, health in links if health.status is status), "")
     copied = status.health in {Health.HEALTHY, Health.EMPTY}
     return health_view(status, share="" if copied or not name else gettext("Link %(name)s:") % {"name": name})
+
+
+def environment_health_view(links: Sequence[tuple[str, HealthView]], clusters: Sequence[tuple[str, HealthView]]) -> HealthView:
+    """Return the display of an environment's health: that of its worst link or cluster, which the sentence names.
+
+    ``links`` and ``clusters`` are (name, health); the health of a cluster is that of its last probe, without its links.
+    """
+    named = [(gettext("Link %(name)s:") % {"name": name}, view) for name, view in links]
+    named += [(gettext("Cluster %(name)s:") % {"name": name}, view) for name, view in clusters]
+    if not named:
+        return health_view(worst((), empty=Reason.NO_LINKS))
+    name, view = min(named, key=lambda pair: severity(pair[1]))
+    copied = view.badge.code in {Health.HEALTHY, Health.EMPTY}
+    return view if copied else replace(view, sentence=f"{name} {view.sentence}")
 
 
 def severity(view: HealthView) -> int:

@@ -103,8 +103,8 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
 
 View = Callable[..., HttpResponse]
 # Element ids that htmx requests; named partials of the templates.
-FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness", "preview")
-POLLING = ("live", "history")  # fragments that are polled
+FRAGMENTS = ("live", "head", "history", "dialog", "switcher", "minute", "readiness", "preview")
+POLLING = ("live", "head", "history")  # fragments that are polled
 
 
 def actor_of(request: HttpRequest) -> Actor:
@@ -143,11 +143,17 @@ def page(section: str) -> Callable[[View], View]:
     return decorate
 
 
+def fragment_of(request: HttpRequest) -> str:
+    """Return the fragment that htmx requested; "" for the whole page."""
+    target = request.htmx.target if request.htmx else None  # type: ignore[attr-defined]
+    return target if target in FRAGMENTS else ""
+
+
 def reply(request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
     """Render the page, or the fragment that htmx requested, from the same context."""
-    target = request.htmx.target if request.htmx else None  # type: ignore[attr-defined]
+    target = fragment_of(request)
     values = dict(context)
-    if target in FRAGMENTS and status not in {403, 404, 503}:
+    if target and status not in {403, 404, 503}:
         response = render(request, f"{template}#{target}", values, status=status)
     else:
         by = actor_of(request) if request.user.is_authenticated else None

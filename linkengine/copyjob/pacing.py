@@ -7,8 +7,8 @@ A Fetch depends on four things:
 * the number of partitions: each request has a fixed cost, so many nearly idle partitions are fetched together a few
   milliseconds later. A broker reads every partition of a fetch session for each Fetch, changed or not: 10,000 partitions take
   it 60 ms, and twice to four times as long if none of them has new records when the Fetch arrives, because it then registers
-  the Fetch with each of them. After a response for so many partitions, the next Fetch is therefore sent after a pause as long as
-  the response took, so that new records are there when it arrives;
+  the Fetch with each of them. After a response for so many partitions, the next Fetch is therefore sent after a pause as long
+  as the response took, so that new records are there when it arrives;
 * the distance to the source. The requested size doubles while responses are full, start late and arrive quickly; it halves when
   they take long to arrive. A stock broker sends 1.6 MB/s per connection over a round trip of 80 ms, and all partitions of the
   connection wait for the last byte. The first response of a distant broker is small: it shows the size of records and batches,

@@ -92,3 +92,27 @@ def test_dialog_stays_open_with_its_text(page_data: PageData, visits: Visits) ->
     expect(page.locator("#dialog")).to_be_visible()
     expect(page.locator("#confirm-name")).to_have_value("fli")
     expect(page.locator("#confirm-name")).to_be_focused()
+
+
+def test_typed_filter_is_kept_while_the_heading_is_updated(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(f"{page_data.link_url}filters/")
+    name = page.locator("input[name=name]").first
+    name.fill("not-saved-yet")
+
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(state="PAUSED", sequence=F("sequence") + 1)
+
+    expect(page.locator("#head .api-state")).to_contain_text("Paused", timeout=5_000)
+    expect(name).to_have_value("not-saved-yet")
+    expect(name).to_be_focused()
+
+
+def test_result_of_a_connection_test_is_kept_while_the_cluster_is_updated(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.east.get_absolute_url())
+    page.evaluate("document.getElementById('tested').textContent = 'Connection works.'")
+    topics = page.locator("#main").inner_text().count("Topics")
+
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(state="PAUSED")
+
+    expect(page.locator(f"#link-{page_data.link.pk} .api-state")).to_contain_text("Paused", timeout=5_000)
+    expect(page.locator("#tested")).to_have_text("Connection works.")
+    assert page.locator("#main").inner_text().count("Topics") == topics  # outside of the region that is polled

@@ -71,6 +71,7 @@ DOCUMENT = document()  # raises ValidationError if it is not valid OpenAPI 3
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 SCHEMA.app = get_wsgi_application()
 NAMES = {
+    "environment": "production",
     "cluster_id": DESTINATION,
     "link_name": "from-source",
     "mirror_topic_name": "orders",

@@ -15,7 +15,7 @@ from console.links.health_queries import LinkHealth, health_of_mirror, links_hea
 from console.links.queries import list_links
 from console.links.task_queries import failing_rows
 from console.mirrors import progress
-from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from console.models import Cluster, ClusterLink, LinkTask, MirrorPartition, MirrorTopic
 from linkengine.domain.health import Health, Reason
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW as BEGAN
@@ -228,3 +228,18 @@ def test_metrics_have_one_sample_per_link_and_health(link: ClusterLink, make_mir
         value = float(health is Health.NOT_COPYING)  # the mirror was never reported
         assert f'clusterlink_link_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text
         assert f'clusterlink_mirror_topics_by_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text
+
+
+def test_metrics_have_one_sample_per_cluster_and_health(link: ClusterLink, make_mirror: MakeMirror, client: Client) -> None:
+    make_mirror()  # it was never reported
+    Cluster.objects.update(probed_at=BEGAN)
+    idle = link.destination
+    idle.pk, idle.name, idle.cluster_id, idle.error_code = None, "idle", "idle-id", "TIMEOUT_ERROR"
+    idle.save()
+
+    text = client.get("/metrics").content.decode()
+
+    for cluster, expected in (("destination-id", Health.NOT_COPYING), ("idle-id", Health.DEGRADED)):
+        for health in Health:
+            value = float(health is expected)
+            assert f'clusterlink_cluster_health{{cluster="{cluster}",health="{health.lower()}"}} {value}' in text

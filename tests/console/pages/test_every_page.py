@@ -178,8 +178,8 @@ def test_environment_card_counts_only_its_own_links(page_data: PageData, admin: 
         assert place["links"] == len(rows)
         for figure in ("mirrors", "attention"):
             assert place[figure] == sum(getattr(row, figure) for row in rows)
-    worst = [card["worst"] for card in cards if card["name"] == other.name]
-    assert [(name, view.badge.code) for name, view in worst] == [("half", "NOT_COPYING")]
+    worst = [card["health"] for card in cards if card["name"] == other.name]
+    assert [(view.badge.code, view.sentence.partition(":")[0]) for view in worst] == [("NOT_COPYING", "Link half")]
 
 
 @pytest.fixture

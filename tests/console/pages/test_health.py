@@ -7,13 +7,15 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
+from console.models import Cluster, ClusterLink, Environment, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import EAST, WEST, PageData, make_user
-from tests.console.pages.conftest import client_of
+from tests.console.pages.conftest import client_of, htmx
 
 
 @pytest.fixture
@@ -84,6 +86,37 @@ def test_stopped_engine_is_the_headline_of_every_page(
     assert 'title="ACTIVE"' in body  # the API state stands beside the health
     assert re.search(r"Needs attention\s+2\s+of 2 mirror topics", text_of(admin, calm.link_url))
     assert "2 mirror topics need attention" in text_of(admin, "/environments/")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/environments/", "/environments/?tab=links", "/environments/production/", f"/clusters/{EAST}/", "/links/", "/topics/"],
+)
+def test_open_page_shows_that_copying_stopped(calm: PageData, admin: Client, address: str) -> None:
+    report(calm)
+    begun = admin.get(address).content.decode()
+    assert begun.count('<div id="live"') == 1
+    assert 'title="HEALTHY"' in begun
+    assert 'title="NOT_COPYING"' not in begun
+
+    report(calm, seconds=900)
+    with CaptureQueriesContext(connection) as queries:
+        part = admin.get(address, **htmx("live")).content.decode()
+
+    assert 'title="NOT_COPYING"' in part
+    assert "No copy worker has reported" in part
+    assert "<html" not in part
+    assert len(queries) <= 10
+
+
+@pytest.mark.parametrize("tab", ["history/", "topics/", "filters/", "configuration/", "stops/", "drills/"])
+def test_open_tab_of_a_link_shows_in_its_heading_that_copying_stopped(calm: PageData, admin: Client, tab: str) -> None:
+    report(calm, seconds=900)
+
+    part = admin.get(f"{calm.link_url}{tab}", **htmx("head"))
+
+    assert part.context["health"].badge.code == "NOT_COPYING"
+    assert "2 of 2 mirror topics: No copy worker has reported" in part.content.decode()
 
 
 def test_one_silent_partition_is_shown_on_its_mirror_and_link(calm: PageData, admin: Client) -> None:
@@ -164,6 +197,43 @@ def test_unreachable_cluster_is_degraded(calm: PageData, admin: Client) -> None:
     Cluster.objects.filter(cluster_id=WEST).update(error_code="TIMEOUT_ERROR", error_message="It does not respond.")
 
     assert badges(admin, f"/clusters/{WEST}/")[0] == "DEGRADED"
+
+
+def test_environment_has_the_health_of_its_worst_link_or_cluster_as_headline(calm: PageData, admin: Client) -> None:
+    url = pages(calm)["environment"]
+    report(calm)
+    assert badges(admin, url)[0] == "HEALTHY"
+    assert "Healthy. All partitions are copied." in text_of(admin, url)
+
+    Cluster.objects.filter(cluster_id=WEST).update(error_code="TIMEOUT_ERROR", error_message="It does not respond.")
+    report(calm)
+    assert badges(admin, url)[0] == "DEGRADED"
+    assert f"Degraded. Cluster {calm.west.name}: The last connection to the cluster failed." in text_of(admin, url)
+
+    report(calm, seconds=900)
+    assert badges(admin, url)[0] == "NOT_COPYING"
+    shown = text_of(admin, url)
+    assert "Not copying. Link west-to-east: 2 of 2 mirror topics: No copy worker has reported" in shown
+    assert "Check that the Celery worker" in shown
+    assert "Link west-to-east: 2 of 2 mirror topics" in text_of(admin, "/environments/")
+
+
+def test_list_of_all_mirror_topics_shows_their_health(calm: PageData, admin: Client) -> None:
+    report(calm)
+    assert badges(admin, "/topics/") == ["HEALTHY", "HEALTHY"]
+
+    calm.mirrors["planes"].partitions.update(observed_at=timezone.now() - timedelta(seconds=900))
+
+    for sort in ("name", "lag"):
+        assert badges(admin, f"/topics/?sort={sort}&q=p")[0] == "NOT_COPYING"
+    assert "No copy worker has reported on" in text_of(admin, "/topics/")
+
+
+def test_environment_without_clusters_has_no_headline(calm: PageData, admin: Client) -> None:
+    empty = Environment.objects.create(organization=calm.organization, name="Empty", slug="empty", created_at=calm.now)
+
+    assert admin.get(empty.get_absolute_url()).context["health"] is None
+    assert badges(admin, empty.get_absolute_url()) == []
 
 
 def test_pages_stay_within_ten_queries(calm: PageData, admin: Client, django_assert_max_num_queries: object) -> None:
