@@ -115,7 +115,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     healing = next((event for event in _HEALING if can(MirrorState(mirror.state), event)), None)
     if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
         return False
-    changed = troubled and transition_errors.clear(mirrors=[mirror])
+    changed = troubled and transition_errors.clear(mirrors=[mirror], now=now)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
         mirror.error_code, mirror.error_message, mirror.error_since = "", "", None
@@ -125,7 +125,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
 
 def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_timeout: timedelta) -> bool:
     changed = transition_errors.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
-    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code})
+    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code}, now=now)
     since = mirror.error_since or now
     if verdict.code in _PERMANENT_IN_THE_END:  # an outage before this error does not count
         since = max(since, transition_errors.since(mirror=mirror, code=verdict.code) or now)
