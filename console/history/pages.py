@@ -130,7 +130,7 @@ def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     names = list(mirrors.order_by("name").values_list("name", flat=True)[:NAMES_LISTED])
     known = not topic or topic in names or mirrors.filter(name=topic).exists()
     context = {
-        "charts": charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else [],
+        "charts": charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points or names else [],
         "spans": segments(charts_url(link), chosen),
         "topic": topic,
         "topic_unknown": not known,
