@@ -280,13 +280,13 @@ class StateTransitionErrorQuerySet(models.QuerySet["StateTransitionError"]):
     def end(self, *, now: datetime) -> bool:
         """Delete the errors and keep them as ended errors. Return whether there were any.
 
-        One statement if there are none, otherwise at most five for any number of mirrors. An error that ends again within
+        One statement if there are none, otherwise at most six for any number of mirrors. An error that ends again within
         ``EndedError.REPEATED`` extends its row, so a mirror that fails and recovers all the time fills no table.
         """
+        if not self.exists():
+            return False
         with transaction.atomic(savepoint=False):
             errors = list(self.order_by("pk").select_for_update())  # two workers that end an error keep it once
-            if not errors:
-                return False
             ended = {
                 (row.mirror_id, row.code): EndedError(
                     mirror_id=row.mirror_id, code=row.code, message=row.message, since=row.since, until=max(row.since, now)
@@ -298,7 +298,7 @@ class StateTransitionErrorQuerySet(models.QuerySet["StateTransitionError"]):
             EndedError.objects.filter(pk__in=repeated).update(until=now)
             EndedError.objects.bulk_create(ended.values())
             self.model.objects.filter(pk__in=[row.pk for row in errors]).delete()
-        return True
+        return bool(errors)
 
 
 class StateTransitionError(models.Model):

@@ -84,7 +84,7 @@ def test_error_that_is_found_again_has_not_ended(mirror: MirrorTopic) -> None:
 
 
 @pytest.mark.parametrize("count", [50, 400])
-def test_errors_of_any_number_of_mirrors_end_in_five_statements(link: ClusterLink, count: int) -> None:
+def test_errors_of_any_number_of_mirrors_end_in_few_statements(link: ClusterLink, count: int) -> None:
     common = {"link": link, "state": "ACTIVE", "state_since": NOW, "created_at": NOW}
     mirrors = MirrorTopic.objects.bulk_create(MirrorTopic(name=f"t{n}", source_topic=f"t{n}", **common) for n in range(count))
     rows = [StateTransitionError(mirror=row, code="TIMEOUT_ERROR", message="", since=NOW, last_seen_at=NOW) for row in mirrors]
