@@ -281,7 +281,8 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     at = min(now, max(time_of(request, "at") or now, now - LONGEST))
     at = datetime.fromtimestamp(at.timestamp() // 60 * 60, tz=UTC)
     past = incidents.read_past(subject, start=at)
-    url, span = data_url(subject, "minute"), {"start": at, "end": at + MINUTE}
+    url = data_url(subject, "minute")
+    span: dict[str, Any] = {"start": at, "end": at + MINUTE}
     readable = incidents.may_view_audit(subject, by=by)
     found = list(incidents.audit_events(subject, **span, by=by)[: EVENTS_SHOWN + 1])
     errors = incidents.errors(subject, **span, most=EVENTS_SHOWN + 1)
