@@ -42,9 +42,11 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
+from console.audit import path_of
 from console.models import (
-    Cluster, ClusterLink, Environment, GapRange, LinkSample, MirrorPartition, MirrorSample, MirrorTopic, Organization,
-    RoleBinding, SourceTopic, VerifiedRange,
+    AuditEvent, BulkOperation, BulkOperationTopic, Cluster, ClusterLink, EndedError, Environment, GapRange, GroupOffset,
+    LinkSample, MirrorPartition, MirrorSample, MirrorTopic, Organization, RoleBinding, SourceTopic, StateTransition,
+    SyncedGroup, VerifiedRange,
 )
 wanted, now = int(sys.stdin.read()), timezone.now()
 user, is_new = User.objects.get_or_create(username="bench")
@@ -77,6 +79,35 @@ common = {"partitions": 3, "retention_ms": 604_800_000, "seen_at": now}
 listed = [*names, *(f"other-{name}" for name in names)]
 SourceTopic.objects.bulk_create(SourceTopic(link=link, name=name, **common) for name in listed)
 SourceTopic.objects.bulk_create(SourceTopic(cluster=link.destination, name=name, is_mirror=True, **common) for name in names)
+ago = [now - timedelta(seconds=3_600 * number / len(mirrors)) for number in range(len(mirrors))]  # all within the last hour
+AuditEvent.objects.bulk_create(
+    AuditEvent(at=at, actor="bench", action="PauseMirrorTopic", resource=path_of(mirror), result="SUCCESS")
+    for mirror, at in zip(mirrors, ago)
+)
+changed = list(zip(mirrors, ago))[::10]
+steps = (("ACTIVE", "PAUSED", "pause"), ("PAUSED", "ACTIVE", "resume"))
+StateTransition.objects.bulk_create(
+    StateTransition(mirror=mirror, from_state=old, to_state=new, event=event, by="bench", at=at)
+    for mirror, at in changed for old, new, event in steps
+)
+EndedError.objects.bulk_create(
+    EndedError(mirror=mirror, code="TIMEOUT_ERROR", message="No broker responds.", since=at - timedelta(minutes=1), until=at)
+    for mirror, at in changed
+)
+group = {"link": link, "status": "SYNCED", "kind": "classic", "looked_at": now, "listed_at": now}
+groups = SyncedGroup.objects.bulk_create(
+    SyncedGroup(name=f"group-of-{mirror.name}", destination_name=f"group-of-{mirror.name}", **group) for mirror, _ in changed
+)
+offsets = {"source_offset": 990, "destination_offset": 990, "target": 990, "outcome": "EQUAL"}
+GroupOffset.objects.bulk_create(
+    GroupOffset(group=group, mirror=mirror, partition=number, **offsets)
+    for group, (mirror, _) in zip(groups, changed) for number in range(3)
+)
+common = {"link": link, "operation": "pause", "user": user, "requested_by": "bench", "requested_at": now, "finished_at": now}
+operation = BulkOperation.objects.order_by("pk").first() or BulkOperation.objects.create(**common)
+BulkOperationTopic.objects.bulk_create(
+    BulkOperationTopic(operation=operation, name=name, status="ACCEPTED", done_at=now) for name in names
+)
 if is_new:
     first = mirrors[0]
     samples = [{"at": now - timedelta(seconds=15 * n), "lag": n, "lag_ms": n, "bytes_per_s": 1e6} for n in range(480)]
@@ -94,11 +125,23 @@ print(json.dumps([settings.SESSION_COOKIE_NAME, session.session_key]))
 _LINKS, _LINK = "/links/", "/links/destination/link-00/"
 _MIRROR = f"{_LINK}mirrors/topic-00000/"
 _PAGES = (
+    ("/environments/", "environments"),
+    ("/environments/bench/", "an environment"),
+    ("/clusters/destination/", "a cluster"),
+    ("/audit/", "audit log"),
+    ("/operations/", "operations"),
+    ("/operations/1/", "an operation on all mirror topics"),
     (_LINKS, "list of links"),
     (_LINK, "page of a link with 50 of its mirror topics"),
     (f"{_LINK}?sort=-lag", "the same by lag"),
     (f"{_LINK}topics/", "source topics of a link"),
     (f"{_LINK}tasks/", "tasks of a link"),
+    (f"{_LINK}groups/", "consumer groups of a link"),
+    (f"{_LINK}failover/", "failover page of a link"),
+    (f"{_LINK}history/", "history of a link"),
+    (f"{_LINK}history/series.json?span=1h", "history of a link: data of the lines"),
+    (f"{_LINK}history/events.json?span=1h", "history of a link: states and markers"),
+    (f"{_LINK}history/minute/", "history of a link: a minute"),
     ("/topics/", "list of topics"),
     ("/search/?q=topic-000", "search"),
     (_MIRROR, "mirror topic: overview"),

@@ -25,6 +25,7 @@ from console.history.queries import (
 from console.mirrors.queries import MirrorSummary, summarize
 from console.models import (
     ClusterLink,
+    EndedError,
     LinkSample,
     LinkSampleSummary,
     MirrorSample,
@@ -83,12 +84,13 @@ def summarize_samples(*, now: datetime) -> None:
 
 
 def forget_old(*, now: datetime) -> None:
-    """Delete samples and summaries that no chart shows. Call ``summarize_samples`` first."""
+    """Delete samples, summaries and ended errors that no chart shows. Call ``summarize_samples`` first."""
     LinkSample.objects.filter(at__lt=now - KEEP_LINKS).delete()
     MirrorSample.objects.filter(at__lt=now - KEEP_MIRRORS).delete()
     for model in (LinkSampleSummary, MirrorSampleSummary):
         for seconds, keep in KEEP_SUMMARIES.items():
             model.objects.filter(seconds=seconds, at__lt=now - keep).delete()
+    EndedError.objects.filter(until__lt=now - max(KEEP_SUMMARIES.values())).delete()
 
 
 def _summarize(samples: Any, summaries: Any, owner: str, *, seconds: int, finer: int, now: datetime) -> None:

@@ -7,25 +7,38 @@ the mirror exists. A deleted mirror is therefore missing in the past, too.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import accumulate, groupby
+from operator import itemgetter
 from types import MappingProxyType
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext
 
 from console.access import Permission, can
 from console.actors import Actor
 from console.audit import path_of
 from console.history.queries import Window
-from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition, StateTransitionError, VerifyRun
+from console.models import (
+    AuditEvent,
+    ClusterLink,
+    EndedError,
+    MirrorTopic,
+    StateTransition,
+    StateTransitionError,
+    VerifyRun,
+)
+from linkengine.domain.errors import WAITING
+from linkengine.domain.linkrules import PAUSED
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 MOST = 500  # rows of each kind, the newest
 MINUTE = timedelta(minutes=1)
-EDITS = ("AlterClusterLinkConfigs", "AlterTopicConfigs", "ReparentMirrorTopic")
+LINK_EDIT = "AlterClusterLinkConfigs"
+EDITS = (LINK_EDIT, "AlterTopicConfigs", "ReparentMirrorTopic")
 # The state that a step of a chart shows for a mirror is the first of these in which the mirror was during the step.
 URGENCY: tuple[MirrorState, ...] = (
     MirrorState.FAILED,
@@ -111,36 +124,43 @@ def read_past(subject: ClusterLink | MirrorTopic, *, start: datetime) -> Past:
     """Read states and transitions since ``start``. Two queries."""
     rows = list(mirrors_of(subject).order_by("name").values_list("pk", "name", "state"))
     transitions: defaultdict[int, list[StateTransition]] = defaultdict(list)
+    names = {pk: name for pk, name, _ in rows}
     for step in StateTransition.objects.filter(mirror__in=mirrors_of(subject).values("pk"), at__gte=start).order_by("pk"):
-        transitions[step.mirror_id].append(step)
-    return Past(
-        names={pk: name for pk, name, _ in rows},
-        states={pk: MirrorState(state) for pk, _, state in rows},
-        transitions=transitions,
-    )
+        if step.mirror_id in names:  # not created since the first query
+            transitions[step.mirror_id].append(step)
+    return Past(names=names, states={pk: MirrorState(state) for pk, _, state in rows}, transitions=transitions)
 
 
 def states_over_time(past: Past, where: Window) -> dict[MirrorState, list[int]]:
-    """Return the number of mirrors by state in each step of a span; a mirror counts in its most urgent state of the step."""
-    counts = {state: [0] * where.steps for state in URGENCY}
-    for mirror in past.states:
-        for step, state in enumerate(_states(past, mirror, where)):
-            if state is not None:
-                counts[state][step] += 1
-    return {state: numbers for state, numbers in counts.items() if any(numbers)}
+    """Return the number of mirrors by state in each step of a span; a mirror counts in its most urgent state of the step.
+
+    The costs depend on the number of transitions, not on that of mirrors and steps, since it adds up changes of the numbers.
+    """
+    changes = {state: [0] * (where.steps + 1) for state in URGENCY}
+    for state, number in Counter(state for mirror, state in past.states.items() if mirror not in past.transitions).items():
+        changes[state][0] = number
+    for mirror in past.transitions:
+        for state, first, end in _runs(past, mirror, where):
+            changes[state][first] += 1
+            changes[state][end] -= 1
+    return {state: list(accumulate(row[:-1])) for state, row in changes.items() if any(row)}
 
 
-def _states(past: Past, mirror: int, where: Window) -> Sequence[MirrorState | None]:
-    state = past.state_at(mirror, where.start)
-    steps: list[MirrorState | None] = []
-    for transition in past.transitions.get(mirror, ()):
-        number = where.step_of(transition.at)
-        if not 0 <= number < where.steps:
-            continue
-        steps += [state] * (number + 1 - len(steps))
-        state = MirrorState(transition.to_state)
-        steps[number] = min(state, steps[number] or state, key=URGENCY.index)
-    return steps + [state] * (where.steps - len(steps))
+def _runs(past: Past, mirror: int, where: Window) -> Iterator[tuple[MirrorState, int, int]]:
+    """Yield the states in which a mirror counts, each with its first step and the step after its last."""
+    state, first = past.state_at(mirror, where.start), 0
+    within = [(where.step_of(step.at), MirrorState(step.to_state)) for step in past.transitions[mirror]]
+    within = [(number, entered) for number, entered in within if 0 <= number < where.steps]
+    numbers = accumulate((number for number, _ in within), max)  # a later row can have an earlier time (``StateTransition``)
+    for number, group in groupby(zip(numbers, within, strict=True), key=itemgetter(0)):
+        entered = [to_state for _, (_, to_state) in group]
+        if state is not None:
+            yield state, first, number
+            entered.insert(0, state)
+        yield min(entered, key=URGENCY.index), number, number + 1
+        state, first = entered[-1], number + 1
+    if state is not None:
+        yield state, first, where.steps
 
 
 def states_of_minute(past: Past, at: datetime) -> list[tuple[MirrorState, int, list[str]]]:
@@ -167,10 +187,24 @@ def audit_events(subject: ClusterLink | MirrorTopic, *, start: datetime, end: da
     return AuditEvent.objects.below(path).filter(at__gte=start, at__lt=end)
 
 
-def transition_errors(subject: ClusterLink | MirrorTopic, *, before: datetime) -> QuerySet[StateTransitionError]:
-    """Return the errors that began before a time and are unresolved: the rows of resolved errors are deleted."""
-    found = StateTransitionError.objects.filter(mirror__in=mirrors_of(subject).values("pk"), since__lt=before)
-    return found.select_related("mirror")
+def errors(
+    subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime, most: int = MOST, without: Collection[str] = ()
+) -> list[StateTransitionError | EndedError]:
+    """Return the errors that lasted at any time of a span, at most those that began last; oldest first. Two queries."""
+    begun = Q(mirror__in=mirrors_of(subject).values("pk"), since__lt=end) & ~Q(code__in=without)
+    found: list[StateTransitionError | EndedError] = [
+        *StateTransitionError.objects.filter(begun).select_related("mirror").order_by("-since", "-pk")[:most],
+        *EndedError.objects.filter(begun, until__gte=start).select_related("mirror").order_by("-since", "-pk")[:most],
+    ]
+    return sorted(found, key=lambda error: error.since)[-most:]
+
+
+def edits(subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime, by: Actor) -> QuerySet[AuditEvent]:
+    """Return the edits that the actor may view, and those that paused or resumed the link: its state is no secret."""
+    link = subject.link if isinstance(subject, MirrorTopic) else subject
+    pauses = AuditEvent.objects.filter(resource=path_of(link), action=LINK_EDIT, detail__configs__has_key=PAUSED)
+    found = pauses | audit_events(subject, start=start, end=end, by=by).filter(action__in=EDITS)
+    return found.filter(at__gte=start, at__lt=end, result=AuditEvent.Result.SUCCESS)
 
 
 def verify_runs(subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime) -> QuerySet[VerifyRun]:
@@ -180,7 +214,7 @@ def verify_runs(subject: ClusterLink | MirrorTopic, *, start: datetime, end: dat
 
 
 def markers(subject: ClusterLink | MirrorTopic, *, past: Past, start: datetime, end: datetime, by: Actor) -> list[Marker]:
-    """Return the markers of a time span, oldest first. Three queries, or two without the permission to view the audit log."""
+    """Return the markers of a time span, oldest first. Four queries. Waiting is no error."""
     found = [
         Marker(at=step.at, kind=_KINDS[step.event], text=step.event, topic=past.names[step.mirror_id])
         for step in past.within(start, end)[-MOST:]
@@ -188,18 +222,24 @@ def markers(subject: ClusterLink | MirrorTopic, *, past: Past, start: datetime, 
     ]
     found += [
         Marker(at=error.since, kind=MarkerKind.ERROR, text=error.code, topic=error.mirror.name)
-        for error in transition_errors(subject, before=end).filter(since__gte=start).order_by("-since")[:MOST]
+        for error in errors(subject, start=start, end=end, without=WAITING)
+        if error.since >= start
     ]
     for run in verify_runs(subject, start=start, end=end)[:MOST]:
         if run.finished_at is not None:
             kind = MarkerKind.ERROR if run.status == VerifyRun.Status.DIFFERENT else MarkerKind.VERIFICATION
             text = gettext("verification: %(status)s") % {"status": run.status}
             found.append(Marker(at=run.finished_at, kind=kind, text=text, topic=run.mirror.name))
-    edits = audit_events(subject, start=start, end=end, by=by)
-    for event in edits.filter(action__in=EDITS, result=AuditEvent.Result.SUCCESS)[:MOST]:
-        topic = event.resource.partition("/mirror/")[2]
-        found.append(Marker(at=event.at, kind=MarkerKind.EDIT, text=event.action, topic=topic))
+    found += [_edit_marker(event) for event in edits(subject, start=start, end=end, by=by)[:MOST]]
     return sorted(found, key=lambda marker: (marker.at, marker.kind, marker.topic))
+
+
+def _edit_marker(event: AuditEvent) -> Marker:
+    configs = event.detail.get("configs", {}) if event.action == LINK_EDIT else {}
+    if PAUSED in configs:  # perhaps with others, which the page of the minute shows
+        text = gettext("link paused") if configs[PAUSED] == "true" else gettext("link resumed")
+        return Marker(at=event.at, kind=MarkerKind.PAUSE, text=text)
+    return Marker(at=event.at, kind=MarkerKind.EDIT, text=event.action, topic=event.resource.partition("/mirror/")[2])
 
 
 def grouped(found: Sequence[Marker], where: Window) -> list[tuple[int, MarkerKind, Counter[str]]]:

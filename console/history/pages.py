@@ -5,7 +5,7 @@ A view of a link and of a mirror is the same function: the URL of a mirror has `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,7 +39,7 @@ from console.links import queries as link_queries
 from console.links.pages import crumbs, head_poll, link_context
 from console.mirrors import queries as mirror_queries
 from console.mirrors.presenters import steps
-from console.models import ClusterLink, MirrorTopic
+from console.models import ClusterLink, EndedError, MirrorTopic, StateTransitionError
 from console.web import numbers
 from console.web.badges import mirror_badge
 from console.web.errors import transition_notes
@@ -132,7 +132,7 @@ def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     names = list(mirrors.order_by("name").values_list("name", flat=True)[:NAMES_LISTED])
     known = not topic or topic in names or mirrors.filter(name=topic).exists()
     context = {
-        "charts": charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else [],
+        "charts": charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points or names else [],
         "spans": segments(charts_url(link), chosen),
         "topic": topic,
         "topic_unknown": not known,
@@ -283,9 +283,11 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     at = min(now, max(time_of(request, "at") or now, now - LONGEST))
     at = datetime.fromtimestamp(at.timestamp() // 60 * 60, tz=UTC)
     past = incidents.read_past(subject, start=at)
-    url, span = data_url(subject, "minute"), {"start": at, "end": at + MINUTE}
+    url = data_url(subject, "minute")
+    span: dict[str, Any] = {"start": at, "end": at + MINUTE}
     readable = incidents.may_view_audit(subject, by=by)
     found = list(incidents.audit_events(subject, **span, by=by)[: EVENTS_SHOWN + 1])
+    errors = incidents.errors(subject, **span, most=EVENTS_SHOWN + 1)
     context = {
         "minute_at": numbers.exact(at),
         "minute_url": minute_address(url, at),
@@ -296,7 +298,8 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
             for state, count, names in incidents.states_of_minute(past, at)
         ],
         "steps": _steps(past, at, now=now),
-        "notes": _errors(subject, before=at + MINUTE, now=now),
+        "notes": _notes(errors[-EVENTS_SHOWN:], now=now),
+        "more_errors": len(errors) > EVENTS_SHOWN,
         "runs": [
             {"name": run.mirror.name, "status": run.status, "at": numbers.exact(run.finished_at)}
             for run in incidents.verify_runs(subject, **span)
@@ -318,8 +321,7 @@ def _steps(past: incidents.Past, at: datetime, *, now: datetime) -> list[dict[st
     ]
 
 
-def _errors(subject: Subject, *, before: datetime, now: datetime) -> list[dict[str, object]]:
-    found = list(incidents.transition_errors(subject, before=before).order_by("since", "pk"))
+def _notes(found: Sequence[StateTransitionError | EndedError], *, now: datetime) -> list[dict[str, object]]:
     return [
         {"name": error.mirror.name, "note": note} for error, note in zip(found, transition_notes(found, now=now), strict=True)
     ]

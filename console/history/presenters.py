@@ -137,9 +137,9 @@ def _area(shape: Sequence[tuple[float, float]]) -> str:
 
 
 def _gaps(shapes: Sequence[Sequence[tuple[float, float]]], *, longest: float) -> list[tuple[float, float]]:
-    """Return the places between the lines, and those at the edges that are wider than ``longest``."""
+    """Return the places between the lines, and those at the edges that are wider than ``longest``; without lines everything."""
     if not shapes:
-        return []
+        return [(0.0, float(WIDTH))]
     first, last = shapes[0][0][0], shapes[-1][-1][0]
     edges = [(left, width) for left, width in ((0.0, first), (last, WIDTH - last)) if width > longest]
     inner = [(before[-1][0], after[0][0] - before[-1][0]) for before, after in pairwise(shapes)]
@@ -191,8 +191,8 @@ def range_words(start: datetime, end: datetime) -> str:
 
 # --- data of the interactive charts -----------------------------------------------------------------------------------
 #
-# Texts and ticks are written here, so the script draws them and formats nothing but times. An unknown value is null. A value
-# that is partly unknown is a lower bound; a lower bound of 0 says nothing, so it is null as well.
+# Texts, ticks and times are written here, so the script draws them and formats nothing but the times along the axis. An unknown
+# value is null. A value that is partly unknown is a lower bound; a lower bound of 0 says nothing, so it is null as well.
 
 
 LISTED = 50  # newest markers in the list below the charts
@@ -272,12 +272,16 @@ def minute_address(url: str, at: datetime) -> str:
 
 
 def _span(where: Window) -> dict[str, Any]:
+    times = [where.time_of(step) for step in range(where.steps)]
     return {
         "start": int(where.start.timestamp()),
         "end": int(where.end.timestamp()),
+        "start_text": numbers.exact(where.start),
+        "end_text": numbers.exact(where.end),
         "step": where.step_s,
         "resolution": numbers.duration(where.step_s * 1000),
-        "at": [int(where.time_of(step).timestamp()) for step in range(where.steps)],
+        "at": [int(at.timestamp()) for at in times],
+        "times": [numbers.exact(at) for at in times],
     }
 
 

@@ -598,6 +598,21 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='EndedError',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('code', models.CharField(max_length=60)),
+                ('message', models.TextField()),
+                ('since', models.DateTimeField()),
+                ('until', models.DateTimeField(db_index=True)),
+                ('mirror', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='ended_errors', to='console.mirrortopic')),
+            ],
+            options={
+                'ordering': ['since'],
+                'indexes': [models.Index(fields=['mirror', 'until'], name='ended_error_by_time')],
+            },
+        ),
+        migrations.CreateModel(
             name='StateTransition',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

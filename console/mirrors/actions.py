@@ -18,7 +18,7 @@ from console.links import checks as link_checks
 from console.links.rules import auto_creates
 from console.mirrors import transitions
 from console.mirrors.rules import why_not, why_not_deletable, why_not_retry
-from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding, StateTransitionError
 from console.models.links import LinkMode, show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.models.row_changes import lock_clusters
@@ -142,7 +142,7 @@ def request_deletion(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
         if reason:
             raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
         transitions.apply_event(mirror=mirror, event=MirrorEvent.DELETE, by=by, now=now, deletion_requested_at=now)
-        mirror.transition_errors.filter(code=DELETION_REFUSED).delete()
+        StateTransitionError.objects.filter(mirror=mirror, code=DELETION_REFUSED).end(now=now)
         audit.record(by=by, action="DeleteMirrorTopic", resource=audit.path_of(mirror), now=now)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 

@@ -96,7 +96,7 @@ def _move_together(
 ) -> list[MirrorTopic]:
     """Apply one transition to rows that share a state, by compare-and-swap, with history and audit rows."""
     moved = transitions.apply_to_many(mirrors=rows, event=operation, by=by, now=now, **changes_of(operation))
-    StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
+    StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).end(now=now)
     detail = {"from": old, "to": next_state(old, operation)}
     AuditEvent.objects.bulk_create(
         audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
@@ -227,7 +227,7 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True,
                 mirror = _recheck(mirror, operation)
             before = mirror.state
             mirror = _move(mirror, operation, by=by, now=now, changes=changes)
-            mirror.transition_errors.exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
+            StateTransitionError.objects.filter(mirror=mirror).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).end(now=now)
             detail = {"from": before, "to": mirror.state}
             audit.record(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
     except LinkEngineError as error:

@@ -19,7 +19,6 @@ from console.web.health_presenters import HealthView, health_view
 from console.web.numbers import Moment, moment
 from linkengine.domain.health import HealthStatus
 from linkengine.domain.linkrules import EARLIEST, LATEST, start_time_ms
-from linkengine.domain.moments import utc_words
 from linkengine.domain.states import GapReason, MirrorState
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def _range_text(gap: GapRange) -> str:
 
 def _times(gap: GapRange) -> str:
     """Return when lost records were written, by the timestamps of the adjacent records; "" if unknown."""
-    after, before = (None if ms is None else utc_words(ms) for ms in (gap.before_ms, gap.after_ms))
+    after, before = (None if ms is None else numbers.record_time(ms) for ms in (gap.before_ms, gap.after_ms))
     if after and before:
         return gettext(", written after %(after)s and before %(before)s") % {"after": after, "before": before}
     if after:
@@ -194,7 +193,7 @@ def start_label(spec: str) -> str:
         return gettext("Earliest record of the source")
     if spec == LATEST:
         return gettext("Latest: end of the source at creation")
-    return gettext("Records since %(time)s") % {"time": utc_words(start_time_ms(spec) or 0)}
+    return gettext("Records since %(time)s") % {"time": numbers.record_time(start_time_ms(spec) or 0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

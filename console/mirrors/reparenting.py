@@ -23,7 +23,15 @@ from console.errors import ConflictError, NotFoundError, from_engine
 from console.links import pairs
 from console.mirrors import actions as mirror_actions
 from console.mirrors import lineage, reversals
-from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
+from console.models import (
+    ClusterLink,
+    GroupOffset,
+    MirrorPartition,
+    MirrorTopic,
+    RoleBinding,
+    StateTransition,
+    StateTransitionError,
+)
 from console.models.links import show_change
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.queue import dispatch
@@ -227,7 +235,7 @@ def _move(
                 raise ConflictError(f"'{mirror.name}' was changed at the same time. Refresh, then retry.")
             _check_link(mirror, _lock_links(old, link))
             moved = MirrorTopic.objects.select_related("link__destination__environment", "link__source").get(pk=mirror.pk)
-            _forget_source(moved)
+            _forget_source(moved, now=now)
             lineage.open_lineage(mirror=moved, starts=ends, now=now)
             _note(moved, old, by=by, now=now, ends=ends)
     except IntegrityError:
@@ -268,7 +276,7 @@ def _lock_links(old: ClusterLink, link: ClusterLink) -> ClusterLink:
     return locked[link.pk]
 
 
-def _forget_source(mirror: MirrorTopic) -> None:
+def _forget_source(mirror: MirrorTopic, *, now: datetime) -> None:
     """Reset what was observed of the old source and verified against it; the old source's groups no longer limit this mirror.
 
     Ranges that differed from the old source count as different from the new source, too, until they are verified again.
@@ -276,7 +284,7 @@ def _forget_source(mirror: MirrorTopic) -> None:
     MirrorPartition.objects.filter(mirror=mirror).update(**_UNKNOWN_YET)
     GroupOffset.objects.filter(mirror=mirror).delete()
     mirror.verified_ranges.filter(differences=0).delete()
-    mirror.transition_errors.exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
+    StateTransitionError.objects.filter(mirror=mirror).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).end(now=now)
 
 
 def _note(mirror: MirrorTopic, old: ClusterLink, *, by: Actor, now: datetime, ends: dict[int, int]) -> None:

@@ -100,7 +100,7 @@ def overview(request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime
     if not (request.htmx and request.htmx.target == "live"):  # type: ignore[attr-defined]
         chosen = range_of(request, now=now, default=MIRROR_SPAN)
         points = mirror_history(mirror=mirror, span=chosen.span, now=now, end=chosen.end)
-        context["charts"] = charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else []
+        context["charts"] = charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name)
         context |= {"spans": segments(mirror.get_absolute_url(), chosen), **graph_context(mirror, chosen)}
     return context
 

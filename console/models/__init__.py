@@ -25,7 +25,15 @@ from console.models.links import (
     Namespace,
     SyncedAcl,
 )
-from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models.mirrors import (
+    ConfigRevert,
+    EndedError,
+    GapRange,
+    MirrorPartition,
+    MirrorTopic,
+    StateTransition,
+    StateTransitionError,
+)
 from console.models.reports import (
     LineageRange,
     LinkSample,
@@ -51,6 +59,7 @@ __all__ = [
     "ConfigRevert",
     "CopyWorker",
     "Drill",
+    "EndedError",
     "Environment",
     "GapRange",
     "GateRun",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Self
+from typing import ClassVar, Self
 from uuid import UUID
 
-from django.db import models
+from django.db import models, transaction
 from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
@@ -274,8 +274,35 @@ class StateTransition(models.Model):
         return f"{self.from_state} -> {self.to_state}"
 
 
+class StateTransitionErrorQuerySet(models.QuerySet["StateTransitionError"]):
+    """Errors of mirrors."""
+
+    def end(self, *, now: datetime) -> bool:
+        """Delete the errors and keep them as ended errors. Return whether there were any.
+
+        One statement if there are none, otherwise at most six for any number of mirrors. An error that ends again within
+        ``EndedError.REPEATED`` extends its row, so a mirror that fails and recovers all the time fills no table.
+        """
+        if not self.exists():
+            return False
+        with transaction.atomic(savepoint=False):
+            errors = list(self.order_by("pk").select_for_update())  # two workers that end an error keep it once
+            ended = {
+                (row.mirror_id, row.code): EndedError(
+                    mirror_id=row.mirror_id, code=row.code, message=row.message, since=row.since, until=max(row.since, now)
+                )
+                for row in errors
+            }
+            recent = EndedError.objects.filter(mirror__in={mirror for mirror, _ in ended}, until__gt=now - EndedError.REPEATED)
+            repeated = [row.pk for row in recent if ended.pop((row.mirror_id, row.code), None)]
+            EndedError.objects.filter(pk__in=repeated).update(until=now)
+            EndedError.objects.bulk_create(ended.values())
+            self.model.objects.filter(pk__in=[row.pk for row in errors]).delete()
+        return bool(errors)
+
+
 class StateTransitionError(models.Model):
-    """An error that delays a transition, for a person to resolve. The row is deleted when the cause is gone."""
+    """An error that delays a transition, for a person to resolve. ``end`` removes the row when the cause is gone."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="transition_errors")
     code = models.CharField(max_length=60)
@@ -283,10 +310,33 @@ class StateTransitionError(models.Model):
     since = models.DateTimeField()
     last_seen_at = models.DateTimeField()
     count = models.PositiveIntegerField(default=1)
+    until: ClassVar[None] = None  # not ended
+    objects = StateTransitionErrorQuerySet.as_manager()
 
     class Meta:
         ordering = ["since"]
         constraints = [models.UniqueConstraint(fields=["mirror", "code"], name="transition_error_code_is_unique")]
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class EndedError(models.Model):
+    """An error of a mirror that is gone, for charts. Kept as long as the samples (``history.actions.forget_old``)."""
+
+    REPEATED: ClassVar = timedelta(minutes=2)  # as long as a sample counts in a chart
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="ended_errors")
+    code = models.CharField(max_length=60)
+    message = models.TextField()
+    since = models.DateTimeField()
+    until = models.DateTimeField(db_index=True)
+    last_seen_at: ClassVar[None] = None  # when it was gone is known
+    count: ClassVar = 1
+
+    class Meta:
+        ordering = ["since"]
+        indexes = [models.Index(fields=["mirror", "until"], name="ended_error_by_time")]
 
     def __str__(self) -> str:
         return self.code

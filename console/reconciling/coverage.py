@@ -14,7 +14,15 @@ from django.db.models import Q
 
 from console import audit
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
+from console.models import (
+    ClusterLink,
+    MirrorPartition,
+    MirrorTopic,
+    StateTransitionError,
+    VerifiedRange,
+    VerifyRun,
+    VerifyWatch,
+)
 from console.models.links import show_change
 from console.models.mirrors import AHEAD, RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import transition_errors
@@ -175,11 +183,11 @@ def _end_recheck(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
     """End the alarm for missed tombstones if none was missed since this run of the whole mirror started."""
     if run.started_at is None:
         return
-    missed = mirror.transition_errors.filter(code=TOMBSTONES_MISSED, last_seen_at__lt=run.started_at)
+    missed = StateTransitionError.objects.filter(mirror=mirror, code=TOMBSTONES_MISSED, last_seen_at__lt=run.started_at)
     for error in missed:
         detail = {"run": run.pk, "requested_by": run.requested_by, "message": error.message}
         audit.record(by=ENGINE, action="EndTombstoneAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
-    missed.delete()
+    missed.end(now=now)
 
 
 def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, run: VerifyRun, now: datetime) -> None:

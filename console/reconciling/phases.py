@@ -117,7 +117,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     healing = next((event for event in _HEALING if can(MirrorState(mirror.state), event)), None)
     if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
         return False
-    changed = troubled and transition_errors.clear(mirrors=[mirror])
+    changed = troubled and transition_errors.clear(mirrors=[mirror], now=now)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
         mirror.error_code, mirror.error_message, mirror.error_since = "", "", None
@@ -127,7 +127,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
 
 def _troubled(mirror: MirrorTopic, report: WorstReport, *, now: datetime, retry_timeout: timedelta) -> bool:
     changed = transition_errors.note(mirror=mirror, code=report.code or report.phase, message=report.message, now=now)
-    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {report.code})
+    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {report.code}, now=now)
     since = mirror.error_since or now
     if report.code in _PERMANENT_IN_THE_END:  # an outage before this error does not count
         since = max(since, transition_errors.since(mirror=mirror, code=report.code) or now)

@@ -25,7 +25,7 @@ from linkengine.domain.workers import CoordinationUnavailableError
 
 # --- current errors ---------------------------------------------------------------------------------------------------
 #
-# Rows of StateTransitionError, which are removed with their cause.
+# Rows of StateTransitionError. When the cause is gone, ``end`` of the queryset replaces them with rows of EndedError.
 
 
 def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool:
@@ -41,22 +41,20 @@ def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool
 
 def replace(*, mirror: MirrorTopic, errors: Mapping[str, str], now: datetime) -> bool:
     """Set exactly these errors (code to message). Returns whether a page would show something new."""
-    changed = clear(mirrors=[mirror], keep=errors)
+    changed = clear(mirrors=[mirror], keep=errors, now=now)
     for code, message in errors.items():
         changed |= note(mirror=mirror, code=code, message=message, now=now)
     return changed
 
 
-def clear(*, mirrors: Sequence[MirrorTopic], keep: Iterable[str] = ()) -> bool:
+def clear(*, mirrors: Sequence[MirrorTopic], keep: Iterable[str] = (), now: datetime) -> bool:
     """Remove all errors except those that do not end with the state of the copy: lost records, differences (``KEPT``)."""
-    gone, _ = StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=[*keep, *KEPT]).delete()
-    return bool(gone)
+    return StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=[*keep, *KEPT]).end(now=now)
 
 
-def end(*, mirror: MirrorTopic, codes: Iterable[str]) -> bool:
+def end(*, mirror: MirrorTopic, codes: Iterable[str], now: datetime) -> bool:
     """Remove these errors, since the last check did not find them. Returns whether there were any."""
-    gone, _ = mirror.transition_errors.filter(code__in=list(codes)).delete()
-    return bool(gone)
+    return StateTransitionError.objects.filter(mirror=mirror, code__in=list(codes)).end(now=now)
 
 
 def since(*, mirror: MirrorTopic, code: str) -> datetime | None:
@@ -161,7 +159,7 @@ _NAMED = 3  # in the message; the report lists all
 def note_refusals(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
     """Show refused steps on mirrors. No steps end what was shown before. A single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
-    StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
+    StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).end(now=now)
     for mirror, steps in refused.items():
         if steps:
             note(mirror=mirror, code=CONFIGS_REFUSED, message=_message(steps), now=now)

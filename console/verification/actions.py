@@ -15,7 +15,7 @@ from console.access import Permission, check_permission
 from console.actors import ENGINE, Actor
 from console.clusters.live_queries import CALL_TIMEOUT_S
 from console.errors import BadRequestError, ConflictError, ConsoleError, InvalidInputError, from_cluster
-from console.models import GateRun, MirrorTopic, VerifiedRange, VerifyRun
+from console.models import GateRun, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
 from console.models.fields import unseal
 from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
@@ -96,7 +96,7 @@ def keep_ledger(*, mirror: MirrorTopic, source_topic_id: str, mirror_topic_id: s
     with transaction.atomic():
         end_alarm(mirror=mirror, ended=differing(mirror), now=now, why={"reason": "a topic was created anew"})
         if stored.mirror_topic_id != mirror_topic_id:
-            mirror.transition_errors.filter(code=TOMBSTONES_MISSED).delete()
+            StateTransitionError.objects.filter(mirror=mirror, code=TOMBSTONES_MISSED).end(now=now)
         mirror.verified_ranges.all().delete()
 
 
@@ -112,7 +112,7 @@ def end_alarm(*, mirror: MirrorTopic, ended: Sequence[VerifiedRange], now: datet
     ranges = [f"partition {row.partition}: {row.start} to {row.end - 1}, {row.differences} differ" for row in ended]
     detail = {**why, "ranges": ranges}
     audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
-    mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
+    StateTransitionError.objects.filter(mirror=mirror, code=RECORDS_DIFFER).end(now=now)
 
 
 # --- the migration gate -----------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 
 from django.contrib import messages
 from django.db.models import Q, QuerySet
@@ -43,7 +42,7 @@ from console.verification.report_presenters import (
 from console.web import numbers
 from console.web.badges import GAP_BADGES
 from console.web.health_presenters import link_health_view
-from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from
+from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from, time_of
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import GapReason, MirrorEvent
@@ -176,7 +175,7 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
             mirror=mirror,
             partition=_number(request, "partition", _PARTITION),
             offset=_number(request, "offset", _OFFSET) if request.GET.get("offset") else None,
-            timestamp_ms=None if request.GET.get("offset") else _time_ms(request.GET.get("time", "")),
+            timestamp_ms=None if request.GET.get("offset") else _time_ms(request),
             by=by,
             now=now,
         )
@@ -203,6 +202,7 @@ def _show_record(request: HttpRequest, mirror: MirrorTopic, *, status: int = 200
         "partition": request.GET.get("partition", "0"),
         "offset": request.GET.get("offset", ""),
         "time": request.GET.get("time", ""),
+        "zone": timezone.get_current_timezone_name(),
     }
     return reply(request, "mirrors/records.html", context | more, status=status)
 
@@ -214,14 +214,12 @@ def _number(request: HttpRequest, name: str, wrong: str) -> int:
     return int(text)
 
 
-def _time_ms(text: str) -> int:
-    """Return a time of the form in milliseconds; it is in UTC unless it has another offset."""
-    try:
-        found = datetime.fromisoformat(text.strip())
-        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        message = gettext("The time must be an ISO 8601 date and time, such as 2026-11-25T20:00:00. It is in UTC.")
-        raise InvalidInputError(message, field="time") from None
+def _time_ms(request: HttpRequest) -> int:
+    at = time_of(request, "time")
+    if at is None:
+        message = gettext("The time must be an ISO 8601 date and time, such as 2026-11-25T20:00:00.")
+        raise InvalidInputError(message, field="time")
+    return int(at.timestamp() * 1000)
 
 
 # --- filled offsets of a mirror topic -----------------------------------------------------------------------------------

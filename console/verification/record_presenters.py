@@ -14,7 +14,6 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.web import numbers
 from console.web.badges import GAP_BADGES, Badge, Family
-from linkengine.domain.moments import utc_words
 from linkengine.domain.record_views import Presence, RecordVerdict
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def _side(title: str, side: Mapping[str, Any]) -> SideText:
 def _facts(record: Mapping[str, Any] | None, side: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if record is not None:
-        time = gettext("none") if record["timestamp_ms"] < 0 else utc_words(record["timestamp_ms"])
+        time = gettext("none") if record["timestamp_ms"] < 0 else numbers.record_time(record["timestamp_ms"])
         facts.append((gettext("Timestamp"), f"{time} ({record['timestamp_ms']} ms)"))
         facts.append((gettext("Timestamp type"), record["timestamp_type"]))
         facts.append((gettext("Record size"), numbers.size(record["size"])))

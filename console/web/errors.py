@@ -15,7 +15,7 @@ from console.web.numbers import Moment, moment
 from linkengine.domain.errors import WAITING, ErrorCode
 
 if TYPE_CHECKING:
-    from console.models import StateTransitionError
+    from console.models import EndedError, StateTransitionError
 
 
 # --- meaning and fix of each code -------------------------------------------------------------------------------------
@@ -609,6 +609,7 @@ class ErrorNote:
     family: Family = Family.BAD
     since: Moment | None = None
     last_seen: Moment | None = None
+    until: Moment | None = None  # None: it has not ended
     count: int = 1
 
     @property
@@ -632,8 +633,8 @@ def error_note(code: str, message: str, *, now: datetime, since: datetime | None
     )
 
 
-def transition_notes(errors: Iterable[StateTransitionError], *, now: datetime) -> list[ErrorNote]:
-    """Return the notes on the state-transition errors of a mirror, oldest first."""
+def transition_notes(errors: Iterable[StateTransitionError | EndedError], *, now: datetime) -> list[ErrorNote]:
+    """Return the notes on state-transition errors, in their order."""
     return [
         ErrorNote(
             code=error.code,
@@ -643,6 +644,7 @@ def transition_notes(errors: Iterable[StateTransitionError], *, now: datetime) -
             family=Family.BUSY if error.code in WAITING else Family.BAD,
             since=moment(error.since, now=now),
             last_seen=moment(error.last_seen_at, now=now),
+            until=moment(error.until, now=now),
             count=error.count,
         )
         for error in errors

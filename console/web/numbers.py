@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
+
+from linkengine.domain.moments import utc_words
 
 UNKNOWN = "\N{EN DASH}"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -113,6 +115,14 @@ def exact(at: datetime) -> str:
     """Return date, time and time zone, in the time zone that the user has chosen (UTC by default)."""
     local = timezone.localtime(at)
     return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname() or 'UTC'}"
+
+
+def record_time(number_ms: int) -> str:
+    """Return the timestamp of a record as ``exact`` does, or as its number if it is outside of the calendar."""
+    try:
+        return exact(datetime.fromtimestamp(number_ms // 1000, tz=UTC)) if number_ms >= 0 else utc_words(number_ms)
+    except (ValueError, OverflowError):
+        return utc_words(number_ms)
 
 
 def retention(number_ms: int | None) -> str:

@@ -65,6 +65,7 @@ class Shell:
     environment: str  # environment of the page, "" if it shows several
     sections: Sequence[Section] = SECTIONS
     density: str = ""  # "compact" for tables with low rows
+    zone: str = "UTC"  # of absolute times
     search: str = ""
 
 
@@ -94,6 +95,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
         theme=theme if theme in THEMES else "",
         environment=environment,
         density=request.session.get(DENSITY, "") if by else "",
+        zone=str(timezone.get_current_timezone()),  # its key: Django's name of it is not known to browsers for a fixed offset
         search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
     )
 

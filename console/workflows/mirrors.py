@@ -249,7 +249,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
     check_wanted(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
     lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
-    transition_errors.clear(mirrors=[mirror])
+    transition_errors.clear(mirrors=[mirror], now=now)
     try:
         transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
     except IllegalTransitionError:  # failed over just now

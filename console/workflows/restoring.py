@@ -188,7 +188,7 @@ def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *,
             mirror.gaps.all().delete()  # of the deleted log
             if run.is_set_aside:
                 # no other code does, and the new ledger contains no loss
-                transition_errors.end(mirror=mirror, codes=[RECORDS_LOST])
+                transition_errors.end(mirror=mirror, codes=[RECORDS_LOST], now=now)
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
     starts = {point["partition"]: point["common"] for point in run.points} if run.in_place else dict(made.seeded)

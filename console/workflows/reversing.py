@@ -174,8 +174,8 @@ def note_mirroring(
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversals.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
             coverage.keep_for(mirror=mirror, made=made, now=now)
-            transition_errors.clear(mirrors=[mirror])
-            transition_errors.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
+            transition_errors.clear(mirrors=[mirror], now=now)
+            transition_errors.end(mirror=mirror, codes=[CONFIGS_REFUSED], now=now)  # the configs are a mirror's now
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over since

@@ -365,7 +365,7 @@ def note_stopped(
         moved = transitions.apply_to_many(mirrors=own, event=MirrorEvent.FENCED, **facts)
         results = {mirror: stopped[mirror] for mirror in moved}
         refused = {mirror: result.refused if result is not None else () for mirror, result in results.items()}
-        transition_errors.clear(mirrors=moved)
+        transition_errors.clear(mirrors=moved, now=now)
         _clear_partitions(moved)
         write_stop_reports(mirrors=moved, now=now, source_ends=source_ends, queried_at=queried_at, refused=refused)
         kept = [mirror for mirror, result in results.items() if result is not None and not result.restores_configs]

@@ -75,14 +75,20 @@
   const stale = new Map(); // id of a region: why it is not updated
   let failedFilter = null; // a filter form whose list was not loaded
   const isPolling = (elt) => elt.matches("[hx-trigger*='every']");
-  const drawnAt = () => document.body.dataset.drawn;
+  const drawnAt = () => new Date(document.body.dataset.drawn);
+
+  function exact(at) {
+    const { zone } = document.body.dataset;
+    const format = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" }); // as ISO 8601
+    return `${format.format(at)} ${zone}`;
+  }
 
   function showAge() {
     const note = document.getElementById("old-page");
     note.hidden = stale.size === 0;
     if (note.hidden) return;
-    const oldest = [...stale.keys()].map((id) => updatedAt.get(id) ?? drawnAt()).sort()[0];
-    const text = textOf("Age", { at: oldest, why: [...stale.values()][0] });
+    const oldest = Math.min(...[...stale.keys()].map((id) => updatedAt.get(id) ?? drawnAt()));
+    const text = textOf("Age", { at: exact(oldest), why: [...stale.values()][0] });
     const paragraph = note.querySelector("p");
     if (paragraph.textContent !== text) paragraph.textContent = text;
   }
@@ -93,8 +99,7 @@
   }
 
   function markUpdated(region, xhr) {
-    const at = new Date(xhr.getResponseHeader("Date") ?? Date.now());
-    updatedAt.set(region.id, `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`);
+    updatedAt.set(region.id, new Date(xhr.getResponseHeader("Date") ?? Date.now()));
     stale.delete(region.id);
     showAge();
     const filter = failedFilter;

@@ -1,6 +1,6 @@
 // Interactive charts of a link or a mirror, drawn by uPlot from the JSON that the page names. Without this file, or if the data
-// cannot be loaded, the page keeps the pictures that the server has drawn. Texts and ticks come from the server, in the language of
-// the page: those of the script itself are the data-text attributes of #graphs.
+// cannot be loaded, the page keeps the pictures that the server has drawn. Texts, ticks and times come from the server, in the
+// language and the time zone of the page: those of the script itself are the data-text attributes of #graphs.
 (() => {
   "use strict";
 
@@ -12,6 +12,7 @@
   const SHORTEST_S = 600;
   const HEIGHT = 200;
   const DRAGGED_PX = 5; // a shorter drag is a click
+  const STRIP_PX = 8;
   const COLOURS = 7;
   const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4]];
   const MARKER_COLOURS = { error: "--bad-ink", failover: "--warn-ink", edit: "--busy-ink", pause: "--idle-ink", verification: "--ok-ink" };
@@ -26,7 +27,7 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const line = (position) => (position % COLOURS) + 1;
-  const exact = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  const local = (seconds) => uPlot.tzDate(new Date(seconds * 1000), document.body.dataset.zone);
 
   function element(tag, className, text = "") {
     const made = document.createElement(tag);
@@ -87,7 +88,7 @@
     } catch (error) {
       if (number !== latest) return;
       const reason = error.message;
-      note.textContent = shown ? textOf("Stale", { reason, end: exact(shown.end) }) : textOf("Failed", { reason });
+      note.textContent = shown ? textOf("Stale", { reason, end: shown.end_text }) : textOf("Failed", { reason });
       note.hidden = false;
     }
   }
@@ -98,7 +99,7 @@
     keepPlace(() => {
       root.hidden = false; // before the charts are created, which need a width
       document.querySelector("[data-graph-fallback]")?.remove(); // it stops polling, too
-      const [start, end, resolution] = [exact(series.start), exact(series.end), series.resolution];
+      const { start_text: start, end_text: end, resolution } = series;
       part("range").textContent = textOf("Range", { start, end, resolution });
       for (const chart of series.charts) showChart(chart, series, false);
       showChart(events.chart, events, true);
@@ -120,13 +121,13 @@
   }
 
   function showChart(chart, span, stepped) {
-    const data = { ...chart, at: span.at, start: span.start, end: span.end };
+    const data = { ...chart, at: span.at, times: span.times, start: span.start, end: span.end };
     const names = JSON.stringify(chart.series.map(({ name }) => name));
     const entry = entries.get(chart.key) ?? frame(chart);
     entry.data = data;
     if (entry.names === names) entry.plot.setData(values(data));
     else build(entry, names, stepped);
-    entry.figure.dataset.unknown = gaps(data).length;
+    entry.figure.dataset.unknown = data.series.map((series) => gaps(data, series).length).join(" ");
     entry.figure.dataset.points = data.at.length;
     showValues(entry);
   }
@@ -211,7 +212,7 @@
       width: entry.place.clientWidth,
       height: HEIGHT,
       padding: [8, 12, 0, 0],
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      tzDate: local,
       legend: { show: false },
       cursor: { y: false, drag: { x: true, y: false, setScale: false } },
       scales: {
@@ -243,8 +244,7 @@
   }
 
   function timeText({ start, end }, at) {
-    const text = new Date(at * 1000).toISOString();
-    return end - start > 2 * 86_400 ? text.slice(5, 16).replace("T", " ") : text.slice(11, 16);
+    return uPlot.fmtDate(end - start > 2 * 86_400 ? "{MM}-{DD} {HH}:{mm}" : "{HH}:{mm}")(local(at));
   }
 
   function select(plot) {
@@ -255,10 +255,10 @@
     zoomTo({ from, to });
   }
 
-  // Runs of unknown steps of the first line, between the known points beside them.
-  function gaps({ series, at, start, end }) {
+  // Runs of unknown steps of a line, between the known points beside them.
+  function gaps({ at, start, end }, { unknown = [] }) {
     const runs = [];
-    for (const step of series[0]?.unknown ?? []) {
+    for (const step of unknown) {
       const run = runs.at(-1);
       if (run && run.last === step - 1) run.last = step;
       else runs.push({ first: step, last: step });
@@ -266,26 +266,31 @@
     return runs.map(({ first, last }) => [first ? at[first - 1] : start, at[last + 1] ?? Math.max(end, at.at(-1))]);
   }
 
+  // Where the first line is unknown, which is that of the link or mirror, the whole height is hatched. Each other line has a strip
+  // of its colour above the axis.
   function hatch(plot, entry) {
     const { ctx, bbox } = plot;
-    const fill = ctx.createPattern(hatching(), "repeat");
+    const strip = STRIP_PX * devicePixelRatio;
     ctx.save();
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
-    ctx.fillStyle = fill;
-    for (const [from, to] of gaps(entry.data)) {
-      const [left, right] = [from, to].map((at) => plot.valToPos(at, "x", true));
-      ctx.fillRect(left, bbox.top, Math.max(right - left, 2), bbox.height);
-    }
+    entry.data.series.forEach((series, position) => {
+      const [top, height] = position ? [bbox.top + bbox.height - position * strip, strip - devicePixelRatio] : [bbox.top, bbox.height];
+      ctx.fillStyle = ctx.createPattern(hatching(position ? `--graph-${line(position)}` : "--graph-unknown"), "repeat");
+      for (const [from, to] of gaps(entry.data, series)) {
+        const [left, right] = [from, to].map((at) => plot.valToPos(at, "x", true));
+        ctx.fillRect(left, top, Math.max(right - left, 2), height);
+      }
+    });
     ctx.restore();
   }
 
-  function hatching() {
+  function hatching(name) {
     const tile = document.createElement("canvas");
     const size = (tile.width = tile.height = Math.round(8 * devicePixelRatio));
     const ctx = tile.getContext("2d");
-    ctx.strokeStyle = colour("--graph-unknown");
+    ctx.strokeStyle = colour(name);
     ctx.lineWidth = devicePixelRatio;
     ctx.beginPath();
     for (const shift of [-size, 0, size]) {
@@ -355,7 +360,7 @@
     const { data, plot } = entry;
     const under = plot.cursor.left >= 0 ? plot.cursor.idx : null;
     const step = Math.min(under ?? data.at.length - 1, data.at.length - 1);
-    entry.time.textContent = exact(data.at[step]);
+    entry.time.textContent = data.times[step];
     entry.cells.forEach((cell, position) => (cell.textContent = data.series[position].texts[step]));
     entry.notes.textContent = notesAt(data, step).join(" · ");
   }
@@ -383,7 +388,7 @@
     plot.setCursor({ left: plot.valToPos(time, "x"), top: 0 });
     followCursor(entry);
     const texts = data.series.map(({ name, texts: words }) => `${name} ${words[step]}`);
-    part("spoken").textContent = [exact(time), ...texts, ...notesAt(data, step)].join(", ");
+    part("spoken").textContent = [data.times[step], ...texts, ...notesAt(data, step)].join(", ");
   }
 
   const minuteUrl = (at) => `${root.dataset.minute}?at=${Math.floor(at / 60) * 60}`;

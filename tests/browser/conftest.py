@@ -22,6 +22,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from console.models import mirrors
+from console.web.preferences import TIME_ZONE
 from devcluster.browser import FLAGS, browser_path
 from tests.browser.page_data import PageData, make_page_data
 
@@ -98,8 +99,9 @@ class Visits:
         theme: str = "light",
         scripts: bool = True,
         language: str = "en",
+        zone: str = "",
     ) -> Visitor:
-        """Open a window, signed in as ``user`` if given, of a browser whose language is ``language``."""
+        """Open a window, signed in as ``user`` if given, with the language of the browser and the time zone of the profile."""
         context = self.browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",
@@ -109,7 +111,9 @@ class Visits:
         )
         self.contexts.append(context)
         if user is not None:
-            context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": self.base_url}])
+            context.add_cookies(
+                [{"name": settings.SESSION_COOKIE_NAME, "value": session_of(user, zone=zone), "url": self.base_url}]
+            )
         visitor = Visitor(page=context.new_page(), base_url=self.base_url)
         _listen(visitor)
         return visitor
@@ -123,12 +127,13 @@ def visits(browser: Browser, base_url: str) -> Iterator[Visits]:
         context.close()
 
 
-def session_of(user: User) -> str:
+def session_of(user: User, *, zone: str = "") -> str:
     """Create a session for a user; return its key."""
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
     session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session[TIME_ZONE] = zone
     session.create()
     return str(session.session_key)
 

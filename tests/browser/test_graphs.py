@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db.models import F
 from playwright.sync_api import Locator, Page, expect
 
-from console.models import ClusterLink, MirrorTopic, StateTransition
+from console.models import ClusterLink, LinkSample, MirrorSample, MirrorTopic, StateTransition
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
 from tests.browser.page_data import PageData
@@ -73,11 +74,60 @@ def test_unknown_values_are_named_on_hover_and_hatched(page_data: PageData, visi
     figure.locator(".u-over").hover(position={"x": box["width"] * UNKNOWN_SHARE, "y": 40})
 
     expect(figure.locator(".graph-legend li").first).to_have_text(re.compile(r": unknown$"))
-    expect(figure).to_have_attribute("data-unknown", re.compile("^[12]$"))  # the first minute may be before the first sample
+    # per line; the first minute may be before the first sample
+    expect(figure).to_have_attribute("data-unknown", re.compile("^[12] [12]$"))
     hatched = page.evaluate(PIXELS, [figure.element_handle(), UNKNOWN_SHARE])
     plain = page.evaluate(PIXELS, [chart(page, "Throughput").element_handle(), UNKNOWN_SHARE])
     assert hatched > 0.1
     assert hatched > plain + 0.05
+
+
+STRIP = """([figure, share]) => {
+  const canvas = figure.querySelector("canvas"), over = figure.querySelector(".u-over").getBoundingClientRect();
+  const place = canvas.getBoundingClientRect(), scale = canvas.width / place.width;
+  const x = (over.left - place.left + over.width * share) * scale, y = (over.bottom - place.top - 8) * scale;
+  const pixels = canvas.getContext("2d").getImageData(x, y, 24 * scale, 7 * scale).data;
+  let drawn = 0;
+  for (let at = 3; at < pixels.length; at += 4) drawn += pixels[at] > 0;
+  return drawn / (pixels.length / 4);
+}"""
+
+
+def test_line_that_is_unknown_alone_is_hatched_in_a_strip(page_data: PageData, visits: Visits) -> None:
+    LinkSample.objects.filter(lag=None).update(lag=3)
+    MirrorSample.objects.filter(mirror=page_data.mirrors["flights"], lag=None).delete()
+    page = open_charts(page_data, visits)
+    figure = chart(page, "Lag (messages)")
+
+    expect(figure).to_have_attribute("data-unknown", re.compile("^[01] [12]$"))
+    unknown, known = (page.evaluate(STRIP, [figure.element_handle(), share]) for share in (UNKNOWN_SHARE, 0.8))
+    above = page.evaluate(PIXELS, [figure.element_handle(), UNKNOWN_SHARE])
+    assert unknown > 0.1
+    assert unknown > known + 0.05
+    assert above < 0.1
+
+
+def test_charts_are_in_the_time_zone_of_the_profile(page_data: PageData, visits: Visits) -> None:
+    tokyo = page_data.now.astimezone(ZoneInfo("Asia/Tokyo"))
+    visitor = visits.start(page_data.admin, zone="Asia/Tokyo")
+    page = visitor.page
+    page.add_init_script(
+        "window.labels = []; const { fillText } = CanvasRenderingContext2D.prototype;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
+        " { labels.push(String(text)); return fillText.call(this, text, ...rest); };"
+    )
+
+    visitor.open(f"{page_data.link_url}history/?span=1h")
+    expect(page.locator("#graphs figure")).to_have_count(4)
+
+    time = chart(page, "Lag (messages)").locator("figcaption .number")
+    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:00 JST$"))
+    expect(page.locator("[data-graph-range]")).to_contain_text(re.compile(r"JST to .* JST"))
+    hours = {f"{tokyo - timedelta(minutes=minutes):%H}" for minutes in (0, 60)}
+    labels = [label for label in page.evaluate("labels") if re.fullmatch(r"\d\d:\d\d", label)]
+    assert labels
+    assert {label[:2] for label in labels} <= hours
+    assert visitor.errors == []
 
 
 def test_keyboard_moves_the_cursor_and_values_are_announced(page_data: PageData, visits: Visits) -> None:

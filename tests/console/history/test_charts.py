@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+from django.utils import timezone
+
 from console.history.presenters import HEIGHT, WIDTH, charts_of
 from console.history.queries import Point
 
@@ -49,11 +52,21 @@ def test_recent_value_is_shown_as_current() -> None:
     assert f"L{WIDTH}.0" in lag.line
 
 
-def test_chart_without_known_values_has_no_line() -> None:
-    lag, _, _ = charts_of([point(1, None)], span=SPAN, now=NOW)
+@pytest.mark.parametrize("points", [[point(1, None)], []])
+def test_chart_without_known_values_is_hatched_as_a_whole(points: list[Point]) -> None:
+    lag, _, _ = charts_of(points, span=SPAN, now=NOW)
 
     assert (lag.line, lag.area, lag.top) == ("", "", "")
+    assert lag.gaps == [(0.0, WIDTH)]
     assert lag.sentence == "No data for the last 1 h."
+
+
+def test_times_of_charts_are_in_the_time_zone_of_the_page() -> None:
+    with timezone.override("Asia/Tokyo"):
+        lag, _, _ = charts_of([point(30, 1), point(0, 5)], span=SPAN, now=NOW, past=True)
+
+    assert lag.marks == ["2026-05-04 18:00:00 JST", "2026-05-04 19:00:00 JST"]
+    assert lag.rows[0] == ("2026-05-04 19:00:00 JST", "5")
 
 
 def test_chart_without_gaps_has_no_hatched_place() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from console.history.incidents import Marker, MarkerKind
 from console.history.presenters import events_data, series_data
@@ -35,6 +36,29 @@ def test_values_have_texts_and_unknown_is_null() -> None:
     assert line["unknown"] == [2, 3]
     assert data["rate"]["series"][0]["texts"] == ["2.00 KiB/s"] * 3 + ["unknown"]
     assert data["at"][:2] == [int(START.timestamp()), int(START.timestamp()) + 60]
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "second"),
+    [
+        ("UTC", "2026-05-04 09:00:00 UTC", "2026-05-04 09:01:00 UTC"),
+        ("Asia/Tokyo", "2026-05-04 18:00:00 JST", "2026-05-04 18:01:00 JST"),
+    ],
+)
+def test_times_are_in_the_time_zone_of_the_page(zone: str, start: str, second: str) -> None:
+    with timezone.override(zone):
+        series = series_data(where=WHERE, name="orders", whole=[None] * 4)
+        events = events_data(where=WHERE, states={}, markers=[], minute_url="/minute/")
+
+    for data in (series, events):
+        assert (data["start_text"], data["times"][1]) == (start, second)
+        assert len(data["times"]) == len(data["at"])
+
+
+def test_each_line_has_its_own_unknown_steps() -> None:
+    lines = charts([row(5)] * 4, topics=[("bills", [row(5), None, row(5), None])])["lag"]["series"]
+
+    assert [line["unknown"] for line in lines] == [[], [1, 3]]
 
 
 def test_partly_unknown_value_is_a_lower_bound() -> None:

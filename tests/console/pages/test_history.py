@@ -10,6 +10,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.staticfiles import finders
@@ -18,7 +19,19 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.audit import path_of
-from console.models import AuditEvent, LinkConfig, LinkSample, LinkSampleSummary, MirrorSample, StateTransition, VerifyRun
+from console.history.pages import EVENTS_SHOWN
+from console.models import (
+    AuditEvent,
+    EndedError,
+    LinkConfig,
+    LinkSample,
+    LinkSampleSummary,
+    MirrorSample,
+    StateTransition,
+    StateTransitionError,
+    VerifyRun,
+)
+from console.reconciling import transition_errors
 from linkengine.domain.linkconfigs import RPO_OBJECTIVE
 from tests.browser.page_data import PageData
 from tests.console.pages.conftest import client_of, htmx
@@ -69,8 +82,25 @@ def test_mirror_page_shows_two_hours_of_charts_as_a_separate_fragment(admin: Cli
     assert "<h1" not in fragment
 
 
-def test_mirror_without_samples_has_no_charts(admin: Client, page_data: PageData) -> None:
-    assert "<figure" not in admin.get(page_data.mirror_url("planes")).content.decode()
+@pytest.mark.parametrize("path", ["mirrors/planes/", "history/?from=1600000000&to=1600007200"])
+def test_picture_without_a_known_value_is_hatched_as_a_whole(admin: Client, page_data: PageData, path: str) -> None:
+    text = admin.get(f"{page_data.link_url}{path}").content.decode()
+
+    assert text.count("<figure") == 3
+    assert len(re.findall(r'<rect x="0\.0" y="0" width="600\.0" height="100" fill="url\(#chart-(\w+)-hatch\)"', text)) == 3
+    assert 'class="chart-line"' not in text
+    assert "Show as table" not in text
+    assert len(re.findall(r"(No data for the last 2 h\.|: no data\.)</p>", text)) == 3
+
+
+def test_link_without_mirror_topics_has_no_charts(admin: Client, page_data: PageData) -> None:
+    page_data.link.mirrors.all().delete()
+    LinkSample.objects.all().delete()
+
+    text = admin.get(f"{page_data.link_url}history/").content.decode()
+
+    assert "<figure" not in text
+    assert "No data yet" in text
 
 
 def test_unknown_topic_is_reported(admin: Client, page_data: PageData) -> None:
@@ -253,6 +283,38 @@ def test_minute_is_a_page_of_its_own(admin: Client, page_data: PageData) -> None
     assert "AUTHENTICATION_ERROR" not in text  # seen 4 minutes ago for the first time
 
 
+def test_minute_shows_errors_that_are_resolved_since(admin: Client, page_data: PageData) -> None:
+    mirror, since = page_data.mirrors["flights"], page_data.now - timedelta(minutes=30)
+    transition_errors.note(mirror=mirror, code="CORRUPT_RECORDS", message="Damaged at the source.", now=since)
+    transition_errors.clear(mirrors=[mirror], now=since + timedelta(minutes=5))
+
+    shown = {ago: admin.get(minute_of(page_data, minutes_ago=ago)).content.decode() for ago in (33, 27, 22)}
+
+    assert {ago: "Damaged at the source." in text for ago, text in shown.items()} == {33: False, 27: True, 22: False}
+    assert re.search(r"Since <time .*, resolved <time", shown[27], re.DOTALL)
+
+
+def test_minute_shows_a_limited_number_of_errors_and_names_the_limit(admin: Client, page_data: PageData) -> None:
+    mirror = page_data.mirrors["flights"]
+    rows = [
+        EndedError(
+            mirror=mirror, code=f"E{n:03}", message="", since=page_data.now - timedelta(hours=1, seconds=n), until=page_data.now
+        )
+        for n in range(EVENTS_SHOWN + 1)
+    ]
+    EndedError.objects.bulk_create(rows[1:])
+    limit = "Only the newest errors are shown."
+    StateTransitionError.objects.all().delete()
+    assert limit not in admin.get(minute_of(page_data, minutes_ago=30)).content.decode()
+
+    rows[0].save()
+    text = admin.get(minute_of(page_data, minutes_ago=30)).content.decode()
+
+    assert limit in text
+    assert "E000" in text
+    assert f"E{EVENTS_SHOWN:03}" not in text
+
+
 def test_minute_hides_audit_events_without_permission(reader: Client, page_data: PageData) -> None:
     text = reader.get(minute_of(page_data, minutes_ago=0)).content.decode()
 
@@ -321,3 +383,33 @@ def test_range_without_an_end_ends_now(admin: Client, page_data: PageData) -> No
 @pytest.mark.parametrize("start", ["nonsense", "2026-99-01T00:00", "9" * 30, "-1", "0001-01-01T00:00%2B14:00"])
 def test_malformed_time_is_ignored(admin: Client, page_data: PageData, start: str) -> None:
     assert "Last 1 h: minimum" in admin.get(f"{page_data.link_url}history/?from={start}&to={start}").content.decode()
+
+
+def in_tokyo(page_data: PageData) -> Client:
+    client = client_of(page_data.admin)
+    assert client.post("/settings/profile/", {"time_zone": "Asia/Tokyo", "density": "comfortable"}).status_code == 302
+    return client
+
+
+def test_charts_and_their_data_are_in_the_time_zone_of_the_user(page_data: PageData) -> None:
+    client, now = in_tokyo(page_data), page_data.now.astimezone(ZoneInfo("Asia/Tokyo"))
+
+    page = client.get(f"{page_data.link_url}history/").content.decode()
+    found = [data(client, f"{page_data.link_url}history/{name}.json?span=1h") for name in ("series", "events")]
+
+    assert 'data-zone="Asia/Tokyo"' in page
+    assert "UTC" not in page
+    for shown in found:
+        assert {time.partition(" ")[0] for time in shown["times"]} <= {
+            f"{now - timedelta(days=day):%Y-%m-%d}" for day in (0, 1)
+        }
+        assert all(time.endswith(":00 JST") for time in shown["times"])
+        assert shown["times"][-1][:13] in {f"{now - timedelta(minutes=minutes):%Y-%m-%d %H}" for minutes in (0, 2)}
+        assert shown["end_text"].endswith(" JST")
+
+
+def test_data_attribute_is_a_zone_that_browsers_know(page_data: PageData) -> None:
+    client = client_of(page_data.admin)
+    client.post("/settings/profile/", {"time_zone": "Etc/GMT-9", "density": "comfortable"})
+
+    assert 'data-zone="Etc/GMT-9"' in client.get(f"{page_data.link_url}history/").content.decode()

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from console.errors import UnavailableError
 from console.models import AuditEvent, GapRange, RoleBinding
+from console.verification import actions
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import Presence
 from linkengine.domain.states import GapReason
@@ -91,6 +92,27 @@ def test_both_records_are_shown_with_their_difference(admin: Client, queue: Queu
     assert '{\n  "a": 1.10,\n  "b": [\n    "x",\n    {}\n  ]\n}' in page
     assert "?partition=0&offset=6" in page
     assert "?partition=0&offset=8" in page
+
+
+def test_times_are_read_and_shown_in_the_time_zone_of_the_user(
+    page_data: PageData, queue: Queue, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.response, asked = EQUAL, list[Any]()
+
+    def compare(**values: Any) -> Any:
+        asked.append(values["timestamp_ms"])
+        return actions.compare_record(**values)
+
+    monkeypatch.setattr("console.verification.pages.compare_record", compare)
+    client = client_of(page_data.admin)
+    client.post("/settings/profile/", {"time_zone": "Asia/Tokyo", "density": "comfortable"})
+
+    assert "Or time (Asia/Tokyo)" in text_of(client.get(url))
+    text = text_of(client.get(f"{url}?partition=0&time=2023-11-15T07:13:20"))
+    client.get(f"{url}?partition=0&time=2023-11-14T22:13:20Z")
+
+    assert "2023-11-15 07:13:20 JST (1700000000500 ms)" in text
+    assert asked == [1_700_000_000_000] * 2
 
 
 def test_filler_is_shown_with_its_reason(page_data: PageData, admin: Client, queue: Queue, url: str) -> None:

@@ -65,7 +65,7 @@ def test_difference_raises_an_alarm_that_names_it_and_stays(mirror: MirrorTopic)
     found = report(checked(0, 5), checked(5, 9, differences=2), first=(DIFFERENCE,))
     coverage.note_report(mirror=mirror, report=found, now=NOW)
     coverage.note_report(mirror=mirror, report=report(checked(9, 20)), now=LATER)
-    transition_errors.clear(mirrors=[mirror])
+    transition_errors.clear(mirrors=[mirror], now=NOW)
 
     error = StateTransitionError.objects.get()
     assert error.code == RECORDS_DIFFER

@@ -110,7 +110,7 @@ def test_lost_records_raise_an_alarm_that_stays(mirror: MirrorTopic) -> None:
     error = StateTransitionError.objects.get()
     assert error.code == RECORDS_LOST
     assert error.message.startswith("Retention deleted 6 offsets of 'orders'")
-    clear(mirrors=[mirror])
+    clear(mirrors=[mirror], now=NOW)
     assert StateTransitionError.objects.exists()
 
 

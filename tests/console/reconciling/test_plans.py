@@ -249,5 +249,5 @@ def test_mirrors_that_refused_records_without_a_key_are_returned_until_the_error
     assert plans.keyless([refusing, other]) == {refusing.pk}
     assert [plan.keyless for plan in plans.syncs_of([refusing, other])] == [True, False]
     assert plans.keyless([other]) == set()
-    transition_errors.clear(mirrors=[refusing])
+    transition_errors.clear(mirrors=[refusing], now=NOW)
     assert plans.keyless([refusing, other]) == set()

@@ -77,7 +77,7 @@ def test_copying_after_the_tombstones_are_gone_raises_the_alarm_and_removes_veri
     assert "from 2026-01-01 12:00:00 UTC on (partition 0)" in error.message
     assert "delete.retention.ms=3600000" in error.message
     assert ledger(mirror) == []
-    transition_errors.clear(mirrors=[mirror])
+    transition_errors.clear(mirrors=[mirror], now=NOW)
     assert alarms(mirror) == [TOMBSTONES_MISSED]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from console.web import numbers
 from console.web.numbers import UNKNOWN
@@ -107,3 +108,18 @@ def test_plural_follows_the_number() -> None:
 )
 def test_worst_lag_with_unknown_partitions_is_a_lower_bound(known: int | None, unknown: int, expected: str) -> None:
     assert numbers.worst_lag(known, unknown=unknown) == expected
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "shown"),
+    [
+        (1_700_000_000_500, "2023-11-15 07:13:20 JST"),
+        (0, "1970-01-01 09:00:00 JST"),
+        (-1, "Unix millisecond -1"),
+        (253_402_300_799_999, "9999-12-31 23:59:59 UTC"),  # its time in Tokyo is outside of the calendar
+        (2**63 - 1, f"Unix millisecond {2**63 - 1}"),
+    ],
+)
+def test_timestamp_of_a_record_is_in_the_time_zone_of_the_page_if_it_has_one(timestamp_ms: int, shown: str) -> None:
+    with timezone.override("Asia/Tokyo"):
+        assert numbers.record_time(timestamp_ms) == shown

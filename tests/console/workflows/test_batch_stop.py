@@ -15,6 +15,7 @@ from console.actors import ENGINE
 from console.mirrors.lineage import open_lineage
 from console.models import (
     ClusterLink,
+    EndedError,
     LineageRange,
     MirrorPartition,
     MirrorTopic,
@@ -47,7 +48,7 @@ NOTHING_REFUSED = MirrorStopped(ends=())
 REFUSED = MirrorStopped(
     ends=(), refused=(RefusedStep(name="retention.ms", value="99", code="POLICY_VIOLATION_ERROR", message="7 d at most."),)
 )
-TABLES: tuple[Any, ...] = (MirrorPartition, LineageRange, StateTransition, StateTransitionError, StopReport)
+TABLES: tuple[Any, ...] = (MirrorPartition, LineageRange, StateTransition, StateTransitionError, EndedError, StopReport)
 pytestmark = pytest.mark.usefixtures("sent")
 
 
