@@ -13,6 +13,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.mirrors.bulk_queries import ENDS, STATUSES, Outcome, operation_status
 from console.mirrors.operation_presenters import BULK_VERBS
+from console.models.mirrors import STAYING
 from console.web import numbers
 from console.web.badges import Badge, Family, mirror_badge
 from console.web.errors import help_for
@@ -161,7 +162,7 @@ class OperationRow:
     done: int
     total: int
     running: bool
-    ended: str  # "" for operations that are complete when they are accepted
+    ended: str  # "" if the operation is complete when it is accepted, and if the rows of the mirrors are gone with the link
     filters: Sequence[tuple[Badge, str]]  # of the results by topic: (outcome, number of topics)
 
 
@@ -202,7 +203,7 @@ def operation_row(operation: BulkOperation, counts: Mapping[str, int], *, now: d
         done=total - waiting,
         total=total,
         running=badge in (RUNNING, REQUESTED),
-        ended=_ended_words(operation.operation, counts),
+        ended=_ended_words(operation.operation, counts) if link else "",
         filters=[(TOPIC_BADGES[name], numbers.count(counts[name])) for name in _FILTERED if counts.get(name)],
     )
 
@@ -227,7 +228,7 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, now: dat
     outcome: str = topic.outcome  # type: ignore[attr-defined]
     code, message = topic.error_code, topic.message
     if mirror is not None and not code and outcome in (Outcome.REQUESTED, Outcome.MIRROR_FAILED):
-        code, message = mirror.error_code, mirror.error_message
+        code, message = _reason(mirror)
     known = help_for(code) if code else None
     return TopicRow(
         key=topic.pk,
@@ -240,6 +241,13 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, now: dat
         fix=known.fix if known and known.meaning else "",
         at=moment(topic.done_at, now=now),
     )
+
+
+def _reason(mirror: MirrorTopic) -> tuple[str, str]:
+    """Return code and message of the newest error that delays the mirror's transition, or of the mirror's own error."""
+    delaying = [error for error in mirror.transition_errors.all() if error.code not in STAYING]
+    newest = max(delaying, key=lambda error: error.last_seen_at, default=None)
+    return (newest.code, newest.message) if newest else (mirror.error_code, mirror.error_message)
 
 
 def _title(operation: str, total: int) -> str:

@@ -152,12 +152,12 @@ def topics_of(operation: BulkOperation, *, outcome: str = "") -> QuerySet[Any]:
 
 
 def mirrors_by_name(link: ClusterLink | None, names: Iterable[str], *, by: Actor) -> dict[str, MirrorTopic]:
-    """Return the visible mirrors of a link with these names. One query, or none without a link."""
+    """Return the visible mirrors of a link with these names, and their transition errors. Two queries; none without a link."""
     if link is None:
         return {}
     found = visible_mirrors(by).filter(link=link, name__in=list(names))
     fields = ("name", "state", "stop_reason", "error_code", "error_message", "link_id")
-    mirrors = {mirror.name: mirror for mirror in found.only(*fields)}
+    mirrors = {mirror.name: mirror for mirror in found.only(*fields).prefetch_related("transition_errors")}
     for mirror in mirrors.values():
         mirror.link = link
     return mirrors

@@ -144,7 +144,9 @@ def test_promotion_is_finished_when_all_topics_are_stopped(page_data: PageData, 
     requested = request(admin, page_data.link_url, operation="promote", mirror=["flights", "planes"])
     response = confirm(admin, page_data.link_url, requested, confirm=page_data.link.name)
     url, operation = response["Location"], carry_out(response)
-    MirrorTopic.objects.filter(name="planes").update(error_code="AUTHORIZATION_ERROR", error_message="No READ on planes.")
+    MirrorTopic.objects.filter(name="flights").update(error_code="TIMEOUT_ERROR", error_message="No response.")
+    dated = {"since": timezone.now(), "last_seen_at": timezone.now()}
+    page_data.mirrors["planes"].transition_errors.create(code="AUTHORIZATION_ERROR", message="No READ on planes.", **dated)
     started = admin.get(url).content.decode()
     listed = admin.get("/operations/?status=REQUESTED").content.decode()
     stop("flights")
@@ -155,10 +157,12 @@ def test_promotion_is_finished_when_all_topics_are_stopped(page_data: PageData, 
     ended = admin.get(url).content.decode()
 
     assert "0 of 2 stopped and writable" in started
+    assert "No response." in row_of(started, "flights")
     assert badge_of(started) == ("busy", "REQUESTED")
     assert "Promote 2 mirror topics" in listed
     assert "1 of 2 stopped and writable" in half
     assert ("Done" in row_of(half, "flights"), "Requested" in row_of(half, "planes")) == (True, True)
+    assert "No response." not in row_of(half, "flights")
     assert "No READ on planes." in row_of(half, "planes")  # the reason of the wait
     assert ">flights</a></th>" not in waiting
     assert "2 of 2 stopped and writable" in ended
@@ -205,6 +209,7 @@ def test_operation_outlives_its_link(page_data: PageData, admin: Client, reader:
 
     assert f'{link.name} <span class="tag">deleted</span>' in text
     assert 'id="retry"' not in text
+    assert 'id="ended"' not in text
     assert "already stopped its mirror" in text
     assert f'{link.name} <span class="tag">deleted</span>' in listed
     assert f"{page_data.east.cluster_id},{link.name}," in csv
