@@ -205,7 +205,7 @@ def test_operation_outlives_its_link(page_data: PageData, admin: Client, reader:
 
     text = admin.get(URL).content.decode()
     listed = admin.get(f"/operations/?q={link.name}").content.decode()
-    csv = admin.get("/operations/?format=csv").content.decode()
+    csv = admin.get("/operations/?format=csv").getvalue().decode()
 
     assert f'{link.name} <span class="tag">deleted</span>' in text
     assert 'id="retry"' not in text
