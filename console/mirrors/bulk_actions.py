@@ -84,7 +84,7 @@ def check_number(topics: int) -> None:
             "%(number)s topics are selected, and an operation takes at most %(most)s. Nothing was changed. Narrow the filter, "
             "then repeat the operation for the other topics."
         )
-        raise InvalidInputError(message % {"number": f"{topics:,}", "most": f"{MOST:,}"}, code="TOO_MANY_TOPICS")
+        raise InvalidInputError(message % {"number": f"{topics:,}", "most": f"{MOST:,}"})
 
 
 def operate_now(
