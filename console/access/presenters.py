@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -235,13 +235,14 @@ class EventRow:
     resource: str
     badge: Badge
     detail: Sequence[tuple[str, str]]
-    url: str  # of the bulk operation that the event is about, "" if it is about none
+    url: str  # of the bulk operation that the event is about; "" if it is about none, or about one that was deleted
     client: str
     request_id: str
 
 
-def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
-    """Create the row of an event."""
+def event_row(event: AuditEvent, *, operations: Collection[int], now: datetime) -> EventRow:
+    """Create the row of an event. ``operations`` are the keys of those bulk operations that have a page for the user."""
+    operation = event.detail.get("bulk_operation")
     return EventRow(
         key=event.pk,
         at=moment(event.at, now=now),
@@ -250,7 +251,7 @@ def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
         resource=event.resource,
         badge=AUDIT_BADGES[event.result],
         detail=[(name, _text(value)) for name, value in event.detail.items()],
-        url=reverse("pages:operation", args=(event.detail["bulk_operation"],)) if "bulk_operation" in event.detail else "",
+        url=reverse("pages:operation", args=(operation,)) if operation in operations else "",
         client=event.client_address,
         request_id=event.request_id,
     )

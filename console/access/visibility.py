@@ -11,7 +11,16 @@ from django.db.models.lookups import Exact
 
 from console.access.permissions import Permission, ResourceType, can
 from console.actors import Actor
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic, StopReport
+from console.models import (
+    BulkOperation,
+    Cluster,
+    ClusterLink,
+    Environment,
+    MirrorTopic,
+    RoleBinding,
+    SourceTopic,
+    StopReport,
+)
 from console.models.mirrors import MirrorTopicQuerySet
 
 # --- the rows that an actor may see -----------------------------------------------------------------------------------
@@ -146,16 +155,40 @@ def visible_reports(by: Actor) -> QuerySet[StopReport]:
         return reports
     scope = _NOTHING
     for binding in by.bindings:
-        above, cluster = _above(binding, path="destination__"), Q(destination=binding.cluster_id)
-        if above is not None:
-            scope |= above
-        elif binding.resource_type == ResourceType.TOPIC:
-            scope |= cluster & _name("mirror_name", binding)
-        elif binding.resource_type == ResourceType.CLUSTER_LINK:
-            scope |= cluster & _name("link_name", binding)
-        elif binding.resource_type != ResourceType.GROUP:
-            scope |= cluster
+        if binding.resource_type == ResourceType.TOPIC:
+            scope |= Q(destination=binding.cluster_id) & _name("mirror_name", binding)
+        else:
+            scope |= _by_link_name(binding)
     return reports.filter(scope)
+
+
+def visible_operations(by: Actor) -> QuerySet[BulkOperation]:
+    """Return the operations on links of which the actor may see everything, and the actor's own, newest first.
+
+    The names of topics in an operation of another user may be names that the actor may not see. A role counts by name, as for
+    failover reports.
+    """
+    operations = BulkOperation.objects.select_related(
+        "link__destination__environment__organization", "link__source", "destination__environment"
+    )
+    if by.may_do_all:
+        return operations
+    scope = Q(user=by.user)
+    for binding in by.bindings:
+        if binding.resource_type != ResourceType.TOPIC:
+            scope |= _by_link_name(binding)
+    return operations.filter(scope)
+
+
+def _by_link_name(binding: RoleBinding) -> Q:
+    """Return the condition for rows that store the name and the destination of a link, which may have been deleted."""
+    above = _above(binding, path="destination__")
+    if above is not None:
+        return above
+    cluster = Q(destination=binding.cluster_id)
+    if binding.resource_type == ResourceType.CLUSTER_LINK:
+        return cluster & _name("link_name", binding)
+    return _NOTHING if binding.resource_type == ResourceType.GROUP else cluster
 
 
 def _link_scope(binding: RoleBinding) -> Q:

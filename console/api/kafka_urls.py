@@ -47,7 +47,7 @@ urlpatterns = [
     path(f"{_CLUSTER}/broker-configs/<segment:name>", cluster_rest.ClusterConfigView.as_view()),
     path(f"{_CLUSTER}/topics/-/partitions/-/reassignment", cluster_rest.AllReassignmentsView.as_view()),
     path(f"{_CLUSTER}/topics", topic_rest.TopicListView.as_view()),
-    path(_TOPIC, topic_rest.TopicView.as_view()),
+    path(_TOPIC, topic_rest.TopicView.as_view(), name="topic"),
     path(f"{_TOPIC}/configs", topic_rest.TopicConfigListView.as_view()),
     path(f"{_TOPIC}/configs:alter", topic_rest.TopicConfigBatchView.as_view()),
     path(f"{_TOPIC}/configs/<segment:name>", topic_rest.TopicConfigView.as_view()),

@@ -391,23 +391,23 @@ def topic_index(request: HttpRequest) -> HttpResponse:
         return listed.csv("mirror-topics", page_queries.mirror_page(**chosen, size=EVERY).rows)
     found = page_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
     listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
-    verdicts = _verdicts([summary.mirror for summary in found.rows], by=by, now=now)
+    statuses = _statuses([summary.mirror for summary in found.rows], by=by, now=now)
     context = {
         "list": listed,
         "found": [
-            {"row": mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)), "link": _link(summary.mirror.link)}
+            {"row": mirror_row(summary, now=now, health=statuses.get(summary.mirror.pk)), "link": _link(summary.mirror.link)}
             for summary in found.rows
         ],
     }
     return reply(request, "topics/list.html", context)
 
 
-def _verdicts(mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
+def _statuses(mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
     """Return the health of mirrors of several links, by primary key. Three queries, four if a task fails."""
     links = list({mirror.link_id: mirror.link for mirror in mirrors}.values())
     chosen = visible_mirrors(by).filter(pk__in=[mirror.pk for mirror in mirrors])
     health = links_health(links, chosen, now=now, failing=failing_rows(links=links), shown=())
-    return {pk: mirror.verdict for of_link in health.values() for pk, mirror in of_link.mirrors.items()}
+    return {pk: mirror.status for of_link in health.values() for pk, mirror in of_link.mirrors.items()}
 
 
 @page("environments")

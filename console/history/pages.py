@@ -18,8 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET
 
-from console.access.audit_pages import EVENTS
-from console.access.presenters import event_row
+from console.access.audit_pages import EVENTS, event_rows
 from console.history import incidents
 from console.history.incidents import MINUTE
 from console.history.presenters import MARKER_LABELS, charts_of, events_data, minute_address, range_words, series_data
@@ -305,7 +304,7 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
             for run in incidents.verify_runs(subject, **span)
             if run.finished_at is not None
         ],
-        "events": [event_row(event, now=now) for event in found[:EVENTS_SHOWN]],
+        "events": event_rows(found[:EVENTS_SHOWN], by=by, now=now),
         "headings": EVENTS.columns,
         "more_events": len(found) > EVENTS_SHOWN,
         "audit_hidden": not readable,

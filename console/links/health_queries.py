@@ -222,14 +222,14 @@ def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_
         mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
     of_cluster: dict[int, list[HealthStatus]] = defaultdict(list)
     for link in links:
-        of_cluster[link.destination_id].append(found[link.pk].verdict)
-    verdicts = [
+        of_cluster[link.destination_id].append(found[link.pk].status)
+    statuses = [
         (cluster.cluster_id, cluster_health(reachable=cluster.is_reachable, links=of_cluster[cluster.pk]))
         for cluster in clusters
     ]
     worst = [
-        ({"cluster": cluster_id, "health": value.lower()}, float(value is verdict.health))
-        for cluster_id, verdict in verdicts
+        ({"cluster": cluster_id, "health": value.lower()}, float(value is status.health))
+        for cluster_id, status in statuses
         for value in Health
     ]
     text = "1 for the health of the {}, 0 for the other values."

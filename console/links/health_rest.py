@@ -121,10 +121,10 @@ def _link(link: ClusterLink, health: LinkHealth) -> dict[str, Any]:
 
 def _links(summaries: Sequence[LinkSummary]) -> dict[str, Any]:
     """Return the fields that count links."""
-    counts = Counter(summary.health.verdict.health for summary in summaries)
+    counts = Counter(summary.health.status.health for summary in summaries)
     return {
         "links": {value: counts[value] for value in Health},
-        "needs_attention": sum(summary.health.verdict.needs_attention for summary in summaries),
+        "needs_attention": sum(summary.health.status.needs_attention for summary in summaries),
     }
 
 

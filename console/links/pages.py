@@ -14,8 +14,7 @@ from django.utils.translation import get_language, gettext, gettext_lazy, gettex
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
-from console.access.audit_pages import EVENTS
-from console.access.presenters import event_row
+from console.access.audit_pages import EVENTS, event_rows
 from console.access.queries import readable_events_of
 from console.actors import Actor
 from console.links import pairs
@@ -546,7 +545,7 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     listed.options = {"action": [(name, name) for name in readable.actions()]}
     context = {
         "list": listed,
-        "events": [event_row(event, now=now) for event in listed.page(found)],
+        "events": event_rows(listed.page(found), by=by, now=now),
         "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)

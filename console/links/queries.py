@@ -423,7 +423,7 @@ class SourceTopicChoice:
     mirror_name: str = ""
 
 
-def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "", limit: int = LIMIT) -> list[SourceTopicChoice]:
+def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list[SourceTopicChoice]:
     """Return source topics by name, those that can be mirrored first. Three queries. Empty unless ``is_listable``."""
     if not is_listable(link) or not can(by, Permission.VIEW, link=link):
         return []
@@ -434,16 +434,16 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "", limit: 
     others = link_words(by, link.destination)
     mirrored = {name: "" if owner == link.name else others(owner) for name, owner in mirrored.items()}
     taken = set(SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True))
-    choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:limit]]
+    choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics]
     return sorted(choices, key=lambda choice: (not choice.available, choice.name))
 
 
-def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str, limit: int) -> list[str]:
+def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str) -> list[str]:
     """Return the names of the source topics that can be mirrored and match the filter of the source topics list.
 
     Three queries, and eight more with a ``standing``.
     """
-    names = [choice.name for choice in source_topics_for(link=link, by=by, search=search, limit=limit) if choice.available]
+    names = [choice.name for choice in source_topics_for(link=link, by=by, search=search) if choice.available]
     if not standing:
         return names
     matching = {row.topic for row in judge_source(link=link, by=by, search=search) if row.standing == standing}

@@ -136,6 +136,8 @@ class Migration(migrations.Migration):
             name='BulkOperation',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('link_name', models.CharField(max_length=249)),
+                ('destination_cluster_id', models.CharField(max_length=64)),
                 ('operation', models.CharField(max_length=30)),
                 ('options', models.JSONField(default=dict)),
                 ('requested_by', models.CharField(max_length=150)),
@@ -146,7 +148,8 @@ class Migration(migrations.Migration):
                 ('finished_at', models.DateTimeField(null=True)),
                 ('retry_of', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='retries', to='console.bulkoperation')),
                 ('user', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='bulk_operations', to=settings.AUTH_USER_MODEL)),
-                ('link', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='bulk_operations', to='console.clusterlink')),
+                ('destination', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='bulk_operations', to='console.cluster')),
+                ('link', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='bulk_operations', to='console.clusterlink')),
             ],
             options={
                 'ordering': ['-id'],
@@ -327,6 +330,7 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('PENDING_SETUP', 'PENDING_SETUP'), ('ACTIVE', 'ACTIVE'), ('PAUSED', 'PAUSED'), ('PENDING_SYNCHRONIZE', 'PENDING_SYNCHRONIZE'), ('PENDING_MIRROR', 'PENDING_MIRROR'), ('PENDING_SETUP_FOR_RESTORE', 'PENDING_SETUP_FOR_RESTORE'), ('PENDING_RESTORE_MIRROR', 'PENDING_RESTORE_MIRROR'), ('PENDING_STOPPED', 'PENDING_STOPPED'), ('STOPPED', 'STOPPED'), ('SOURCE_UNAVAILABLE', 'SOURCE_UNAVAILABLE'), ('LINK_FAILED', 'LINK_FAILED'), ('FAILED', 'FAILED')], default=linkengine.domain.states.MirrorState['PENDING_SETUP'], max_length=30)),
                 ('prior_state', models.CharField(blank=True, choices=[('PENDING_SETUP', 'PENDING_SETUP'), ('ACTIVE', 'ACTIVE'), ('PAUSED', 'PAUSED'), ('PENDING_SYNCHRONIZE', 'PENDING_SYNCHRONIZE'), ('PENDING_MIRROR', 'PENDING_MIRROR'), ('PENDING_SETUP_FOR_RESTORE', 'PENDING_SETUP_FOR_RESTORE'), ('PENDING_RESTORE_MIRROR', 'PENDING_RESTORE_MIRROR'), ('PENDING_STOPPED', 'PENDING_STOPPED'), ('STOPPED', 'STOPPED'), ('SOURCE_UNAVAILABLE', 'SOURCE_UNAVAILABLE'), ('LINK_FAILED', 'LINK_FAILED'), ('FAILED', 'FAILED')], default='', max_length=30)),
                 ('state_since', models.DateTimeField()),
+                ('operated_at', models.DateTimeField(null=True)),
                 ('stop_reason', models.CharField(blank=True, choices=[('promote', 'promote'), ('failover', 'failover')], default='', max_length=10)),
                 ('error_code', models.CharField(blank=True, default='', max_length=60)),
                 ('error_message', models.TextField(blank=True, default='')),
@@ -884,12 +888,12 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=249)),
-                ('mirror_key', models.BigIntegerField(null=True)),
                 ('seen', models.CharField(blank=True, default='', max_length=80)),
                 ('status', models.CharField(choices=[('WAITING', 'Waiting'), ('ACCEPTED', 'Accepted'), ('FAILED', 'Failed'), ('CANCELED', 'Canceled')], default='WAITING', max_length=10)),
                 ('error_code', models.CharField(blank=True, default='', max_length=60)),
                 ('message', models.TextField(blank=True, default='')),
                 ('done_at', models.DateTimeField(null=True)),
+                ('mirror', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='console.mirrortopic')),
                 ('operation', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='topics', to='console.bulkoperation')),
             ],
             options={

@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
+from django.utils.translation import gettext
 
 from console import audit
 from console.access import Permission, can, check_permission, links_with_sight, visible_mirrors
@@ -60,8 +61,9 @@ def start(
     ``topics`` maps names to the mirrors that the confirmation showed, None for mirrors that are to be created. Raises
     DeniedError if the actor may operate on none of the topics; the others are refused individually.
     """
-    if not 1 <= len(topics) <= MOST:
-        raise InvalidInputError(f"An operation takes 1 to {MOST:,} topics, not {len(topics):,}.", field="topics")
+    if not topics:
+        raise InvalidInputError(gettext("No topics are selected. Nothing was changed."), field="topics")
+    check_number(len(topics))
     if any(len(name) > LONGEST_NAME for name in topics):
         raise InvalidInputError(f"The name of a topic has at most {LONGEST_NAME} characters.", field="topics")
     _check_any(link, operation, topics, by=by)
@@ -70,9 +72,19 @@ def start(
         stored = _create(link, operation, options=options or {}, retry_of=retry_of, by=by, now=now)
         rows = [_row(stored, name, mirror) for name, mirror in topics.items()]
         BulkOperationTopic.objects.bulk_create(rows, batch_size=TOGETHER)
-        _audit("StartBulkOperation", stored, topics=len(rows), by=by, now=now)
+        _audit("StartBulkOperation", stored, link, topics=len(rows), by=by, now=now)
     dispatch.send("advance_bulk_operation", operation_id=stored.pk)
     return stored
+
+
+def check_number(topics: int) -> None:
+    """Raise InvalidInputError if an operation cannot take so many topics: it never takes some of them instead."""
+    if topics > MOST:
+        message = gettext(
+            "%(number)s topics are selected, and an operation takes at most %(most)s. Nothing was changed. Narrow the filter, "
+            "then repeat the operation for the other topics."
+        )
+        raise InvalidInputError(message % {"number": f"{topics:,}", "most": f"{MOST:,}"})
 
 
 def operate_now(
@@ -89,49 +101,64 @@ def operate_now(
         stored = _create(link, operation, finished_at=now, by=by, now=now)
         rows = [_noted(BulkOperationTopic(operation=stored), result, now=now) for result in possible]
         BulkOperationTopic.objects.bulk_create(rows, batch_size=TOGETHER)
-        _audit("StartBulkOperation", stored, topics=len(rows), by=by, now=now)
+        _audit("StartBulkOperation", stored, link, topics=len(rows), by=by, now=now)
     return results
 
 
 def cancel(*, operation: BulkOperation, by: Actor, now: datetime) -> int:
     """Cancel the topics that have not begun and return their number; the others are not changed.
 
-    Raises ConflictError if no topic is waiting. The requester may cancel, and actors who may start the operation on all topics
-    of the link.
+    Raises ConflictError if no topic is waiting, or the link was deleted: the worker then refuses the topics. The requester may
+    cancel, and actors who may start the operation on all topics of the link.
     """
+    link = link_of(operation)
     if not may_cancel(operation, by=by):
-        check_permission(by, _permission(operation.operation), link=operation.link)
+        check_permission(by, _permission(operation.operation), link=link)
     with transaction.atomic():
         canceled = operation.topics.filter(status=Status.WAITING).update(status=Status.CANCELED, done_at=now)
         if not canceled:
             raise ConflictError("All topics of this operation are done, so nothing was canceled.")
         BulkOperation.objects.filter(pk=operation.pk).update(canceled_by=by.name, finished_at=now)
-        _audit("CancelBulkOperation", operation, topics=canceled, by=by, now=now)
-        show_change(operation.link_id)
+        _audit("CancelBulkOperation", operation, link, topics=canceled, by=by, now=now)
+        show_change(link.pk)
     return canceled
 
 
 def may_cancel(operation: BulkOperation, *, by: Actor) -> bool:
     """Return whether the actor may cancel the operation. No query beside the actor's bindings."""
     own = by.user is not None and operation.user_id == by.user.pk
-    return own or can(by, _permission(operation.operation), link=operation.link)
+    return own or (operation.link is not None and can(by, _permission(operation.operation), link=operation.link))
 
 
 def retry_creation(*, operation: BulkOperation, by: Actor, now: datetime) -> BulkOperation:
     """Start another operation that creates the mirrors that failed, with the same options."""
     if operation.operation != BulkOperation.CREATE:
         raise ConflictError("Only the creation of mirror topics is retried without a confirmation.")
-    failed = dict.fromkeys(failed_names(operation))
+    link, failed = link_of(operation), dict.fromkeys(failed_names(operation))
     if not failed:
         raise ConflictError("No topic of this operation has failed, so there is nothing to retry.")
     return start(
-        link=operation.link,
+        link=link,
         operation=operation.operation,
         topics=failed,
         options=operation.options,
         retry_of=operation,
         by=by,
         now=now,
+    )
+
+
+def link_of(operation: BulkOperation) -> ClusterLink:
+    """Return the link of an operation; raise ConflictError if it was deleted."""
+    if operation.link is None:
+        raise ConflictError(_link_deleted(operation))
+    return operation.link
+
+
+def _link_deleted(operation: BulkOperation) -> str:
+    return (
+        f"Nothing was changed: cluster link '{operation.link_name}' has been deleted since the operation was requested. If a "
+        "link has taken its place, request the operation there."
     )
 
 
@@ -145,13 +172,17 @@ def carry_out(operation: BulkOperation, *, check_clusters: CheckClusters, now: d
 
     ``check_clusters`` returns, for mirrors that are to be created, why the clusters refuse each.
     """
-    by = actor_of(operation)
-    if operation.operation == BulkOperation.CREATE:
-        _create_mirrors(operation, check_clusters, by=by, now=now)
-    elif operation.operation not in operation_actions.SIMPLE or not _operate_together(operation, by=by, now=now):
+    by, link = actor_of(operation), operation.link
+    if link is None:
+        refused = {"status": Status.FAILED, "error_code": "UNKNOWN_LINK", "message": _link_deleted(operation), "done_at": now}
+        operation.topics.filter(status=Status.WAITING).update(**refused)
+    elif operation.operation == BulkOperation.CREATE:
+        _create_mirrors(operation, link, check_clusters, by=by, now=now)
+    elif operation.operation not in operation_actions.SIMPLE or not _operate_together(operation, link, by=by, now=now):
         for row in operation.topics.filter(status=Status.WAITING)[:BATCH]:
-            _do_once(operation, row, partial(_result, operation, by=by, now=now), now=now)
-    show_change(operation.link_id)
+            _do_once(operation, row, partial(_result, operation, link, by=by, now=now), now=now)
+    if link is not None:
+        show_change(link.pk)
     if operation.topics.filter(status=Status.WAITING).exists():
         return True
     BulkOperation.objects.filter(pk=operation.pk, finished_at=None).update(finished_at=now)
@@ -168,7 +199,7 @@ def actor_of(operation: BulkOperation) -> Actor:
     )
 
 
-def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> bool:
+def _operate_together(operation: BulkOperation, link: ClusterLink, *, by: Actor, now: datetime) -> bool:
     """Operate, within a transaction, on the topics that can be changed together; return whether there were any.
 
     The others are changed individually: they may lock rows of the other side too, which must not wait while the rows of many
@@ -178,7 +209,7 @@ def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> 
         with transaction.atomic():
             waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
             rows = {row.name: row for row in waiting[:TOGETHER]}
-            found = visible_mirrors(by).filter(link=operation.link, name__in=list(rows)).with_links(links_with_sight(by))
+            found = visible_mirrors(by).filter(link=link, name__in=list(rows)).with_links(links_with_sight(by))
             confirmed = [mirror for mirror in found if not _why_other(rows[mirror.name], mirror)]
             moved = operation_actions.operate_together(confirmed, MirrorEvent(operation.operation), by=by, now=now)
             operation.topics.filter(name__in=list(moved)).update(status=Status.ACCEPTED, done_at=now)
@@ -209,8 +240,9 @@ def _do_once(
         _note_unexpected(operation, row, now=now)
 
 
-def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now: datetime) -> OperationResult:
-    link = operation.link
+def _result(
+    operation: BulkOperation, link: ClusterLink, row: BulkOperationTopic, *, by: Actor, now: datetime
+) -> OperationResult:
     mirror = visible_mirrors(by).filter(link=link, name=row.name).with_links(links_with_sight(by)).first()
     if mirror is None:
         return operation_actions.refusal_of(row.name, operation_actions.unknown_mirror(row.name, link))
@@ -228,7 +260,7 @@ def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now
 
 def _why_other(row: BulkOperationTopic, mirror: MirrorTopic) -> str:
     """Return why the operation does not apply to the mirror of this name; "" if it does."""
-    if row.mirror_key in (None, mirror.pk):
+    if row.mirror_id in (None, mirror.pk):
         return ""
     return (
         f"Nothing was changed: mirror topic '{row.name}' was deleted and added again since the operation was requested. Check "
@@ -249,25 +281,33 @@ def _why_restored_otherwise(operation: BulkOperation, row: BulkOperationTopic, m
     )
 
 
-def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, by: Actor, now: datetime) -> None:
+def _create_mirrors(
+    operation: BulkOperation, link: ClusterLink, check_clusters: CheckClusters, *, by: Actor, now: datetime
+) -> None:
     """Create the next mirrors, after a check of all of them on both clusters, which takes no transaction."""
-    link, options = operation.link, operation.options
+    options = operation.options
     rows = list(operation.topics.filter(status=Status.WAITING)[:BATCH])
     drafts = [mirror_actions.draft(link=link, source_topic=row.name, by=by, now=now) for row in rows]
     for mirror in drafts:
         mirror.replication_factor = options.get("replication_factor")
         mirror.start_spec = options.get("start") or mirror.start_spec
     for row, refusal in zip(rows, check_clusters(drafts), strict=True):
-        _do_once(operation, row, partial(_created, operation, check=_raising(refusal), by=by, now=now), now=now)
+        _do_once(operation, row, partial(_created, operation, link, check=_raising(refusal), by=by, now=now), now=now)
 
 
 def _created(
-    operation: BulkOperation, row: BulkOperationTopic, *, check: Callable[[], None], by: Actor, now: datetime
+    operation: BulkOperation,
+    link: ClusterLink,
+    row: BulkOperationTopic,
+    *,
+    check: Callable[[], None],
+    by: Actor,
+    now: datetime,
 ) -> OperationResult:
     options = operation.options
     try:
-        mirror_actions.create_mirror(
-            link=operation.link,
+        mirror = mirror_actions.create_mirror(
+            link=link,
             source_topic=row.name,
             replication_factor=options.get("replication_factor"),
             configs={START_SPEC: options.get("start", "")},
@@ -277,7 +317,7 @@ def _created(
         )
     except ConsoleError as error:
         return operation_actions.refusal_of(row.name, error)
-    return OperationResult(mirror_topic_name=row.name)
+    return OperationResult(mirror_topic_name=row.name, mirror=mirror)
 
 
 def _raising(refusal: LinkEngineError | None) -> Callable[[], None]:
@@ -291,7 +331,7 @@ def _raising(refusal: LinkEngineError | None) -> Callable[[], None]:
 def _row(operation: BulkOperation, name: str, mirror: MirrorTopic | None) -> BulkOperationTopic:
     if mirror is None:
         return BulkOperationTopic(operation=operation, name=name)
-    return BulkOperationTopic(operation=operation, name=name, mirror_key=mirror.pk, seen=operation_actions.seen_state(mirror))
+    return BulkOperationTopic(operation=operation, name=name, mirror_id=mirror.pk, seen=operation_actions.seen_state(mirror))
 
 
 def _noted(row: BulkOperationTopic, result: OperationResult, *, now: datetime) -> BulkOperationTopic:
@@ -299,6 +339,8 @@ def _noted(row: BulkOperationTopic, result: OperationResult, *, now: datetime) -
     row.name, row.done_at = result.mirror_topic_name, now
     row.status = Status.FAILED if result.error_code else Status.ACCEPTED
     row.error_code, row.message = result.code, result.error_message or ""
+    if result.mirror is not None and row.mirror_id is None:
+        row.mirror_id = result.mirror.pk
     return row
 
 
@@ -320,10 +362,10 @@ def _create(link: ClusterLink, operation: str, *, by: Actor, now: datetime, **mo
     )
 
 
-def _audit(action: str, operation: BulkOperation, *, topics: int, by: Actor, now: datetime) -> None:
+def _audit(action: str, operation: BulkOperation, link: ClusterLink, *, topics: int, by: Actor, now: datetime) -> None:
     """Add the audit row of the operation, which names it; each topic has a row of its own."""
     detail = {"bulk_operation": operation.pk, "operation": operation.operation, "topics": topics}
-    audit.record(by=by, action=action, resource=audit.path_of(operation.link), now=now, detail=detail)
+    audit.record(by=by, action=action, resource=audit.path_of(link), now=now, detail=detail)
 
 
 def _check_any(link: ClusterLink, operation: str, names: Iterable[str], *, by: Actor) -> None:

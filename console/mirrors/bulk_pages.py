@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from console.access import visible_operations
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
@@ -21,10 +22,10 @@ from console.links import queries as link_queries
 from console.links.pages import crumbs, is_unchanged, link_head, seen_token
 from console.mirrors import bulk_actions, bulk_queries, figures, operation_actions, page_queries, reversals
 from console.mirrors.bulk_presenters import OPERATION_BADGES, TOPIC_BADGES, operation_row, topic_row
-from console.mirrors.bulk_queries import visible_operations
 from console.mirrors.operation_pages import NAMES_SHOWN, refused
 from console.mirrors.operation_presenters import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, WARNED, GroupAtRisk, cautions_of_many, groups_at_risk
+from console.mirrors.pages import operation_command
 from console.mirrors.presenters import MirrorRow, mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reversals import risks_of
@@ -57,7 +58,7 @@ class Stake:
     """The known effects of the operation on a mirror topic."""
 
     row: MirrorRow
-    missing: str  # records that would not be copied
+    lost: str  # records that would not be copied, or would be deleted
     groups: int  # groups whose offsets would be clamped
 
 
@@ -78,11 +79,11 @@ class Refusals:
     def words(self) -> str:
         """Return the number of topics that the operation would change, for the heading of a confirmation."""
         values = {"number": numbers.count(self.possible), "total": numbers.count(self.total)}
+        if not self.complete:
+            return pgettext("mirror topics", "at most %(number)s of %(total)s") % values
         if not self.rows:
             return pgettext("mirror topics", "%(total)s") % values
-        if self.complete:
-            return pgettext("mirror topics", "%(number)s of %(total)s") % values
-        return pgettext("mirror topics", "at most %(number)s of %(total)s") % values
+        return pgettext("mirror topics", "%(number)s of %(total)s") % values
 
     @property
     def names(self) -> set[str]:
@@ -150,11 +151,15 @@ def _retried(values: QueryDict, *, link: ClusterLink, by: Actor) -> BulkOperatio
 
 
 def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | None, by: Actor) -> Sequence[MirrorSummary]:
-    """Return the selected mirror topics, all that match the filter of the list, or those that failed in an operation."""
+    """Return the selected mirror topics, all that match the filter of the list, or those that failed in an operation.
+
+    Raises InvalidInputError if more match than an operation takes.
+    """
     if values.get("all"):
-        query, state = values.get("q", "").strip(), values.get("state", "")
-        most = bulk_actions.MOST
-        return page_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most).rows
+        query, state, most = values.get("q", "").strip(), values.get("state", ""), bulk_actions.MOST
+        found = page_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most)
+        bulk_actions.check_number(found.total)
+        return found.rows
     names = bulk_actions.failed_names(retried) if retried else values.getlist("mirror")
     return page_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
 
@@ -181,7 +186,7 @@ def _confirmation(
     now, by = timezone.now(), actor_of(request)
     mirrors = [summary.mirror for summary in chosen]
     groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
-    at_risk = figures.records_at_risk_of(mirrors) if verb.loses_lag else {}
+    at_risk = _lost(mirrors, verb)
     approval = approval_need(link, verb.event, mirrors, by=by, now=now)
     refusals = refusals_of(link, chosen, verb, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
@@ -190,9 +195,7 @@ def _confirmation(
         "crumbs": crumbs(link, last=gettext("%(label)s mirror topics") % {"label": gettext(verb.label)}),
         "environment_name": link.destination.environment.name,
         "verb": verb,
-        "stakes": [
-            _stake(summary, groups, missing=at_risk.get(summary.mirror.pk), now=now) for summary in chosen[:NAMES_SHOWN]
-        ],
+        "stakes": [_stake(summary, groups, lost=at_risk.get(summary.mirror.pk), now=now) for summary in chosen[:NAMES_SHOWN]],
         "group_count": len({row.group for summary in possible for row in groups.get(summary.mirror.pk, ())}),
         "refusals": refusals,
         "approval": approval,
@@ -201,12 +204,14 @@ def _confirmation(
         "warned": verb.event in WARNED,
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
-        "at_risk": _at_risk(possible, at_risk) if verb.loses_lag else "",
+        "at_risk": _at_risk(possible, at_risk, verb) if at_risk else "",
+        "deletes": verb.event is MirrorEvent.DELETE,
         "dropped": _dropped(link, mirrors) if verb.event is MirrorEvent.RESTORE else "",
         "writable": _count_writable(mirrors) if verb.event is MirrorEvent.DELETE else 0,
         "typed": _is_typed(verb, link),
         "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL") if verb.event else "",
         "confirm": request.POST.get("confirm", ""),
+        "command": operation_command(request, link, verb.name, [mirror.name for mirror in mirrors]),
         "asks_reason": verb.event is MirrorEvent.FAILOVER,
         "reason": request.POST.get("reason", ""),
         "longest_reason": LONGEST_REASON,
@@ -246,9 +251,18 @@ def _count_writable(mirrors: Sequence[MirrorTopic]) -> int:
     return sum(mirror.state == MirrorState.STOPPED for mirror in mirrors)
 
 
-def _at_risk(chosen: Sequence[MirrorSummary], missing: Mapping[int, int | None]) -> str:
-    """Return the sum of the records at risk, or a lower bound if some are unknown. Stopped mirrors lose no more records."""
-    counts = [missing[summary.mirror.pk] for summary in chosen if summary.mirror.state != MirrorState.STOPPED]
+def _lost(mirrors: Sequence[MirrorTopic], verb: BulkVerb) -> Mapping[int, int | None]:
+    """Return the records that a failover or deletion would lose, by primary key; empty for other operations."""
+    if verb.event is MirrorEvent.DELETE:
+        return {mirror.pk: figures.records_held(mirror) for mirror in mirrors}
+    return figures.records_at_risk_of(mirrors) if verb.loses_lag else {}
+
+
+def _at_risk(chosen: Sequence[MirrorSummary], lost: Mapping[int, int | None], verb: BulkVerb) -> str:
+    """Return the sum of the records at risk, or a lower bound if some are unknown. Stopped mirrors lose no more by a stop."""
+    counts = [
+        lost[summary.mirror.pk] for summary in chosen if not verb.loses_lag or summary.mirror.state != MirrorState.STOPPED
+    ]
     known = [count for count in counts if count is not None]
     unknown = len(counts) - len(known)
     if not known:
@@ -257,10 +271,10 @@ def _at_risk(chosen: Sequence[MirrorSummary], missing: Mapping[int, int | None])
     return _at_least(total, unknown=unknown) if unknown else total
 
 
-def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, missing: int | None, now: datetime) -> Stake:
+def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, lost: int | None, now: datetime) -> Stake:
     return Stake(
         row=mirror_row(summary, now=now),
-        missing=gettext("unknown") if missing is None else numbers.count(missing),
+        lost=gettext("unknown") if lost is None else numbers.count(lost),
         groups=len({row.group for row in groups.get(summary.mirror.pk, ())}),
     )
 
@@ -311,14 +325,14 @@ OPERATIONS = Listing(
     plural=gettext_noop("operations"),
     columns=(
         Column(title=gettext_lazy("Operation"), key="operation", by=("operation",)),
-        Column(title=gettext_lazy("Cluster link"), key="link", by=("link__name",)),
+        Column(title=gettext_lazy("Cluster link"), key="link", by=("link_name",)),
         Column(title=gettext_lazy("Status")),
-        Column(title=gettext_lazy("Done"), key="done", by=("done",), css="number", descends=True),
+        Column(title=gettext_lazy("Processed"), key="done", by=("done",), css="number", descends=True),
         Column(title=gettext_lazy("Failed"), key="failed", by=("failed",), css="number", descends=True),
         Column(title=gettext_lazy("Requested"), key="requested", by=("requested_at",), descends=True),
     ),
     default="-requested",
-    search=("link__name", "requested_by"),
+    search=("link_name", "requested_by"),
     search_label=gettext_lazy("Link or user"),
     filters=(
         Filter(
@@ -343,8 +357,8 @@ OPERATIONS = Listing(
     export={
         "operation_id": "pk",
         "operation": "operation",
-        "cluster_id": "link.destination.cluster_id",
-        "link": "link.name",
+        "cluster_id": "destination_cluster_id",
+        "link": "link_name",
         "requested_by": "requested_by",
         "requested_at": "requested_at",
         "finished_at": "finished_at",
@@ -363,7 +377,7 @@ def index(request: HttpRequest) -> HttpResponse:
     """List the operations."""
     by, now = actor_of(request), timezone.now()
     listed = OPERATIONS.read(request)
-    found = listed.select(bulk_queries.with_counts(bulk_queries.visible_operations(by)))
+    found = listed.select(bulk_queries.with_counts(visible_operations(by)))
     if listed.format:
         return listed.csv("operations", found)
     shown = listed.page(found)
@@ -417,22 +431,22 @@ def _refused(request: HttpRequest, operation: BulkOperation, error: ConsoleError
 
 def _versions(operation: BulkOperation) -> tuple[object, ...]:
     """Return what changes whenever the page does: the link's sequence also changes with the states of the mirrors."""
-    return operation.pk, operation.link.sequence, operation.finished_at is None
+    return operation.pk, operation.link.sequence if operation.link else "deleted", operation.finished_at is None
 
 
 def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, **more: object) -> HttpResponse:
     by, now, link = actor_of(request), timezone.now(), operation.link
     wanted = request.GET.get("status", "")
     wanted = wanted if wanted in TOPIC_BADGES else ""
-    shown, pager = page_from(request, bulk_queries.topics_of(operation, status=wanted))
-    prefix = link.prefix if operation.operation == BulkOperation.CREATE else ""
+    shown, pager = page_from(request, bulk_queries.topics_of(operation, outcome=wanted))
+    prefix = link.prefix if link and operation.operation == BulkOperation.CREATE else ""
     mirrors = bulk_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
     row = operation_row(operation, bulk_queries.count_topics([operation])[operation.pk], now=now)
     context = {
         "operation": row,
         "poll_url": request.get_full_path() if request.method == "GET" else row.url,
         "seen": seen_token(*_versions(operation), now=now),
-        "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), link=link, now=now) for topic in shown],
+        "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), now=now) for topic in shown],
         "pager": pager,
         "wanted": wanted,
         "creates": operation.operation == BulkOperation.CREATE,
@@ -441,8 +455,8 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
         "has_report": operation.operation in _REPORTED,
         "reason": operation.options.get("reason", ""),
         "checklist": operation.options.get("checklist", ()),
-        "may_cancel": bool(row.waiting) and bulk_actions.may_cancel(operation, by=by),
-        "environment_name": link.destination.environment.name,
+        "may_cancel": bool(row.waiting and link) and bulk_actions.may_cancel(operation, by=by),
+        "environment_name": operation.destination.environment.name if operation.destination else "",
         "crumbs": [
             Crumb(label=gettext("Operations"), url=reverse("pages:operations")),
             Crumb(label=gettext("Operation %(number)s") % {"number": operation.pk}),

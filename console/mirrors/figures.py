@@ -9,6 +9,7 @@ from datetime import datetime
 from console.models import MirrorPartition, MirrorTopic, SourceTopic
 from console.models.mirrors import AHEAD, UNSEEN
 from linkengine.domain.failover import estimated_bytes
+from linkengine.domain.states import MirrorState
 
 # --- sums over partitions ---------------------------------------------------------------------------------------------
 #
@@ -202,6 +203,15 @@ def records_to_copy(mirror: MirrorTopic, *, source_partitions: int) -> int | Non
     rows = list(mirror.partitions.all())
     missing = unmeasured_partitions(mirror, rows, source_partitions=source_partitions)
     return None if missing else sum_if_known([row.lag for row in rows])
+
+
+def records_held(mirror: MirrorTopic) -> int | None:
+    """Return the offsets of a topic to be deleted; None if unknown, as for a writable topic, which has no samples."""
+    rows = list(mirror.partitions.all())
+    if mirror.state == MirrorState.STOPPED or len(rows) < mirror.num_partitions:
+        return None
+    ends = [(row.mirror_start, row.mirror_end) for row in rows]
+    return sum_if_known([None if start is None or end is None else end - start for start, end in ends])
 
 
 def sum_if_known(counts: Sequence[int | None]) -> int | None:

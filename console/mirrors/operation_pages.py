@@ -26,6 +26,7 @@ from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
 from console.mirrors.page_parts import mirror_head, show_refusal
+from console.mirrors.pages import operation_command
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reparenting import reparent
 from console.mirrors.reversals import risks_of
@@ -141,7 +142,15 @@ def effects_of(mirror: MirrorTopic, verb: Verb, effects: Preview | None) -> dict
 
 
 def risk_of(summary: MirrorSummary, verb: Verb, effects: Preview) -> Risk | None:
-    """Return the records at risk of a failover or the lag of a promotion; None for other operations."""
+    """Return the records that a failover or deletion loses, or the lag of a promotion; None for other operations."""
+    if verb.event is MirrorEvent.DELETE:
+        held = effects.records_at_risk
+        return Risk(
+            label=gettext("Records to be deleted"),
+            value=gettext("unknown") if held is None else numbers.count(held),
+            age="",
+            words=gettext("Counted as offsets, by the last report. A topic that is no longer mirrored has no reports."),
+        )
     if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
         return None
     total = effects.records_at_risk if verb.loses_lag else effects.records_to_copy
@@ -183,6 +192,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "effect": effects_of(mirror, verb, effects),
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
+        "command": operation_command(request, mirror.link, verb.event, [mirror.name]),
         "approval_url": f"{reverse('pages:new-approval')}?{urlencode(requested)}",
         "crumbs": crumbs(mirror.link, last=gettext("%(doing)s %(name)s") % {"doing": gettext(verb.label), "name": mirror.name}),
         "environment_name": mirror.link.destination.environment.name,

@@ -82,7 +82,7 @@ def _at_risk(mirror: MirrorTopic, operation: MirrorEvent, source_partitions: int
     if operation is _E.FAILOVER:
         return figures.records_at_risk(mirror, source_partitions=_listed(mirror, source_partitions))
     if operation is _E.DELETE:
-        return _held(mirror)
+        return figures.records_held(mirror)
     return None if operation is _E.RESTORE else 0  # records written after mirroring stopped are not counted
 
 
@@ -94,15 +94,6 @@ def _to_copy(mirror: MirrorTopic, operation: MirrorEvent, source_partitions: int
 
 def _listed(mirror: MirrorTopic, source_partitions: int | None) -> int:
     return figures.source_partitions([mirror])[mirror.pk] if source_partitions is None else source_partitions
-
-
-def _held(mirror: MirrorTopic) -> int | None:
-    """Return the number of offsets of a topic to be deleted; None if unknown, as for a writable topic, which has no samples."""
-    ends = [(row.mirror_start, row.mirror_end) for row in mirror.partitions.all()]
-    if mirror.state == MirrorState.STOPPED or len(ends) < mirror.num_partitions:
-        return None
-    known = [end - start for start, end in ends if start is not None and end is not None]
-    return sum(known) if len(known) == len(ends) else None
 
 
 def groups_at_risk(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -27,7 +27,21 @@ from console.web.lists import MOST_DIGITS
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import CONFIG as START_SPEC
 from linkengine.domain.linkrules import start_problem
+from linkengine.domain.states import MirrorEvent
 
+# Topics that a command names. With names of 249 characters, its body is still below 128 KiB, the most that Linux passes as an
+# argument.
+MOST_IN_COMMAND = 400
+_REST_VERBS: Mapping[str, str] = {
+    MirrorEvent.REVERSE_AND_START: "reverse-and-start-mirror",
+    MirrorEvent.REVERSE_AND_PAUSE: "reverse-and-pause-mirror",
+}
+# (method, URL name) of the operations that REST has for one topic at a time
+_EACH: Mapping[str, tuple[str, str]] = {
+    MirrorEvent.DELETE: ("DELETE", "kafka:topic"),
+    MirrorEvent.RECOVER: ("POST", "v1-recover"),
+    BulkOperation.VERIFY: ("POST", "v1-verify-runs"),
+}
 MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
 
 
@@ -117,9 +131,7 @@ def _matching(request: HttpRequest, link: ClusterLink) -> list[str]:
     """Return the source topics that can be mirrored and match the filter in the request."""
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
-    return link_queries.matching_names(
-        link=link, by=actor_of(request), search=search, standing=standing, limit=bulk_actions.MOST
-    )
+    return link_queries.matching_names(link=link, by=actor_of(request), search=search, standing=standing)
 
 
 def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
@@ -144,7 +156,7 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
     chosen = _submitted_topics(request) or request.GET.get("topic", "").split()
-    choices = link_queries.source_topics_for(link=link, by=by, search=search, limit=bulk_actions.MOST)
+    choices = link_queries.source_topics_for(link=link, by=by, search=search)
     too_many = len(choices) > link_queries.LIMIT
     matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
     context = {
@@ -185,6 +197,18 @@ def _command(request: HttpRequest, link: ClusterLink, topic: str) -> str:
     if start:
         body["configs"] = [{"name": START_SPEC, "value": start}]
     return curl("POST", rest_url(request, "kafka:mirrors", link.url_args), body)
+
+
+def operation_command(request: HttpRequest, link: ClusterLink, operation: str, names: Sequence[str]) -> str:
+    """Return the curl commands that request an operation on mirror topics; "" for more than ``MOST_IN_COMMAND`` topics."""
+    if not 1 <= len(names) <= MOST_IN_COMMAND:
+        return ""
+    if operation in _EACH:
+        method, url = _EACH[operation]
+        place = link.url_args[:1] if operation == MirrorEvent.DELETE else link.url_args
+        return "\n".join(curl(method, rest_url(request, url, (*place, name))) for name in names)
+    url = f"{rest_url(request, 'kafka:mirrors', link.url_args)}:{_REST_VERBS.get(operation, operation)}"
+    return curl("POST", url, {"mirror_topic_names": list(names)})
 
 
 def rest_url(request: HttpRequest, name: str, args: Sequence[str], **query: str) -> str:

@@ -127,10 +127,10 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
     chosen = MirrorTopic.objects.filter(pk__in=mirrors.order_by().values("pk")).order_by("pk")
     chosen = chosen.annotate(expected=Case(When(EXPECTED, then=True), default=False, output_field=BooleanField()))
     known = {values[0]: CurrentMirror(*values) for values in chosen.values_list(*_MIRROR)}
-    rows = MirrorPartition.objects.filter(mirror__in=mirrors.order_by().values("pk")).order_by("mirror_id", "partition")
-    for row in rows.values_list(*_ROW):
+    stored = MirrorPartition.objects.filter(mirror__in=mirrors.order_by().values("pk")).order_by("mirror_id", "partition")
+    for row in stored.values_list(*_ROW):
         if (mirror := known.get(row[_MIRROR_ID])) is not None:  # None: created between the two queries
-            mirror.partitions.append(MirrorPartition.from_db(rows.db, _ROW, row))
+            mirror.partitions.append(MirrorPartition.from_db(stored.db, _ROW, row))
     by_link: dict[int, list[CurrentMirror]] = defaultdict(list)
     for mirror in known.values():
         by_link[mirror.link_id].append(mirror)

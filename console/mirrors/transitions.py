@@ -18,8 +18,11 @@ from console.errors import ConflictError, NotFoundError
 from console.models import MirrorTopic, StateTransition
 from console.models.links import show_change
 from linkengine.domain.errors import IllegalTransitionError
-from linkengine.domain.states import MirrorEvent, MirrorState, next_state
+from linkengine.domain.states import OPERATIONS, MirrorEvent, MirrorState, next_state
 
+# The events after which the state no longer shows the result of an earlier operation. Two belong to operations on the topic of
+# the other side; the engine's other events carry an operation out.
+OPERATING = OPERATIONS | {MirrorEvent.BECOME_MIRROR, MirrorEvent.REVERSAL_ENDED}
 ATTEMPTS = 3  # each lost attempt needs another actor's change; three in a row mean that another process loops
 
 
@@ -61,7 +64,7 @@ def apply_to_many(
     old = MirrorState(mirrors[0].state)
     assert all(mirror.state == old for mirror in mirrors)
     new = next_state(old, event)
-    values = _values(old, new, changes, now=now)
+    values = _values(old, event, changes, now=now)
     # the lock guarantees that exactly the rows found in the old state are the rows that are updated
     unchanged = MirrorTopic.objects.select_for_update().filter(pk__in=[mirror.pk for mirror in mirrors], state=old)
     keys = set(unchanged.values_list("pk", flat=True))
@@ -87,7 +90,7 @@ def _try_once(
 ) -> MirrorTopic | None:
     old = MirrorState(mirror.state)
     new = next_state(old, event)
-    values = _values(old, new, changes, now=now)
+    values = _values(old, event, changes, now=now)
     with transaction.atomic():
         swapped = MirrorTopic.objects.filter(pk=mirror.pk, state=old).update(**values)
         if not swapped:
@@ -100,8 +103,11 @@ def _try_once(
     return mirror
 
 
-def _values(old: MirrorState, new: MirrorState, changes: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
+def _values(old: MirrorState, event: MirrorEvent, changes: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
+    new = next_state(old, event)
     values = {"state": new, **changes}
+    if event in OPERATING:
+        values["operated_at"] = now
     return values if new is old else values | {"prior_state": old, "state_since": now}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Self
+from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
@@ -327,13 +327,18 @@ class Drill(models.Model):
 class BulkOperation(models.Model):
     """An operation on several mirror topics: who requested it, when, and with which options.
 
+    It outlives its link: the keys become null when their rows are deleted; the names stay, and permissions apply to them.
+
     ``operation`` is a ``MirrorEvent``, ``CREATE`` or ``VERIFY``. A worker checks the permissions of ``user`` for each topic, so
     a role that is revoked after the request no longer counts for the topics that are left.
     """
 
     CREATE, VERIFY = "create", "verify"
 
-    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="bulk_operations")
+    link = models.ForeignKey(ClusterLink, on_delete=models.SET_NULL, null=True, related_name="bulk_operations")
+    destination = models.ForeignKey(Cluster, on_delete=models.SET_NULL, null=True, related_name="bulk_operations")
+    link_name = models.CharField(max_length=249)
+    destination_cluster_id = models.CharField(max_length=64)
     operation = models.CharField(max_length=30)
     # Of mirrors to be created: replication_factor, start. Of a failover: reason, checklist ({"text", "confirmed"}).
     options = models.JSONField(default=dict)
@@ -350,7 +355,14 @@ class BulkOperation(models.Model):
         ordering = ["-id"]
 
     def __str__(self) -> str:
-        return f"{self.link_id} {self.operation}"
+        return f"{self.link_name} {self.operation}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the operation; a new operation gets the names of its link."""
+        if self._state.adding and self.link is not None:
+            self.destination, self.link_name = self.link.destination, self.link.name
+            self.destination_cluster_id = self.link.destination.cluster_id
+        super().save(*args, **kwargs)
 
     def get_absolute_url(self) -> str:
         """Return the URL of the operation's page."""
@@ -362,15 +374,17 @@ class BulkOperationTopic(models.Model):
 
     class Status(models.TextChoices):
         WAITING = "WAITING"
-        ACCEPTED = "ACCEPTED"  # as a request for this topic alone would be; the mirror's state shows what follows
+        ACCEPTED = "ACCEPTED"  # as a request for this topic alone would be; ``bulk_queries.Outcome`` is what followed
         FAILED = "FAILED"
         CANCELED = "CANCELED"  # before it began
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="topics")
     name = models.CharField(max_length=249)
-    # The mirror that the confirmation showed, and its state then (``mirrors.operation_actions.seen_state``). The operation does
-    # not apply to another mirror that was added under its name since.
-    mirror_key = models.BigIntegerField(null=True)
+    # The mirror that the confirmation showed or that was created, and its state then (``operation_actions.seen_state``). The
+    # operation does not apply to another mirror that was added under its name since. The key stays if the mirror is deleted.
+    mirror = models.ForeignKey(
+        "MirrorTopic", on_delete=models.DO_NOTHING, null=True, db_constraint=False, db_index=False, related_name="+"
+    )
     seen = models.CharField(max_length=80, blank=True, default="")
     status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)
     error_code = models.CharField(max_length=60, blank=True, default="")

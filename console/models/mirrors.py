@@ -69,6 +69,7 @@ class MirrorTopic(models.Model):
     state = models.CharField(max_length=30, choices=STATES, default=MirrorState.PENDING_SETUP)
     prior_state = models.CharField(max_length=30, choices=STATES, blank=True, default="")
     state_since = models.DateTimeField()
+    operated_at = models.DateTimeField(null=True)  # last operation on it since its creation (``transitions.OPERATING``)
     stop_reason = models.CharField(max_length=10, choices=[(r.value, r.value) for r in StopReason], blank=True, default="")
     error_code = models.CharField(max_length=60, blank=True, default="")  # mirror_topic_error
     error_message = models.TextField(blank=True, default="")

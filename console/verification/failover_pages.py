@@ -25,6 +25,7 @@ from console.mirrors.operation_pages import NAMES_SHOWN
 from console.mirrors.operation_presenters import reversibility
 from console.mirrors.operation_queries import groups_at_risk
 from console.mirrors.page_queries import mirror_page
+from console.mirrors.pages import operation_command
 from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink
 from console.models.links import LinkMode
@@ -90,11 +91,16 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
 
 
 def _chosen(request: HttpRequest, link: ClusterLink, *, by: Actor) -> Sequence[MirrorSummary]:
-    """Return the selected topics, or all that match the filter; stopped mirrors cannot be failed over."""
+    """Return the selected topics, or all that match the filter; stopped mirrors cannot be failed over.
+
+    Raises InvalidInputError if more match than an operation takes.
+    """
     values = request.POST
     if values.get("all"):
         query = values.get("q", "").strip()
-        return mirror_page(by=by, link=link, search=query, with_stopped=False, order="name", size=bulk_actions.MOST).rows
+        found = mirror_page(by=by, link=link, search=query, with_stopped=False, order="name", size=bulk_actions.MOST)
+        bulk_actions.check_number(found.total)
+        return found.rows
     names = values.getlist("mirror")
     return mirror_page(by=by, link=link, names=names, with_stopped=False, order="name", size=len(names) or 1).rows
 
@@ -197,6 +203,7 @@ def _review(
         "reason": values.get("reason", ""),
         "longest_reason": LONGEST_REASON,
         "confirm": values.get("confirm", ""),
+        "command": operation_command(request, link, VERB.name, [summary.mirror.name for summary in chosen]),
         "measured": numbers.exact(now),
         "repeated": [*_selection(request, chosen), ("seen", digest_of(chosen, VERB))],
     }

@@ -14,7 +14,7 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import Permission, can, check_permission
+from console.access import Permission, can, check_permission, visible_operations
 from console.errors import ConsoleError, InvalidInputError, NotFoundError
 from console.links import queries as link_queries
 from console.links.health_queries import readiness_with_health
@@ -22,7 +22,6 @@ from console.links.pages import crumbs, head_poll, is_unchanged, link_context, s
 from console.links.presenters import readiness_view, source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
-from console.mirrors.bulk_queries import count_topics, visible_operations
 from console.mirrors.page_parts import mirror_head, show_refusal
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, StopReport
 from console.verification import queries as verification_queries
@@ -459,7 +458,7 @@ def operation_report(request: HttpRequest, operation_id: int, form: str = "page"
     total = totals.mirrors  # a topic is in an operation once
     unreported: int | None = None
     if operation is not None:
-        accepted = count_topics([operation])[operation.pk][BulkOperationTopic.Status.ACCEPTED]
+        accepted = operation.topics.filter(status=BulkOperationTopic.Status.ACCEPTED).count()
         unreported = max(0, accepted - total)
     if form == "json":
         found = list(reports)

@@ -122,7 +122,8 @@ def _operations_of(mirrors: Sequence[MirrorTopic], requests: Mapping[int, StateT
     )
     found: dict[int, BulkOperation] = {}
     for topic in topics.select_related("operation"):
-        key = names.get((topic.operation.link_id, topic.name))
+        link_id = topic.operation.link_id
+        key = None if link_id is None else names.get((link_id, topic.name))
         if key is not None and key in requests and requests[key].at == topic.done_at:
             found[key] = topic.operation
     return found

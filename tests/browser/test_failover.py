@@ -88,7 +88,7 @@ def test_topics_are_failed_over_and_the_report_is_read_without_javascript(page_d
     work()
     stop("planes")
     page.reload()
-    expect(page.get_by_text("2 of 2 topics done")).to_be_visible()
+    expect(page.get_by_text("2 of 2 topics processed")).to_be_visible()
     page.locator("#report").click()
 
     expect(page.get_by_role("heading", name="Failover of 1 mirror topic")).to_be_visible()

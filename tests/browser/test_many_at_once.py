@@ -81,14 +81,14 @@ def test_operation_is_updated_live_and_is_the_same_after_a_reload(page_data: Pag
     page.locator("#bulk-pause").click()
     page.get_by_role("button", name="Pause 2 topics").click()
     expect(page.get_by_role("heading", name="Pause 2 mirror topics")).to_be_visible()
-    expect(page.get_by_text("0 of 2 topics done")).to_be_visible()
+    expect(page.get_by_text("0 of 2 topics processed")).to_be_visible()
 
     operation = work()
 
-    expect(page.get_by_text("2 of 2 topics done")).to_be_visible()
+    expect(page.get_by_text("2 of 2 topics processed")).to_be_visible()
     expect(page.locator("h1 + span")).to_have_text("Finished")
     page.reload()
-    expect(page.get_by_text("2 of 2 topics done")).to_be_visible()
+    expect(page.get_by_text("2 of 2 topics processed")).to_be_visible()
     expect(page).to_have_url(f"{visitor.base_url}/operations/{operation.pk}/")
     assert visitor.errors == []
 
@@ -133,7 +133,7 @@ def test_source_topics_are_selected_and_added_without_javascript(page_data: Page
     page.reload()
 
     expect(page.get_by_role("heading", name="Add 2 mirror topics")).to_be_visible()
-    expect(page.get_by_text("2 of 2 topics done")).to_be_visible()
+    expect(page.get_by_text("2 of 2 topics processed")).to_be_visible()
 
 
 def test_topics_are_failed_over_and_deleted_without_javascript(page_data: PageData, visits: Visits) -> None:
@@ -150,7 +150,7 @@ def test_topics_are_failed_over_and_deleted_without_javascript(page_data: PageDa
         page.locator(f"#bulk-{verb}").click()
         page.get_by_label("Type the link name west-to-east to confirm").fill("west-to-east")
         page.locator(".panel-foot button[type=submit]").click()
-        expect(page.get_by_text("0 of 2 topics done")).to_be_visible()
+        expect(page.get_by_text("0 of 2 topics processed")).to_be_visible()
 
         work()
 

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from console.access.key_actions import create_api_key
 from console.actors import SYSTEM
-from console.models import ClusterLink
+from console.models import ClusterLink, MirrorTopic
 from tests.browser.conftest import Visits
 from tests.browser.page_data import EAST, SECRET, PageData
 from tests.browser.page_fixtures import DRAFT
@@ -44,6 +44,22 @@ def test_printed_command_creates_the_same_link_as_the_page(
     expect(page).to_have_url(re.compile(f"/links/{EAST}/{NAME}/$"))
     assert by_command == take_link()
     assert SECRET in by_command["properties"]["sasl.jaas.config"]
+
+
+def test_printed_command_of_a_confirmation_operates_on_the_same_topics(
+    page_data: PageData, visits: Visits, engine: Engine, tmp_path: Path
+) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
+    for name in ("flights", "planes"):
+        page.check(f"#pick-{page_data.mirrors[name].pk}")
+    page.locator("#bulk-pause").click()
+    page.locator("#rest summary").click()
+
+    done = run(page.locator("#rest pre").inner_text(), tmp_path, page_data)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    paused = MirrorTopic.objects.filter(state="PAUSED", prior_state="ACTIVE")
+    assert sorted(paused.values_list("name", flat=True)) == ["flights", "planes"]
 
 
 def run(text: str, folder: Path, page_data: PageData) -> subprocess.CompletedProcess[str]:

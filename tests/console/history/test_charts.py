@@ -65,7 +65,7 @@ def test_times_of_charts_are_in_the_time_zone_of_the_page() -> None:
     with timezone.override("Asia/Tokyo"):
         lag, _, _ = charts_of([point(30, 1), point(0, 5)], span=SPAN, now=NOW, past=True)
 
-    assert lag.marks == ["2026-05-04 18:00:00 JST", "2026-05-04 19:00:00 JST"]
+    assert lag.time_labels == ["2026-05-04 18:00:00 JST", "2026-05-04 19:00:00 JST"]
     assert lag.rows[0] == ("2026-05-04 19:00:00 JST", "5")
 
 

@@ -98,7 +98,7 @@ def test_a_topic_is_operated_on_once_although_two_workers_read_it(
     row = operation.topics.get()
 
     for _ in range(2):
-        bulk_actions._do_once(operation, row, partial(bulk_actions._result, operation, by=owner, now=NOW), now=NOW)
+        bulk_actions._do_once(operation, row, partial(bulk_actions._result, operation, link, by=owner, now=NOW), now=NOW)
 
     assert results(operation) == {"orders": "ACCEPTED"}
     assert AuditEvent.objects.filter(action="ResumeMirrorTopic").count() == 1
@@ -212,9 +212,10 @@ def test_starting_an_operation_on_1000_topics_needs_few_statements(link: Cluster
 def test_the_number_of_topics_is_limited(link: ClusterLink, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_actions, "MOST", 1)
 
-    for names in ((), ("orders", "bills")):
-        with pytest.raises(InvalidInputError, match="1 to 1 topics"):
-            begin(link, owner, E.PAUSE, *names)
+    with pytest.raises(InvalidInputError, match="No topics are selected"):
+        begin(link, owner, E.PAUSE)
+    with pytest.raises(InvalidInputError, match="2 topics are selected, and an operation takes at most 1"):
+        begin(link, owner, E.PAUSE, "orders", "bills")
 
 
 def test_a_deletion_applies_to_the_state_that_was_confirmed(
@@ -357,6 +358,22 @@ def test_a_topic_that_is_canceled_during_the_check_is_not_created(link: ClusterL
 
     assert results(operation) == {"orders": "CANCELED"}
     assert not MirrorTopic.objects.exists()
+
+
+def test_topics_are_refused_if_the_link_was_deleted(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    operation = begin(link, owner, E.PAUSE, "orders", "bills")
+    link.delete()
+    operation.refresh_from_db()
+
+    with pytest.raises(ConflictError, match="has been deleted since"):
+        cancel(operation=operation, by=owner, now=NOW)
+    assert not step(operation)
+
+    assert results(operation) == {"orders": "FAILED", "bills": "FAILED"}
+    assert operation.topics.filter(error_code="UNKNOWN_LINK", message__contains="'west-to-east' has been deleted").count() == 2
+    assert BulkOperation.objects.get().finished_at == NOW
 
 
 def test_rest_operates_at_once_and_stores_the_results(

@@ -77,6 +77,20 @@ def test_all_includes_more_topics_than_the_list_shows(page_data: PageData, admin
     assert len(names_of(newest())) == number
 
 
+def test_all_adds_nothing_if_an_operation_does_not_take_so_many(
+    admin: Client, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_actions, "MOST", 2)
+    page, before = admin.get(f"{url}?q=radar"), BulkOperation.objects.count()
+
+    response = admin.post(url, hidden_in(page) | {"all": "1"})
+
+    assert "Add all 3 topics that match the filter" in page.content.decode()
+    assert response.status_code == 422
+    assert "3 topics are selected, and an operation takes at most 2. Nothing was changed." in response.content.decode()
+    assert BulkOperation.objects.count() == before
+
+
 def test_all_adds_nothing_if_the_list_has_changed(page_data: PageData, admin: Client, url: str) -> None:
     page, before = admin.get(f"{url}?q=radar"), BulkOperation.objects.count()
     SourceTopic.objects.create(link=page_data.link, name="radar-4", partitions=1, seen_at=page_data.now)

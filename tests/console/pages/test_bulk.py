@@ -18,6 +18,7 @@ from console.models import (
     GateRun,
     GroupOffset,
     LinkConfig,
+    MirrorPartition,
     MirrorTopic,
     SourceTopic,
     SyncedGroup,
@@ -97,6 +98,24 @@ def test_all_means_all_topics_that_match_the_filter(page_data: PageData, admin: 
     assert "Pause 10 mirror topics?" in requested.content.decode()
     paused = MirrorTopic.objects.filter(state=MirrorState.PAUSED, link=big)
     assert sorted(paused.values_list("name", flat=True)) == [f"topic-{number:03d}" for number in range(10)]
+
+
+def test_selection_of_more_topics_than_an_operation_takes_is_refused(
+    page_data: PageData, admin: Client, big: ClusterLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them by name must not be taken silently."""
+    monkeypatch.setattr(bulk_actions, "MOST", MANY - 1)
+
+    confirmation = request(admin, address(page_data), operation="pause", all="1")
+    confirmed = request(admin, address(page_data), operation="pause", all="1", confirmed="1", seen="x")
+    fewer = request(admin, address(page_data), operation="pause", all="1", q="topic-00")
+
+    for refused in (confirmation, confirmed):
+        assert refused.status_code == 422
+        assert f"{MANY} topics are selected, and an operation takes at most {MANY - 1}." in refused.content.decode()
+        assert "Narrow the filter" in refused.content.decode()
+    assert "Pause 10 mirror topics?" in fewer.content.decode()
+    assert not big.bulk_operations.exists()
 
 
 def test_topic_added_after_the_confirmation_is_not_failed_over(page_data: PageData, admin: Client, big: ClusterLink) -> None:
@@ -210,6 +229,20 @@ def test_bulk_failover_confirmation_shows_records_at_risk_and_groups(page_data: 
     assert 'data-label="Not copied">unknown<' in rows["hubs"]
 
 
+def test_bulk_deletion_confirmation_shows_the_records_to_be_deleted(page_data: PageData, admin: Client) -> None:
+    for name, start in (("flights", 0), ("planes", 100)):
+        MirrorPartition.objects.filter(mirror=page_data.mirrors[name]).update(mirror_start=start, mirror_end=1_100)
+
+    known = request(admin, page_data.link_url, operation="delete", mirror=["flights", "planes"]).content.decode()
+    stopped = request(admin, page_data.link_url, operation="delete", mirror=["flights", "gates"]).content.decode()
+    unknown = request(admin, page_data.link_url, operation="delete", mirror=["gates"]).content.decode()
+
+    assert "<dt>Records to be deleted</dt><dd><strong>6,300</strong>" in known
+    assert 'data-label="Records to be deleted">3,000<' in known
+    assert "<dt>Records to be deleted</dt><dd><strong>at least 3,300; unknown for 1 topic</strong>" in stopped
+    assert "<dt>Records to be deleted</dt><dd><strong>unknown</strong>" in unknown
+
+
 def test_bulk_pause_pauses_all_selected_topics(page_data: PageData, admin: Client) -> None:
     requested = request(admin, page_data.link_url, operation="pause", mirror=["flights", "planes"])
 
@@ -320,6 +353,8 @@ def test_confirmation_of_more_topics_than_are_listed_counts_all_that_would_chang
 
     assert "Pause 30 of 60 mirror topics?" in paused
     assert "<strong>30 of them would be refused now." in paused
-    assert "Promote 60 mirror topics?" in promoted  # the listed topics can be promoted, the others are not checked
+    assert "Promote at most 60 of 60 mirror topics?" in promoted  # only the listed topics are checked
+    assert "Promote up to 60 topics<" in promoted
     assert "Promote at most 59 of 60 mirror topics?" in fewer
+    assert "Promote up to 59 topics<" in fewer
     assert "At least 1 of them would be refused now." in fewer

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
+from console.actors import ENGINE
+from console.mirrors.transitions import apply_event
 from console.models import AuditEvent, BulkOperation, BulkOperationTopic, MirrorTopic, RoleBinding
 from console.models.links import show_change
+from linkengine.domain.states import MirrorEvent
 from tests.browser.page_data import PageData
 from tests.browser.page_fixtures import OPERATION
 from tests.console.pages.conftest import client_of, htmx
@@ -34,7 +38,7 @@ def test_page_shows_progress_requester_and_the_result_of_each_topic(admin: Clien
     text = admin.get(URL).content.decode()
 
     assert "<h1>Pause 3 mirror topics</h1>" in text
-    assert "<strong>2 of 3</strong> topics done" in text
+    assert "<strong>2 of 3</strong> topics processed" in text
     assert '<progress class="progress-line" max="3" value="2"' in text
     assert "by amelia" in text
     assert "In progress" in text
@@ -136,6 +140,96 @@ def test_finished_operation_without_failures_is_shown_as_done(admin: Client) -> 
     assert 'id="retry"' not in text
 
 
+def test_promotion_is_finished_when_all_topics_are_stopped(page_data: PageData, admin: Client) -> None:
+    requested = request(admin, page_data.link_url, operation="promote", mirror=["flights", "planes"])
+    response = confirm(admin, page_data.link_url, requested, confirm=page_data.link.name)
+    url, operation = response["Location"], carry_out(response)
+    MirrorTopic.objects.filter(name="flights").update(error_code="TIMEOUT_ERROR", error_message="No response.")
+    dated = {"since": timezone.now(), "last_seen_at": timezone.now()}
+    page_data.mirrors["planes"].transition_errors.create(code="AUTHORIZATION_ERROR", message="No READ on planes.", **dated)
+    started = admin.get(url).content.decode()
+    listed = admin.get("/operations/?status=REQUESTED").content.decode()
+    stop("flights")
+    half = admin.get(url).content.decode()
+    waiting = admin.get(f"{url}?status=REQUESTED").content.decode()
+    stop("planes")
+
+    ended = admin.get(url).content.decode()
+
+    assert "0 of 2 stopped and writable" in started
+    assert "No response." in row_of(started, "flights")
+    assert badge_of(started) == ("busy", "REQUESTED")
+    assert "Promote 2 mirror topics" in listed
+    assert "1 of 2 stopped and writable" in half
+    assert ("Done" in row_of(half, "flights"), "Requested" in row_of(half, "planes")) == (True, True)
+    assert "No response." not in row_of(half, "flights")
+    assert "No READ on planes." in row_of(half, "planes")  # the reason of the wait
+    assert ">flights</a></th>" not in waiting
+    assert "2 of 2 stopped and writable" in ended
+    assert badge_of(ended) == ("ok", "FINISHED")
+    assert operation.finished_at is not None
+
+
+def test_topics_that_were_failed_over_since_are_not_claimed_by_the_promotion(page_data: PageData, admin: Client) -> None:
+    requested = request(admin, page_data.link_url, operation="promote", mirror=["flights", "planes"])
+    response = confirm(admin, page_data.link_url, requested, confirm=page_data.link.name)
+    carry_out(response)
+    admin.post(f"{page_data.mirror_url('planes')}failover/", {"confirm": "planes"})
+    stop("flights")
+    stop("planes")
+
+    text = admin.get(response["Location"]).content.decode()
+
+    assert "1 of 2 stopped and writable · 1 changed since" in text
+    assert badge_of(text) == ("done", "CHANGED")
+    assert "Changed since" in row_of(text, "planes")
+
+
+def stop(name: str) -> None:
+    mirror = MirrorTopic.objects.get(name=name)
+    apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=timezone.now())
+
+
+def badge_of(text: str) -> tuple[str, ...]:
+    """Return the family and the code of the badge beside the heading."""
+    found = re.search(r'</h1>\s*<span role="status"><span class="badge-state (\w+)" title="(\w+)">', text)
+    assert found
+    return found.groups()
+
+
+def test_operation_outlives_its_link(page_data: PageData, admin: Client, reader: Client, stranger: Client) -> None:
+    link = page_data.link
+    BulkOperationTopic.objects.filter(operation=OPERATION, status="WAITING").update(status="ACCEPTED")
+    MirrorTopic.objects.filter(link=link).delete()
+    link.delete()
+
+    text = admin.get(URL).content.decode()
+    listed = admin.get(f"/operations/?q={link.name}").content.decode()
+    csv = admin.get("/operations/?format=csv").getvalue().decode()
+
+    assert f'{link.name} <span class="tag">deleted</span>' in text
+    assert 'id="retry"' not in text
+    assert 'id="ended"' not in text
+    assert "already stopped its mirror" in text
+    assert f'{link.name} <span class="tag">deleted</span>' in listed
+    assert f"{page_data.east.cluster_id},{link.name}," in csv
+    assert reader.get(URL).status_code == 200
+    assert stranger.get(URL).status_code == 404
+    assert admin.post(f"{URL}cancel/").status_code == 409
+    assert admin.post(f"{URL}retry/").status_code == 409
+
+
+def test_audit_log_does_not_link_to_operations_that_were_deleted(page_data: PageData, admin: Client) -> None:
+    requested = request(admin, page_data.link_url, operation="pause", mirror=["flights", "planes"])
+    url = confirm(admin, page_data.link_url, requested)["Location"]
+    BulkOperation.objects.filter(operation="pause").delete()
+
+    for page in ("/audit/", f"{page_data.link_url}activity/"):
+        text = admin.get(page).content.decode()
+        assert "StartBulkOperation" in text
+        assert url not in text
+
+
 def test_audit_log_links_to_the_operation(page_data: PageData, admin: Client) -> None:
     requested = request(admin, page_data.link_url, operation="pause", mirror=["flights", "planes"])
     url = confirm(admin, page_data.link_url, requested)["Location"]
@@ -150,6 +244,8 @@ def test_audit_log_links_to_the_operation(page_data: PageData, admin: Client) ->
 def test_list_is_paged_and_shows_the_progress_of_each_operation(page_data: PageData, admin: Client) -> None:
     values: dict[str, Any] = {
         "link": page_data.link,
+        "link_name": page_data.link.name,
+        "destination": page_data.link.destination,
         "operation": "resume",
         "requested_by": "amelia",
         "requested_at": page_data.now,

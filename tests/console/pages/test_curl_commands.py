@@ -12,12 +12,17 @@ from urllib.parse import urlsplit
 import pytest
 from django.forms import model_to_dict
 from django.test import Client
+from django.urls import resolve
 
-from console.models import ClusterLink, LinkConfig, MirrorTopic
+from console.mirrors import pages
+from console.mirrors.operation_presenters import BULK_VERBS
+from console.models import ClusterLink, LinkConfig, MirrorTopic, VerifyRun
 from tests.browser.page_data import EAST, PageData
 from tests.console.api.actors import Rest, make_key
 from tests.console.links.test_command_presenters import VARIABLES, words_in
 from tests.console.links.test_command_presenters import run as run_in_shell
+from tests.console.pages import test_bulk, test_failover
+from tests.console.pages.conftest import hidden_in
 from tests.console.pages.test_create_link import OTHER, REGISTERED, begin, choose_clusters, configure, launch
 
 # direction, the other cluster, the configuration
@@ -39,8 +44,13 @@ def rest(page_data: PageData, settings: Any) -> Rest:
 
 
 def run(rest: Rest, page: Any) -> Any:
-    """Send the request of the curl command on a page; the shell's own rules take it apart."""
-    words = shlex.split(command_on(page, "curl command"))
+    """Send the request of the curl command on a page."""
+    return send(rest, command_on(page, "curl command"))
+
+
+def send(rest: Rest, command: str) -> Any:
+    """Send the request of a curl command; the shell's own rules take it apart."""
+    words = shlex.split(command)
     assert words[:4] == ["curl", "-u", "$API_KEY:$API_SECRET", "-X"]
     method, url, *options = words[4:]
     values = dict(zip(options[::2], options[1::2], strict=True))
@@ -130,3 +140,95 @@ def test_command_of_the_mirror_page_returns_what_the_page_shows(page_data: PageD
     (error,) = shown["mirror_state_transition_errors"]
     assert error["error_code"] in text
     assert error["error_message"] in text
+
+
+def take(*names: str) -> list[tuple[str, str, bool, int]]:
+    """Return what an operation has done to mirror topics, and undo it."""
+    found = MirrorTopic.objects.filter(name__in=names).order_by("name")
+    done = [
+        (row.state, row.stop_reason, row.deletion_requested_at is not None, row.verify_runs.filter(status="PENDING").count())
+        for row in found
+    ]
+    VerifyRun.objects.filter(mirror__in=found).delete()
+    return done
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("pause", "flights"),
+        ("resume", "airports"),
+        ("promote", "flights"),
+        ("failover", "bookings"),
+        ("recover", "delays"),
+        ("delete", "flights"),
+    ],
+)
+def test_command_of_a_confirmation_does_the_same_as_the_form(
+    page_data: PageData, admin: Client, rest: Rest, operation: str, name: str
+) -> None:
+    address = f"{page_data.mirror_url(name)}{operation}/"
+    before = MirrorTopic.objects.filter(name=name).values().get()
+    page = admin.get(address)
+    assert admin.post(address, hidden_in(page) | {"confirm": name}).status_code == 302
+    by_form = take(name)
+    MirrorTopic.objects.filter(name=name).update(**before)
+
+    response = run(rest, page)
+
+    assert response.status_code in (200, 204), response.content
+    assert take(name) == by_form
+    assert (by_form[0][0], by_form[0][2]) != (before["state"], False)
+
+
+@pytest.mark.parametrize("operation", ["pause", "promote", "failover", "delete", "verify"])
+def test_command_of_a_bulk_confirmation_does_the_same_as_the_form(
+    page_data: PageData, admin: Client, rest: Rest, operation: str
+) -> None:
+    names = ["flights", "planes"]
+    VerifyRun.objects.all().delete()
+    before = list(MirrorTopic.objects.filter(name__in=names).values())
+    page = test_bulk.request(admin, page_data.link_url, operation=operation, mirror=names)
+    test_bulk.carry_out(test_bulk.confirm(admin, page_data.link_url, page, confirm=page_data.link.name))
+    by_form = take(*names)
+    for row in before:
+        MirrorTopic.objects.filter(pk=row["id"]).update(**row)
+
+    lines = command_on(page, "curl command").split("\ncurl ")
+    responses = [send(rest, line if line.startswith("curl ") else f"curl {line}") for line in lines]
+
+    assert {response.status_code for response in responses} <= {200, 202, 204}
+    assert len(lines) == (2 if operation in ("delete", "verify") else 1)
+    assert take(*names) == by_form
+
+
+def test_command_of_the_failover_review_does_the_same_as_the_form(page_data: PageData, admin: Client, rest: Rest) -> None:
+    page = test_failover.review(admin, page_data, mirror=["flights", "planes"])
+
+    response = run(rest, page)
+
+    assert [row["error_code"] for row in response.json()["data"]] == [None, None]
+    assert take("flights", "planes") == [("PENDING_STOPPED", "failover", False, 0)] * 2
+
+
+@pytest.mark.parametrize(
+    "operation", [name for name, verb in BULK_VERBS.items() if verb.event not in (None, "recover", "delete")]
+)
+def test_command_of_each_operation_has_the_url_of_its_verb(page_data: PageData, admin: Client, operation: str) -> None:
+    ClusterLink.objects.filter(pk=page_data.link.pk).update(mode="BIDIRECTIONAL")
+
+    page = test_bulk.request(admin, page_data.link_url, operation=operation, mirror=["flights", "planes"])
+
+    words = shlex.split(command_on(page, "curl command"))
+    assert resolve(path_of(words[5])).func.cls.event == operation  # type: ignore[attr-defined]
+
+
+def test_confirmation_of_very_many_topics_has_no_command(
+    page_data: PageData, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_IN_COMMAND", 1)
+
+    page = test_bulk.request(admin, page_data.link_url, operation="pause", mirror=["flights", "planes"]).content.decode()
+
+    assert "No command is shown for more than 400 topics." in page
+    assert "curl -u" not in page

@@ -13,6 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from console.mirrors import bulk_actions
 from console.models import (
     BulkOperation,
     ClusterLink,
@@ -134,6 +135,17 @@ def test_selection_of_all_includes_other_pages_and_the_filter(admin: Client, pag
 
     assert "Select all 60 that match<" in page
     assert "Fail over 60 mirror topics?" in reviewed
+
+
+def test_selection_of_more_topics_than_an_operation_takes_is_refused(
+    admin: Client, page_data: PageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_actions, "MOST", 2)
+
+    response = review(admin, page_data, all="1")
+
+    assert response.status_code == 422
+    assert "topics are selected, and an operation takes at most 2. Nothing was changed." in response.content.decode()
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,13 @@ def test_confirmed_operation_is_performed(
     assert state_of(name) == after
 
 
+RISKS = {
+    MirrorEvent.PROMOTE: "Lag, all partitions",
+    MirrorEvent.FAILOVER: "Records at risk",
+    MirrorEvent.DELETE: "Records to be deleted",
+}
+
+
 @pytest.mark.parametrize(
     ("operation", "possible"), [(MirrorEvent.PROMOTE, 3), (MirrorEvent.FAILOVER, 12), (MirrorEvent.DELETE, 10)]
 )
@@ -153,7 +160,7 @@ def test_irreversible_operation_requires_the_topic_name_in_each_state(
             continue
         requested.append(name)
         assert "This cannot be undone" in shown.content.decode()
-        assert operation is not MirrorEvent.FAILOVER or "<dt>Records at risk</dt>" in shown.content.decode()
+        assert f"<dt>{RISKS[operation]}</dt>" in shown.content.decode()
         for typed in ("", name.title(), page_data.link.name):
             response = admin.post(address, hidden_in(shown) | {"confirm": typed})
             assert response.status_code == 422
@@ -182,6 +189,20 @@ def test_records_at_risk_are_the_sum_of_all_partitions(page_data: PageData, admi
 
     assert "Records at risk" in text
     assert f"{99_120 + 49_560 + 33_040:,}" in text
+
+
+def test_deletion_shows_the_records_to_be_deleted(page_data: PageData, admin: Client) -> None:
+    partitions = MirrorPartition.objects.filter(mirror=page_data.mirrors["flights"])
+    partitions.update(mirror_start=100, mirror_end=1_100)
+    known = admin.get(f"{page_data.mirror_url('flights')}delete/").content.decode()
+    partitions.filter(partition=1).update(mirror_end=None)
+
+    unknown = admin.get(f"{page_data.mirror_url('flights')}delete/").content.decode()
+    stopped = admin.get(f"{page_data.mirror_url('gates')}delete/").content.decode()
+
+    assert "<dt>Records to be deleted</dt><dd>3,000</dd>" in known
+    assert "<dt>Records to be deleted</dt><dd>unknown</dd>" in unknown
+    assert "<dt>Records to be deleted</dt><dd>unknown</dd>" in stopped
 
 
 def test_records_at_risk_are_unknown_if_a_partition_is_unknown(page_data: PageData, admin: Client) -> None:
