@@ -93,7 +93,8 @@ def committed(
     coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    results = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=certain or topics is not None)
+    fetch = partial(fetch_offsets, topics=topics, stable=topics is not None)
+    results = at_coordinators(cluster, groups, fetch, certain=certain or topics is not None)
     offsets = {name: result for name, result in results.items() if not isinstance(result, LinkEngineError)}
     return offsets, {name: result for name, result in results.items() if isinstance(result, LinkEngineError)}
 
@@ -197,7 +198,7 @@ def at_coordinators(
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_AFTER_S)
-        for batch in _batches(left):
+        for batch in batches(left):
             results |= _call_coordinators(cluster, batch, work, stale=stale)
         left = [name for name in left if _is_moving(results[name])]
         if not left:
@@ -286,19 +287,29 @@ def _group(listed: Any) -> Group:
     return Group(name=listed.group_id, kind=kind, state=getattr(listed, "group_state", "") or "")
 
 
-def _fetch(
-    cluster: Cluster, broker: int, names: Sequence[str], *, stable_at: Mapping[str, list[int]] | None
+def fetch_offsets(
+    cluster: Cluster,
+    broker: int,
+    names: Sequence[str],
+    *,
+    topics: Mapping[str, Sequence[int]] | None = None,
+    stable: bool = False,
 ) -> _ByGroup[dict[Place, Committed]]:
+    """Return the committed offsets of groups from their coordinator, or an error for a group.
+
+    ``topics`` are the partitions to read, by topic; None: all with an offset. With ``stable``, a group with an offset in a
+    pending transaction there cannot be read (KIP-447).
+    """
     GroupRequest = OffsetFetchRequest.OffsetFetchRequestGroup
     TopicRequest = GroupRequest.OffsetFetchRequestTopics
-    topics = None
-    if stable_at is not None:
-        topics = [TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in stable_at.items()]
+    wanted = None
+    if topics is not None:
+        wanted = [TopicRequest(name=topic, partition_indexes=list(numbers)) for topic, numbers in topics.items()]
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(OffsetFetchRequest.API_KEY, highest=9, lowest=8)
-        groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
-        return OffsetFetchRequest(version=version, groups=groups, require_stable=stable_at is not None)
+        groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=wanted) for name in names]
+        return OffsetFetchRequest(version=version, groups=groups, require_stable=stable)
 
     def read(response: Any) -> _ByGroup[dict[Place, Committed]]:
         return {group.group_id: _offsets_of(group) for group in response.groups}
@@ -386,7 +397,8 @@ def _has_code(response: object, code: KafkaCode) -> bool:
     return isinstance(response, BrokerError) and response.kafka_code == code
 
 
-def _batches(names: Iterable[str]) -> Iterator[list[str]]:
+def batches(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the names in lists of up to ``BATCH``, as many as a request has."""
     rest = iter(names)
     while batch := list(islice(rest, BATCH)):
         yield batch
