@@ -230,6 +230,7 @@ def test_reader_of_a_topic_sees_it_and_why_no_groups_are_shown(page_data: PageDa
     assert "retention.ms" in text
     assert "readers" not in text
     assert "Only the consumer groups that your roles cover are shown." in text
+    assert "None of the consumer groups that your roles cover has a member" in text
     assert "the role DeveloperRead on the cluster us-west" in text
     assert client.get(URL.replace("flights", "fares")).status_code == 404
 
