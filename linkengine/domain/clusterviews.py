@@ -154,7 +154,7 @@ class TopicGroup:
     state: str
     type: str
     members: int | None = None
-    known: int = 0  # partitions whose committed offset and log end are known
+    known: int = 0  # partitions whose committed offset and log end are known, the offset at or below the log end
     lag: int | None = None
     max_lag: int | None = None
     error: str = ""

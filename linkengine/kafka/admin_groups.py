@@ -67,19 +67,19 @@ class MetadataLeftOutError(LinkEngineError):
         )
 
 
-def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
-    """Return the groups that the principal may describe, by name, and why the list may be incomplete ("" if complete)."""
+def list_groups(cluster: Cluster) -> tuple[dict[str, Group], dict[int, LinkEngineError]]:
+    """Return the groups that the principal may describe, by name, and the errors of brokers whose groups may be missing."""
     found: dict[str, Group] = {}
-    missing = []
+    failures: dict[int, LinkEngineError] = {}
     cluster.survey()  # reads all brokers: the list of a broker that was cut off may be incomplete
     for broker in cluster.brokers():
         try:
             found |= {group.name: group for group in _groups_of(cluster, broker)}
         except LinkEngineError as error:
-            missing.append(error)
-    if missing and len(missing) == len(cluster.brokers()):
-        raise missing[0]
-    return found, " ".join(error.message for error in missing)
+            failures[broker] = error
+    if failures and len(failures) == len(cluster.brokers()):
+        raise next(iter(failures.values()))
+    return found, failures
 
 
 def committed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +47,7 @@ _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SMALLEST_TOPIC = INT16.size + INT32.size  # bytes of an assignment's topic: the lengths of its name and its partitions
 Described = GroupView | None  # None: the group does not exist
 _Offsets = Mapping[Place, Committed]
-_Failures = dict[int, list[LinkEngineError]]  # of requests in a row, by broker
+_Failures = Mapping[int, list[LinkEngineError]]  # of requests in a row, by broker
 
 
 def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
@@ -55,10 +55,10 @@ def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
 
     A group that cannot be described has the state UNKNOWN and the error.
     """
-    wanted, incomplete = _list_consumer_groups(cluster)
+    wanted, failures = _list_consumer_groups(cluster)
     found = described(cluster, wanted)
     views = [_view_of(wanted[name], found[name]) for name in sorted(wanted)]
-    return [view for view in views if view is not None], incomplete
+    return [view for view in views if view is not None], " ".join(error.message for error in failures.values())
 
 
 def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Described | LinkEngineError]:
@@ -83,8 +83,8 @@ def of_topic(cluster: Cluster, topic: str, *, most: int, budget_s: float) -> Top
     view = cluster.survey([topic]).topics[topic]
     if view.error:
         raise BrokerError(view.error, f"Topic {topic!r} cannot be described")
-    listed, incomplete = _list_consumer_groups(cluster)
-    failures: _Failures = {}
+    listed, unlisted = _list_consumer_groups(cluster)
+    failures: _Failures = defaultdict(list, {broker: [error] for broker, error in unlisted.items()})
     read = partial(_read_group_offsets, topic=topic, partitions=list(view.partitions), failures=failures)
     found: dict[str, tuple[GroupView, _Offsets] | LinkEngineError | None] = {}
     for batch in batches(sorted(listed)[:most]):
@@ -98,21 +98,21 @@ def of_topic(cluster: Cluster, topic: str, *, most: int, budget_s: float) -> Top
         groups=tuple(row for row in rows if row is not None),
         examined=len(found),
         listed=len(listed),
-        incomplete=" ".join(dict.fromkeys(filter(None, (incomplete, *unread)))),
+        incomplete=" ".join(dict.fromkeys([*(error.message for error in unlisted.values()), *unread])),
     )
 
 
-def _list_consumer_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
-    """Return the groups of consumers by name, and why groups may be missing."""
-    listed, incomplete = list_groups(cluster)
-    return {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}, incomplete
+def _list_consumer_groups(cluster: Cluster) -> tuple[dict[str, Group], dict[int, LinkEngineError]]:
+    """Return the groups of consumers by name, and the errors of brokers whose groups may be missing."""
+    listed, failures = list_groups(cluster)
+    return {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}, failures
 
 
 def _read_group_offsets(
     cluster: Cluster, broker: int, names: Sequence[str], *, topic: str, partitions: Sequence[int], failures: _Failures
 ) -> dict[str, tuple[GroupView, _Offsets] | LinkEngineError | None]:
     """Return groups with their committed offsets in a topic, from their coordinator. Two requests, three for new protocols."""
-    failed = failures.setdefault(broker, [])
+    failed = failures[broker]
     if len(failed) >= FAILED_IN_A_ROW or (failed and failed[-1].code is ErrorCode.TIMEOUT_ERROR):
         raise failed[-1]
     try:
@@ -139,9 +139,9 @@ def _log_ends(cluster: Cluster, topic: str, view: TopicView, failures: _Failures
     unread: list[str] = []
     for broker, partitions in view.by_leader().items():
         if broker < 0:
-            unread.append(f"Partitions without a leader: {', '.join(map(str, sorted(partitions)))}. A broker is down.")
+            unread.append(f"Partitions without a leader: {len(partitions)}. A broker is down. Bring it back.")
             continue
-        if failures.get(broker):
+        if failures[broker]:
             unread.append(failures[broker][-1].message)
             continue
         try:
@@ -152,7 +152,8 @@ def _log_ends(cluster: Cluster, topic: str, view: TopicView, failures: _Failures
         ends |= {place: offset for place, (error, offset) in results.items() if not error and offset >= 0}
         refused = Counter(error for error, _ in results.values() if error)
         unread += [
-            BrokerError(error, f"The log ends of {count} partitions cannot be read").message for error, count in refused.items()
+            BrokerError(error, f"The log end of some partitions ({count}) cannot be read").message
+            for error, count in refused.items()
         ]
     return ends, unread
 
@@ -172,7 +173,9 @@ def _topic_group(
     group, committed = found
     if not committed and not any(place[0] == topic for member in group.members for place in member.assigned):
         return None
-    known = [row.lag for row in lags(group, committed, ends) if row.lag is not None]
+    # An offset beyond the log end is that of an earlier topic or of lost records: the lag is unknown, not 0.
+    rows = [row for row in lags(group, committed, ends) if row.lag or row.current_offset == row.log_end_offset]
+    known = [row.lag for row in rows if row.lag is not None]
     return TopicGroup(
         group_id=group.group_id,
         state=group.state,

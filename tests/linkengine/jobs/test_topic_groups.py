@@ -45,6 +45,7 @@ def test_groups_with_offsets_or_members_in_a_topic_have_their_lag(cluster: Kafka
         fill(cluster, topic_name, partition=partition, count=count)
     commit(admin, f"{topic_name}/all", topic_name, {0: 10, 1: 13, 2: 0})
     commit(admin, f"{topic_name}/some", topic_name, {0: 4})
+    commit(admin, f"{topic_name}/beyond", topic_name, {0: 11, 1: 20})
     commit(admin, f"{topic_name}/other", elsewhere, {0: 0})
 
     with member(cluster, f"{topic_name}/reads", topic_name), member(cluster, f"{topic_name}/reads-other", elsewhere):
@@ -53,14 +54,16 @@ def test_groups_with_offsets_or_members_in_a_topic_have_their_lag(cluster: Kafka
     groups = {group.group_id.removeprefix(f"{topic_name}/"): group for group in found.groups}
     assert (found.partitions, found.incomplete) == (3, "")
     assert found.examined == found.listed >= 5
-    assert set(groups) == {"all", "some", "reads"}
+    assert set(groups) == {"all", "some", "beyond", "reads"}
     assert {name: (group.state, group.members) for name, group in groups.items()} == {
         "all": ("EMPTY", 0),
         "some": ("EMPTY", 0),
+        "beyond": ("EMPTY", 0),
         "reads": ("STABLE", 1),
     }
     assert (groups["all"].lag, groups["all"].max_lag, groups["all"].known) == (7, 7, 3)
     assert (groups["some"].lag, groups["some"].max_lag, groups["some"].known) == (6, 6, 1)
+    assert (groups["beyond"].lag, groups["beyond"].known) == (0, 1)  # partition 0 is unknown
     assert (groups["reads"].lag, groups["reads"].max_lag, groups["reads"].known) == (None, None, 0)  # it has committed nothing
 
 
@@ -139,7 +142,7 @@ def test_log_end_that_cannot_be_read_leaves_the_lag_unknown(
 
     (partly,), (never,) = ([found for found in result.groups if found.group_id == group] for result in (some, none))
     assert (partly.lag, partly.known) == (0, 1)
-    assert "The log ends of 1 partitions cannot be read: FENCED_LEADER_EPOCH" in some.incomplete
+    assert "The log end of some partitions (1) cannot be read: FENCED_LEADER_EPOCH" in some.incomplete
     assert (never.lag, never.max_lag, never.known) == (None, None, 0)
     assert "TOPIC_AUTHORIZATION_FAILED" in none.incomplete
 
