@@ -36,7 +36,8 @@ from linkengine.kafka.cluster import Cluster
 
 VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded brokers need longer
 _POLL_S = 0.05
-LOOKUP_S = 12.0  # budget of a lookup by time, and of the groups of a topic; the user's request times out after 30 s
+LOOKUP_S = 12.0  # budget of a lookup by time; the user's request times out after 30 s
+GROUPS_S = 8.0  # budget of the groups of a topic after they were listed, which takes up to 15 s while a broker is silent
 MOST_GROUPS = 2_000  # examined for a topic, in 20 batches
 _GUARDED = frozenset({"READ", "WRITE"})
 
@@ -194,7 +195,7 @@ def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
 def topic_groups(address: ClusterAddress, topic: str) -> TopicGroups:
     """Return the consumer groups of a topic with their lag; of a cluster with many groups, only the first are examined."""
     with closing(Cluster(address)) as cluster:
-        return view_groups.of_topic(cluster, topic, most=MOST_GROUPS, budget_s=LOOKUP_S)
+        return view_groups.of_topic(cluster, topic, most=MOST_GROUPS, budget_s=GROUPS_S)
 
 
 def offsets_for_time(

@@ -198,7 +198,7 @@ def at_coordinators(
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_AFTER_S)
-        for batch in batches(left):
+        for batch in _batches(left):
             results |= _call_coordinators(cluster, batch, work, stale=stale)
         left = [name for name in left if _is_moving(results[name])]
         if not left:
@@ -397,8 +397,7 @@ def _has_code(response: object, code: KafkaCode) -> bool:
     return isinstance(response, BrokerError) and response.kafka_code == code
 
 
-def batches(names: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the names in lists of up to ``BATCH``, as many as a request has."""
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
     rest = iter(names)
     while batch := list(islice(rest, BATCH)):
         yield batch

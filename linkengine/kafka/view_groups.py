@@ -12,7 +12,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
@@ -20,7 +19,7 @@ from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 from linkengine.domain.clusterviews import GroupView, LagView, MemberView, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import KINDS, Committed, Group, Place, shown
-from linkengine.kafka.admin_groups import FAILED_IN_A_ROW, at_coordinators, batches, fetch_offsets, list_groups
+from linkengine.kafka.admin_groups import FAILED_IN_A_ROW, at_coordinators, fetch_offsets, list_groups
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import LATEST, list_offsets
@@ -47,6 +46,7 @@ _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SMALLEST_TOPIC = INT16.size + INT32.size  # bytes of an assignment's topic: the lengths of its name and its partitions
 Described = GroupView | None  # None: the group does not exist
 _Offsets = Mapping[Place, Committed]
+_GroupOffsets = tuple[GroupView, _Offsets]
 _Failures = Mapping[int, list[LinkEngineError]]  # of requests in a row, by broker
 
 
@@ -75,22 +75,18 @@ def lags(group: GroupView, committed: Mapping[Place, Committed], ends: Mapping[P
 def of_topic(cluster: Cluster, topic: str, *, most: int, budget_s: float) -> TopicGroups:
     """Return the consumer groups with members or committed offsets in a topic, by name, with their lag there.
 
-    The first ``most`` groups of the cluster are examined, fewer if that takes longer than ``budget_s``; a request that was sent
-    by then is awaited. A group that cannot be read is included with the error, since it may read the topic. A broker that does
-    not respond gets no further requests. Raises if the topic cannot be described.
+    The first ``most`` groups of the cluster are examined, fewer if that takes longer than ``budget_s`` after they were listed.
+    A group that cannot be read is included with the error, since it may read the topic. A broker that does not respond gets no
+    further requests. Raises if the topic cannot be described.
     """
-    deadline = time.monotonic() + budget_s
     view = cluster.survey([topic]).topics[topic]
     if view.error:
         raise BrokerError(view.error, f"Topic {topic!r} cannot be described")
     listed, unlisted = _list_consumer_groups(cluster)
     failures: _Failures = defaultdict(list, {broker: [error] for broker, error in unlisted.items()})
-    read = partial(_read_group_offsets, topic=topic, partitions=list(view.partitions), failures=failures)
-    found: dict[str, tuple[GroupView, _Offsets] | LinkEngineError | None] = {}
-    for batch in batches(sorted(listed)[:most]):
-        if time.monotonic() > deadline:
-            break
-        found |= at_coordinators(cluster, batch, read)
+    reading = _Reading(topic=topic, partitions=list(view.partitions), failures=failures, ends_at=time.monotonic() + budget_s)
+    found = at_coordinators(cluster, sorted(listed)[:most], reading.read)
+    found = {name: group for name, group in found.items() if not isinstance(group, _BudgetError)}
     ends, unread = _log_ends(cluster, topic, view, failures)
     rows = [_topic_group(listed[name], group, topic=topic, ends=ends) for name, group in found.items()]
     return TopicGroups(
@@ -108,29 +104,47 @@ def _list_consumer_groups(cluster: Cluster) -> tuple[dict[str, Group], dict[int,
     return {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}, failures
 
 
-def _read_group_offsets(
-    cluster: Cluster, broker: int, names: Sequence[str], *, topic: str, partitions: Sequence[int], failures: _Failures
-) -> dict[str, tuple[GroupView, _Offsets] | LinkEngineError | None]:
-    """Return groups with their committed offsets in a topic, from their coordinator. Two requests, three for new protocols."""
-    failed = failures[broker]
-    if len(failed) >= FAILED_IN_A_ROW or (failed and failed[-1].code is ErrorCode.TIMEOUT_ERROR):
-        raise failed[-1]
-    try:
-        views = _describe(cluster, broker, names)
-        described_names = [name for name, view in views.items() if isinstance(view, GroupView)]
-        offsets = fetch_offsets(cluster, broker, described_names, topics={topic: partitions}) if described_names else {}
-    except LinkEngineError as error:
-        failed.append(error)
-        raise
-    failed.clear()
-    found: dict[str, tuple[GroupView, _Offsets] | LinkEngineError | None] = {}
-    for name, view in views.items():
-        if not isinstance(view, GroupView):
-            found[name] = view
-        elif name in offsets:
-            committed = offsets[name]
-            found[name] = committed if isinstance(committed, LinkEngineError) else (view, committed)
-    return found
+class _BudgetError(LinkEngineError):
+    """A group was not examined, because the time for all groups is over."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.TIMEOUT_ERROR, "The time to examine groups is over.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """Reads groups with their committed offsets in a topic, at their coordinators, until ``ends_at`` (monotonic)."""
+
+    topic: str
+    partitions: Sequence[int]
+    failures: _Failures
+    ends_at: float
+
+    def read(self, cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, _GroupOffsets | LinkEngineError | None]:
+        """Return groups of a coordinator. Two requests, three for groups of the new protocol."""
+        failed = self.failures[broker]
+        if len(failed) >= FAILED_IN_A_ROW or (failed and failed[-1].code is ErrorCode.TIMEOUT_ERROR):
+            raise failed[-1]
+        if time.monotonic() > self.ends_at:
+            raise _BudgetError
+        try:
+            views = _describe(cluster, broker, names)
+            offsets = self._committed(cluster, broker, [name for name, view in views.items() if isinstance(view, GroupView)])
+        except LinkEngineError as error:
+            failed.append(error)
+            raise
+        failed.clear()
+        found: dict[str, _GroupOffsets | LinkEngineError | None] = {}
+        for name, view in views.items():
+            if not isinstance(view, GroupView):
+                found[name] = view
+            elif name in offsets:
+                committed = offsets[name]
+                found[name] = committed if isinstance(committed, LinkEngineError) else (view, committed)
+        return found
+
+    def _committed(self, cluster: Cluster, broker: int, names: Sequence[str]) -> Mapping[str, _Offsets | LinkEngineError]:
+        return fetch_offsets(cluster, broker, names, topics={self.topic: self.partitions}) if names else {}
 
 
 def _log_ends(cluster: Cluster, topic: str, view: TopicView, failures: _Failures) -> tuple[dict[Place, int], list[str]]:
@@ -160,7 +174,7 @@ def _log_ends(cluster: Cluster, topic: str, view: TopicView, failures: _Failures
 
 def _topic_group(
     listed: Group,
-    found: tuple[GroupView, _Offsets] | LinkEngineError | None,
+    found: _GroupOffsets | LinkEngineError | None,
     *,
     topic: str,
     ends: Mapping[Place, int],

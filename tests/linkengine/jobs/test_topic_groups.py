@@ -8,7 +8,7 @@ import pytest
 
 from devcluster.kafka import OLDEST, KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.clusterviews import AclRule, TopicGroup
+from linkengine.domain.clusterviews import AclRule, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
 from linkengine.kafka import view_groups
@@ -147,38 +147,77 @@ def test_log_end_that_cannot_be_read_leaves_the_lag_unknown(
     assert "TOPIC_AUTHORIZATION_FAILED" in none.incomplete
 
 
-@pytest.mark.timeout(240)
-def test_groups_of_a_silent_coordinator_are_unknown_and_the_others_are_read_in_time(make_cluster: MakeCluster) -> None:
-    """With one of two brokers frozen there is no majority of controllers, so coordinators and leaders stay where they are."""
-    cluster = make_cluster("two", brokers=2)
-    address = address_from_properties(cluster.client_properties("link"))
-    admin, topic, names = ClusterAdmin(address), "orders", [f"group-{number:03}" for number in range(240)]
-    admin.create_topic(topic, partitions=8, replication_factor=1)
-    for name in names:
-        commit(admin, name, topic, dict.fromkeys(range(8), 0))
-    with closing(Cluster(address)) as view:
-        leaders = {number: leader.broker for number, leader in view.survey([topic]).topics[topic].partitions.items()}
-        coordinators = {name: group.coordinator for name, group in view_groups.described(view, names).items() if group}
-    near, frozen = cluster.brokers
-    assert set(coordinators.values()) == set(leaders.values()) == {near, frozen}
-    before = groups_of(address, topic)
-    assert {(group.lag, group.known) for group in before.values()} == {(0, 8)}
+class TwoBrokers:
+    """A cluster of two brokers, which coordinate 120 groups with offsets in a topic.
 
-    cluster.pause(frozen)
-    began = time.monotonic()
-    found = browsing.topic_groups(address, topic)
-    took_s = time.monotonic() - began
-    cluster.resume(frozen)
+    With one of them frozen there is no majority of controllers, so coordinators and leaders stay where they are.
+    """
+
+    topic, names = "orders", tuple(f"group-{number:03}" for number in range(120))
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.address = address_from_properties(cluster.client_properties("link"))
+        self.near, self.frozen = cluster.brokers
+        admin = ClusterAdmin(self.address)
+        admin.create_topic(self.topic, partitions=8, replication_factor=1)
+        for name in self.names:
+            commit(admin, name, self.topic, dict.fromkeys(range(8), 0))
+        with closing(Cluster(self.address)) as view:
+            leaders = view.survey([self.topic]).topics[self.topic].partitions.values()
+            groups = view_groups.described(view, self.names)
+        self.near_partitions = sum(leader.broker == self.near for leader in leaders)
+        self.near_groups = {name for name, group in groups.items() if group and group.coordinator == self.near}
+        assert 0 < self.near_partitions < 8
+        assert 0 < len(self.near_groups) < len(self.names)
+        assert {(group.lag, group.known) for group in groups_of(self.address, self.topic).values()} == {(0, 8)}
+
+    def read(self) -> TopicGroups:
+        """Return the groups of the topic; check that this takes less time than a request for a page has."""
+        began = time.monotonic()
+        found = browsing.topic_groups(self.address, self.topic)
+        assert time.monotonic() - began < CALL_S
+        return found
+
+    def check_near(self, groups: dict[str, TopicGroup]) -> None:
+        """Check that the groups of the other broker have their lag in its partitions."""
+        assert set(groups) == self.near_groups
+        assert {(group.state, group.lag, group.known) for group in groups.values()} == {("EMPTY", 0, self.near_partitions)}
+
+
+@pytest.mark.timeout(240)
+def test_groups_that_a_silent_broker_does_not_list_are_reported_as_missing(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("two", brokers=2)
+    two = TwoBrokers(cluster)
+
+    cluster.pause(two.frozen)
+    found = two.read()
+    cluster.resume(two.frozen)
+
+    assert "did not respond" in found.incomplete
+    assert found.examined == found.listed == len(two.near_groups)
+    two.check_near({group.group_id: group for group in found.groups})
+
+
+@pytest.mark.timeout(240)
+def test_groups_of_a_coordinator_that_becomes_silent_are_unknown(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, list_groups = make_cluster("two", brokers=2), view_groups.list_groups
+    two = TwoBrokers(cluster)
+
+    def list_and_freeze(view: Cluster) -> object:
+        listed = list_groups(view)
+        cluster.pause(two.frozen)
+        return listed
+
+    monkeypatch.setattr(view_groups, "list_groups", list_and_freeze)
+    found = two.read()
+    cluster.resume(two.frozen)
 
     groups = {group.group_id: group for group in found.groups}
-    assert took_s < CALL_S
-    assert found.examined < found.listed or set(groups) == set(names)
-    for name, group in groups.items():
-        if coordinators[name] == frozen:
-            assert (group.state, group.lag, group.members) == ("UNKNOWN", None, None)
-            assert "did not respond" in group.error
-        else:
-            assert (group.state, group.lag) == ("EMPTY", 0)
-            assert group.known == list(leaders.values()).count(near)
-    assert {coordinators[name] for name in groups} == {near, frozen}
-    assert "did not respond" in found.incomplete
+    assert found.examined == found.listed == len(groups) == len(two.names)
+    two.check_near({name: group for name, group in groups.items() if not group.error})
+    lost = [group for group in groups.values() if group.error]
+    assert {(group.state, group.lag, group.max_lag, group.members) for group in lost} == {("UNKNOWN", None, None, None)}
+    assert all("did not respond" in group.error for group in lost)
+    assert "did not respond" in found.incomplete  # the log ends of its partitions
