@@ -105,6 +105,13 @@ def query_topic(cluster: Cluster, query: str, *, topic: str, by: Actor) -> Any:
         raise no_topic(topic) from error
 
 
+def topic_groups(*, cluster: Cluster, topic: str, by: Actor) -> Json:
+    """Return the consumer groups of a topic that the actor may see, with their lag, as ``TopicGroups``."""
+    found = query_topic(cluster, "topic_groups", topic=topic, by=by)
+    visible = [group for group in found["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])]
+    return {**found, "groups": visible}
+
+
 def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
     """Return the consumer groups that the actor may see, and why some may be missing ("" if none are)."""
     result = run_query(cluster, "groups")

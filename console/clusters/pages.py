@@ -1,8 +1,8 @@
-"""The Environments and Topics sections, namespaces of a cluster, and the search."""
+"""The Environments and Topics sections, topics and namespaces of a cluster, and the search."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,13 +15,22 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import Permission, can, check_permission, cluster_names, visible_mirrors
+from console.access import Permission, can, check_permission, cluster_names, role_needed, visible_mirrors
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
+from console.clusters import live_queries
 from console.clusters import queries as cluster_queries
-from console.clusters.presenters import cluster_health, cluster_row, environment_health, leader_prefix, namespace_row
+from console.clusters.presenters import (
+    cluster_health,
+    cluster_row,
+    environment_health,
+    leader_prefix,
+    namespace_row,
+    topic_config_rows,
+    topic_group_list,
+)
 from console.clusters.queries import TopicOfCluster, cluster_topics, find, with_mirrors
-from console.errors import ConsoleError, InvalidInputError
+from console.errors import ConsoleError, InvalidInputError, UnavailableError
 from console.links import checks as link_checks
 from console.links import queries as link_queries
 from console.links.form_presenters import checklist
@@ -38,6 +47,7 @@ from console.web.badges import link_badge, mirror_badge
 from console.web.forms import ConnectionForm
 from console.web.health_presenters import HealthView
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
+from console.web.numbers import moment
 from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, problem_of, reply, status_of
 from linkengine.domain.health import HealthStatus
 
@@ -435,6 +445,53 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
     return reply(request, "topics/of_cluster.html", context)
 
 
+@page("environments")
+@require_GET
+def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> HttpResponse:
+    """Show a topic of a cluster as of the last check. ``?load=1`` reads its configs and consumer groups through a worker."""
+    by, now = actor_of(request), timezone.now()
+    cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    row = cluster_queries.get_topic(cluster=cluster, name=topic_name, by=by)
+    found, status = _load_topic(cluster, topic_name, by=by) if request.GET.get("load") else ({}, 200)
+    environment, topic = cluster.environment, row.topic
+    context = {
+        "cluster": cluster_row(cluster, now=now),
+        "environment_name": environment.name,
+        "topic": _topic_row(row, cluster_names(by)) | {"topic_id": topic.topic_id, "factor": topic.replication_factor},
+        "mirrors": [
+            source | {"url": _mirror_url(source), "badge": mirror_badge(source["state"], source["stop_reason"])}
+            for source in row.source_for
+        ],
+        "read_at": moment(now, now=now) if found else None,
+        "role_for_groups": "" if can(by, Permission.VIEW, cluster=cluster) else role_needed(Permission.VIEW),
+        "crumbs": [
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
+            Crumb(label=cluster.name, url=cluster.get_absolute_url()),
+            Crumb(label=gettext("Topics"), url=reverse("pages:cluster-topics", args=(cluster.cluster_id,))),
+            Crumb(label=topic.name),
+        ],
+    }
+    return reply(request, "topics/topic.html", context | found, status=status)
+
+
+def _load_topic(cluster: Cluster, topic: str, *, by: Actor) -> tuple[dict[str, Any], int]:
+    """Return configs and consumer groups of a topic, or why they cannot be read, and the status. Waits for a worker."""
+    reads: dict[str, Callable[[], Any]] = {
+        "configs": lambda: topic_config_rows(live_queries.query_topic(cluster, "topic_configs", topic=topic, by=by)),
+        "groups": lambda: topic_group_list(live_queries.topic_groups(cluster=cluster, topic=topic, by=by)),
+    }
+    found: dict[str, Any] = {}
+    status = 200
+    for name, read in reads.items():
+        try:
+            found[name] = read()
+        except UnavailableError as error:  # the other read would have to wait for the same
+            return found | {"problem": problem_of(error)}, 503
+        except ConsoleError as error:
+            found[f"{name}_problem"], status = problem_of(error), status_of(error)
+    return found, status
+
+
 @page("")
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
@@ -451,10 +508,7 @@ def search(request: HttpRequest) -> HttpResponse:
         "source_topics": [
             row | {"url": reverse("pages:link-topic", args=(*_link_args(row), row["name"]))} for row in found.source_topics
         ],
-        "topics": [
-            row | {"url": reverse("pages:cluster-topics", args=(row["listed_on"],), query={"q": row["name"]})}
-            for row in found.topics
-        ],
+        "topics": [row | {"url": reverse("pages:cluster-topic", args=(row["listed_on"], row["name"]))} for row in found.topics],
         "groups": [
             row | {"url": reverse("pages:link-groups", args=_link_args(row), query={"q": row["name"]})} for row in found.groups
         ],

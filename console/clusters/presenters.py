@@ -1,4 +1,4 @@
-"""View models of a registered cluster, of a connection test and of namespaces."""
+"""View models of a registered cluster, of a topic of a cluster, and of namespaces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext, gettext_noop, ngettext
 
+from console.links.group_presenters import readable_name
 from console.web import numbers
 from console.web.badges import Badge, Family, cluster_badge
+from console.web.configs import readable_config
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HealthView, cluster_health_view, environment_health_view
 from console.web.numbers import Moment, moment
@@ -77,6 +79,118 @@ def _authorizer(*, enabled: bool) -> str:
     if enabled:
         return gettext("enabled: mirror topics can be read-only")
     return gettext("disabled: writes to mirror topics cannot be denied")
+
+
+# --- a topic of a cluster ---------------------------------------------------------------------------------------------
+#
+# As a worker reads it: plain values of ``linkengine.domain.clusterviews``.
+
+
+GROUPS_SHOWN = 200
+_UNKNOWN_STATE = "UNKNOWN"  # of a group that could not be read
+_SOURCES: Mapping[str, str] = MappingProxyType(  # Kafka's names of the source of a config
+    {
+        "DYNAMIC_TOPIC_CONFIG": gettext_noop("set on the topic"),
+        "DYNAMIC_BROKER_CONFIG": gettext_noop("set on a broker at runtime"),
+        "DYNAMIC_DEFAULT_BROKER_CONFIG": gettext_noop("set on all brokers at runtime"),
+        "STATIC_BROKER_CONFIG": gettext_noop("configuration file of the broker"),
+        "DEFAULT_CONFIG": gettext_noop("default of Kafka"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigRow:
+    """The effective config of a topic; ``value`` is "" if it is empty or hidden."""
+
+    name: str
+    value: str
+    source: str
+    is_hidden: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicGroupRow:
+    """A consumer group of a topic."""
+
+    name: str
+    state: str
+    kind: str
+    members: str
+    lag: str  # over all partitions
+    max_lag: str
+    unknown: str  # in how many partitions the lag is unknown; "" if in none, or if the group could not be read
+    error: str  # why it could not be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicGroupList:
+    """The consumer groups of a topic, those with the largest lag first."""
+
+    rows: Sequence[TopicGroupRow]
+    more: str  # number of groups that are not listed, "" for none
+    unexamined: str  # which groups of the cluster were not examined, "" if all were
+    incomplete: str
+    has_unknown: bool
+
+
+def topic_config_rows(configs: Iterable[Mapping[str, Any]]) -> tuple[list[TopicConfigRow], list[TopicConfigRow]]:
+    """Return the configs that are set on the topic or its brokers, those of the topic first, and those with Kafka's default."""
+    ordered = sorted(configs, key=lambda config: (config["source"] != "DYNAMIC_TOPIC_CONFIG", config["name"]))
+    changed = [_config_row(config) for config in ordered if not config["is_default"]]
+    return changed, [_config_row(config) for config in ordered if config["is_default"]]
+
+
+def topic_group_list(found: Mapping[str, Any]) -> TopicGroupList:
+    """Return the view of ``TopicGroups``. An unknown lag is a dash or a lower bound, never 0."""
+    groups = sorted(found["groups"], key=lambda group: -1 if group["lag"] is None else group["lag"], reverse=True)
+    partitions = found["partitions"]
+    return TopicGroupList(
+        rows=[_group_row(group, partitions=partitions) for group in groups[:GROUPS_SHOWN]],
+        more=numbers.count(len(groups) - GROUPS_SHOWN) if len(groups) > GROUPS_SHOWN else "",
+        unexamined=_unexamined(examined=found["examined"], listed=found["listed"]),
+        incomplete=found["incomplete"],
+        has_unknown=any(group["known"] < partitions for group in groups),
+    )
+
+
+def _config_row(config: Mapping[str, Any]) -> TopicConfigRow:
+    source = config["source"]
+    return TopicConfigRow(
+        name=config["name"],
+        value=readable_config(config["name"], config["value"] or ""),
+        source=gettext(_SOURCES[source]) if source in _SOURCES else source,
+        is_hidden=config["is_sensitive"],
+    )
+
+
+def _group_row(group: Mapping[str, Any], *, partitions: int) -> TopicGroupRow:
+    unknown = partitions - group["known"]
+    in_some = ngettext(
+        "unknown in %(unknown)s of %(total)s partition", "unknown in %(unknown)s of %(total)s partitions", partitions
+    )
+    return TopicGroupRow(
+        name=readable_name(group["group_id"]),
+        state=gettext("unknown") if group["state"] == _UNKNOWN_STATE else group["state"],
+        kind="" if group["type"] == _UNKNOWN_STATE else group["type"].lower(),
+        members=numbers.count(group["members"]),
+        lag=numbers.worst_lag(group["lag"], unknown=unknown),
+        max_lag=numbers.worst_lag(group["max_lag"], unknown=unknown),
+        unknown=in_some % {"unknown": numbers.count(unknown), "total": numbers.count(partitions)}
+        if unknown and not group["error"]
+        else "",
+        error=group["error"],
+    )
+
+
+def _unexamined(*, examined: int, listed: int) -> str:
+    if examined >= listed:
+        return ""
+    text = gettext(
+        "Of %(listed)s consumer groups of the cluster, only the first %(examined)s by name were examined. More of them may "
+        "read this topic."
+    )
+    return text % {"listed": numbers.count(listed), "examined": numbers.count(examined)}
 
 
 # --- namespaces -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from console.access import (
 )
 from console.access.queries import known_user_names
 from console.actors import Actor
+from console.clusters.live_queries import no_topic
 from console.errors import NotFoundError
 from console.links.queries import matching_links
 from console.mirrors import progress
@@ -97,7 +98,8 @@ Row = dict[str, Any]
 class TopicOfCluster:
     """A topic with the mirror topics that the actor may see.
 
-    Rows have name, source_topic, source (the cluster's id), link_name, destination (the cluster's id) and destination_name.
+    Rows have name, source_topic, source (the cluster's id), link_name, destination (the cluster's id), destination_name, state
+    and stop_reason.
     """
 
     topic: SourceTopic
@@ -113,6 +115,14 @@ def cluster_topics(*, cluster: Cluster, by: Actor) -> QuerySet[SourceTopic]:
     return visible_topics(by).filter(cluster=cluster).order_by("name")
 
 
+def get_topic(*, cluster: Cluster, name: str, by: Actor) -> TopicOfCluster:
+    """Return a topic of a cluster with its mirror topics; raise NotFoundError. Two queries."""
+    topic = cluster_topics(cluster=cluster, by=by).filter(name=name).first()
+    if topic is None:
+        raise no_topic(name)
+    return with_mirrors([topic], cluster=cluster, by=by)[0]
+
+
 def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) -> list[TopicOfCluster]:
     """Add the mirror topics to topics of a cluster. One query."""
     names = {topic.name for topic in topics}
@@ -125,6 +135,8 @@ def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) 
     columns: Iterable[Any] = rows.values(
         "name",
         "source_topic",
+        "state",
+        "stop_reason",
         source=F("link__source_cluster_id"),
         link_name=F("link__name"),
         destination=F("link__destination__cluster_id"),

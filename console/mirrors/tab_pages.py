@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET
 
 from console.access import Permission, can
 from console.actors import Actor
+from console.clusters.queries import cluster_topics
 from console.history.pages import MIRROR_SPAN, graph_context, range_of, segments
 from console.history.presenters import charts_of
 from console.history.queries import mirror_history
@@ -195,14 +196,23 @@ def restores(request: HttpRequest, mirror: MirrorTopic, _by: Actor, _now: dateti
 
 
 @_tab("configs", "mirrors/configs.html")
-def configs(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetime) -> dict[str, object]:
+def configs(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime) -> dict[str, object]:
     """Show the configs that are synced from the source, and the local changes that were reverted."""
     rows = synced_config_rows(followed_configs(mirror))
     return {
         "differing_configs": [row for row in rows if row.differs],
         "equal_configs": [row for row in rows if not row.differs],
         "reverts": [{"row": revert, "at": moment(revert.at, now=now)} for revert in list_reverts(mirror)],
+        "topic_url": _topic_url(mirror, by),
     }
+
+
+def _topic_url(mirror: MirrorTopic, by: Actor) -> str:
+    """Return the URL of the mirror topic's page among the topics of its cluster; "" if the actor finds none there."""
+    cluster = mirror.link.destination
+    if not cluster_topics(cluster=cluster, by=by).filter(name=mirror.name).exists():
+        return ""
+    return reverse("pages:cluster-topic", args=(cluster.cluster_id, mirror.name))
 
 
 @_tab("history", "mirrors/history.html")

@@ -103,6 +103,7 @@ QUERIES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "topic_rights": browsing.topic_rights,
         "partitions": browsing.topic_partitions,
         "topic_configs": browsing.topic_configs,
+        "topic_groups": browsing.topic_groups,
         "create_topic": _check_topic,
         "alter_topic_configs": _check_configs,
         "acls": _list_acls,

@@ -81,6 +81,7 @@ urlpatterns = [
     path(f"{_CLUSTER}refresh/", cluster_pages.refresh, name="cluster-refresh"),
     path(f"{_CLUSTER}test/", cluster_pages.check, name="cluster-test"),
     path(f"{_CLUSTER}topics/", cluster_pages.of_cluster, name="cluster-topics"),
+    path(f"{_CLUSTER}topics/<str:topic_name>/", cluster_pages.topic_of_cluster, name="cluster-topic"),
     path(f"{_CLUSTER}namespaces/", cluster_pages.namespaces, name="cluster-namespaces"),
     path("topics/", cluster_pages.topic_index, name="topics"),
     path("links/", link_pages.index, name="links"),

@@ -144,6 +144,34 @@ class LagView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicGroup:
+    """A consumer group with members or committed offsets in a topic; ``error`` says why it is unknown whether it has any.
+
+    ``lag`` is the sum, and ``max_lag`` the largest, over the partitions whose lag is known; None if it is known of none.
+    """
+
+    group_id: str
+    state: str
+    type: str
+    members: int | None = None
+    known: int = 0  # partitions whose committed offset and log end are known, the offset at or below the log end
+    lag: int | None = None
+    max_lag: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicGroups:
+    """The consumer groups of a topic. ``incomplete`` says why groups or lags may be missing, "" if none are."""
+
+    partitions: int
+    groups: tuple[TopicGroup, ...]
+    examined: int
+    listed: int  # groups of the cluster; those beyond ``examined`` may read the topic too
+    incomplete: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOffset:
     """The first record of a partition that is not older than a given time.
 

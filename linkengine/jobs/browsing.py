@@ -22,6 +22,7 @@ from linkengine.domain.clusterviews import (
     ReassignmentView,
     ResetOffset,
     TimedOffset,
+    TopicGroups,
 )
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -36,6 +37,8 @@ from linkengine.kafka.cluster import Cluster
 VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded brokers need longer
 _POLL_S = 0.05
 LOOKUP_S = 12.0  # budget of a lookup by time; the user's request times out after 30 s
+GROUPS_S = 8.0  # budget of the groups of a topic after they were listed, which takes up to 15 s while a broker is silent
+MOST_GROUPS = 2_000  # examined for a topic, in 20 batches
 _GUARDED = frozenset({"READ", "WRITE"})
 
 
@@ -187,6 +190,12 @@ def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
     if group_id in failures:
         raise failures[group_id]
     return view_groups.lags(group, committed[group_id], admin.many_offsets(sorted(committed[group_id]), OffsetKind.END))
+
+
+def topic_groups(address: ClusterAddress, topic: str) -> TopicGroups:
+    """Return the consumer groups of a topic with their lag; of a cluster with many groups, only the first are examined."""
+    with closing(Cluster(address)) as cluster:
+        return view_groups.of_topic(cluster, topic, most=MOST_GROUPS, budget_s=GROUPS_S)
 
 
 def offsets_for_time(

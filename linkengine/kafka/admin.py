@@ -205,7 +205,8 @@ class ClusterAdmin:
     def groups(self) -> tuple[dict[str, Group], str]:
         """Return the groups of all types by name, and why the list may be incomplete ("" if complete); a request per broker."""
         with closing(Cluster(self.address)) as cluster:
-            return admin_groups.list_groups(cluster)
+            found, failures = admin_groups.list_groups(cluster)
+        return found, " ".join(error.message for error in failures.values())
 
     def committed(
         self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None, certain: bool = False

@@ -67,19 +67,19 @@ class MetadataLeftOutError(LinkEngineError):
         )
 
 
-def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
-    """Return the groups that the principal may describe, by name, and why the list may be incomplete ("" if complete)."""
+def list_groups(cluster: Cluster) -> tuple[dict[str, Group], dict[int, LinkEngineError]]:
+    """Return the groups that the principal may describe, by name, and the errors of brokers whose groups may be missing."""
     found: dict[str, Group] = {}
-    missing = []
+    failures: dict[int, LinkEngineError] = {}
     cluster.survey()  # reads all brokers: the list of a broker that was cut off may be incomplete
     for broker in cluster.brokers():
         try:
             found |= {group.name: group for group in _groups_of(cluster, broker)}
         except LinkEngineError as error:
-            missing.append(error)
-    if missing and len(missing) == len(cluster.brokers()):
-        raise missing[0]
-    return found, " ".join(error.message for error in missing)
+            failures[broker] = error
+    if failures and len(failures) == len(cluster.brokers()):
+        raise next(iter(failures.values()))
+    return found, failures
 
 
 def committed(
@@ -93,7 +93,8 @@ def committed(
     coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    results = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=certain or topics is not None)
+    fetch = partial(fetch_offsets, topics=topics, stable=topics is not None)
+    results = at_coordinators(cluster, groups, fetch, certain=certain or topics is not None)
     offsets = {name: result for name, result in results.items() if not isinstance(result, LinkEngineError)}
     return offsets, {name: result for name, result in results.items() if isinstance(result, LinkEngineError)}
 
@@ -286,19 +287,29 @@ def _group(listed: Any) -> Group:
     return Group(name=listed.group_id, kind=kind, state=getattr(listed, "group_state", "") or "")
 
 
-def _fetch(
-    cluster: Cluster, broker: int, names: Sequence[str], *, stable_at: Mapping[str, list[int]] | None
+def fetch_offsets(
+    cluster: Cluster,
+    broker: int,
+    names: Sequence[str],
+    *,
+    topics: Mapping[str, Sequence[int]] | None = None,
+    stable: bool = False,
 ) -> _ByGroup[dict[Place, Committed]]:
+    """Return the committed offsets of groups from their coordinator, or an error for a group.
+
+    ``topics`` are the partitions to read, by topic; None: all with an offset. With ``stable``, a group with an offset in a
+    pending transaction there cannot be read (KIP-447).
+    """
     GroupRequest = OffsetFetchRequest.OffsetFetchRequestGroup
     TopicRequest = GroupRequest.OffsetFetchRequestTopics
-    topics = None
-    if stable_at is not None:
-        topics = [TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in stable_at.items()]
+    wanted = None
+    if topics is not None:
+        wanted = [TopicRequest(name=topic, partition_indexes=list(numbers)) for topic, numbers in topics.items()]
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(OffsetFetchRequest.API_KEY, highest=9, lowest=8)
-        groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
-        return OffsetFetchRequest(version=version, groups=groups, require_stable=stable_at is not None)
+        groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=wanted) for name in names]
+        return OffsetFetchRequest(version=version, groups=groups, require_stable=stable)
 
     def read(response: Any) -> _ByGroup[dict[Place, Committed]]:
         return {group.group_id: _offsets_of(group) for group in response.groups}

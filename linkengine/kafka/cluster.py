@@ -111,11 +111,15 @@ class Cluster:
         read: Callable[[Any], T] = as_it_is,
         last: Collection[int] = (),
     ) -> T:
-        """Send the request to the first broker that responds, those in ``last`` last; raise the first error if none does."""
+        """Send the request to the first broker that responds; raise the first error if none does.
+
+        Brokers that did not respond recently are tried after the others, and those in ``last`` after them.
+        """
         if not self._brokers:
             self.topics([])
         failure: LinkEngineError | None = None
-        for broker in sorted(self.brokers(), key=last.__contains__):
+        endpoints = dict(self._brokers)
+        for broker in sorted(endpoints, key=lambda broker: (broker in last, self._is_avoided(endpoints[broker]))):
             try:
                 return self.call(broker, build, response=response, read=read)
             except LinkEngineError as error:

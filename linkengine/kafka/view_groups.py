@@ -8,18 +8,21 @@ groups that it does not find come from ConsumerGroupDescribe (KIP-848), which ka
 from __future__ import annotations
 
 import re
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 
-from linkengine.domain.clusterviews import GroupView, LagView, MemberView
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.clusterviews import GroupView, LagView, MemberView, TopicGroup, TopicGroups
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import KINDS, Committed, Group, Place, shown
-from linkengine.kafka.admin_groups import at_coordinators, list_groups
+from linkengine.kafka.admin_groups import FAILED_IN_A_ROW, at_coordinators, fetch_offsets, list_groups
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.offsets import LATEST, list_offsets
 from linkengine.kafka.protocol import (
     INT16,
     INT32,
@@ -33,6 +36,7 @@ from linkengine.kafka.protocol import (
     skip_response_header,
     uvarint,
 )
+from linkengine.kafka.topicviews import TopicView
 
 _CONSUMER_PROTOCOLS = ("consumer", "")  # "": offsets were committed without members
 _NOT_THERE = frozenset({KafkaCode.GROUP_ID_NOT_FOUND, KafkaCode.UNSUPPORTED_VERSION})
@@ -41,6 +45,9 @@ _UNKNOWN = "UNKNOWN"
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SMALLEST_TOPIC = INT16.size + INT32.size  # bytes of an assignment's topic: the lengths of its name and its partitions
 Described = GroupView | None  # None: the group does not exist
+_Offsets = Mapping[Place, Committed]
+_GroupOffsets = tuple[GroupView, _Offsets]
+_Failures = Mapping[int, list[LinkEngineError]]  # of requests in a row, by broker
 
 
 def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
@@ -48,11 +55,10 @@ def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
 
     A group that cannot be described has the state UNKNOWN and the error.
     """
-    listed, incomplete = list_groups(cluster)
-    wanted = {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}
+    wanted, failures = _list_consumer_groups(cluster)
     found = described(cluster, wanted)
     views = [_view_of(wanted[name], found[name]) for name in sorted(wanted)]
-    return [view for view in views if view is not None], incomplete
+    return [view for view in views if view is not None], " ".join(error.message for error in failures.values())
 
 
 def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Described | LinkEngineError]:
@@ -66,18 +72,151 @@ def lags(group: GroupView, committed: Mapping[Place, Committed], ends: Mapping[P
     return [_lag(place, committed[place].offset, ends.get(place), readers.get(place)) for place in sorted(committed)]
 
 
+def of_topic(cluster: Cluster, topic: str, *, most: int, budget_s: float) -> TopicGroups:
+    """Return the consumer groups with members or committed offsets in a topic, by name, with their lag there.
+
+    The first ``most`` groups of the cluster are examined, fewer if that takes longer than ``budget_s`` after they were listed.
+    A group that cannot be read is included with the error, since it may read the topic. A broker that does not respond gets no
+    further requests. Raises if the topic cannot be described.
+    """
+    view = cluster.survey([topic]).topics[topic]
+    if view.error:
+        raise BrokerError(view.error, f"Topic {topic!r} cannot be described")
+    listed, unlisted = _list_consumer_groups(cluster)
+    failures: _Failures = defaultdict(list, {broker: [error] for broker, error in unlisted.items()})
+    reading = _Reading(topic=topic, partitions=list(view.partitions), failures=failures, ends_at=time.monotonic() + budget_s)
+    found = at_coordinators(cluster, sorted(listed)[:most], reading.read)
+    found = {name: group for name, group in found.items() if not isinstance(group, _BudgetError)}
+    ends, unread = _log_ends(cluster, topic, view, failures)
+    rows = [_topic_group(listed[name], group, topic=topic, ends=ends) for name, group in found.items()]
+    return TopicGroups(
+        partitions=len(view.partitions),
+        groups=tuple(row for row in rows if row is not None),
+        examined=len(found),
+        listed=len(listed),
+        incomplete=" ".join(dict.fromkeys([*(error.message for error in unlisted.values()), *unread])),
+    )
+
+
+def _list_consumer_groups(cluster: Cluster) -> tuple[dict[str, Group], dict[int, LinkEngineError]]:
+    """Return the groups of consumers by name, and the errors of brokers whose groups may be missing."""
+    listed, failures = list_groups(cluster)
+    return {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}, failures
+
+
+class _BudgetError(LinkEngineError):
+    """A group was not examined, because the time for all groups is over."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.TIMEOUT_ERROR, "The time to examine groups is over.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """Reads groups with their committed offsets in a topic, at their coordinators, until ``ends_at`` (monotonic)."""
+
+    topic: str
+    partitions: Sequence[int]
+    failures: _Failures
+    ends_at: float
+
+    def read(self, cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, _GroupOffsets | LinkEngineError | None]:
+        """Return groups of a coordinator. Two requests, three for groups of the new protocol."""
+        failed = self.failures[broker]
+        if len(failed) >= FAILED_IN_A_ROW or (failed and failed[-1].code is ErrorCode.TIMEOUT_ERROR):
+            raise failed[-1]
+        if time.monotonic() > self.ends_at:
+            raise _BudgetError
+        try:
+            views = _describe(cluster, broker, names)
+            offsets = self._committed(cluster, broker, [name for name, view in views.items() if isinstance(view, GroupView)])
+        except LinkEngineError as error:
+            failed.append(error)
+            raise
+        failed.clear()
+        found: dict[str, _GroupOffsets | LinkEngineError | None] = {}
+        for name, view in views.items():
+            if not isinstance(view, GroupView):
+                found[name] = view
+            elif name in offsets:
+                committed = offsets[name]
+                found[name] = committed if isinstance(committed, LinkEngineError) else (view, committed)
+        return found
+
+    def _committed(self, cluster: Cluster, broker: int, names: Sequence[str]) -> Mapping[str, _Offsets | LinkEngineError]:
+        return fetch_offsets(cluster, broker, names, topics={self.topic: self.partitions}) if names else {}
+
+
+def _log_ends(cluster: Cluster, topic: str, view: TopicView, failures: _Failures) -> tuple[dict[Place, int], list[str]]:
+    """Return the log end offsets of a topic as far as its leaders return them, and why others are missing."""
+    ends: dict[Place, int] = {}
+    unread: list[str] = []
+    for broker, partitions in view.by_leader().items():
+        if broker < 0:
+            unread.append(f"Partitions without a leader: {len(partitions)}. A broker is down. Bring it back.")
+            continue
+        if failures[broker]:
+            unread.append(failures[broker][-1].message)
+            continue
+        try:
+            results = list_offsets(cluster, broker, [(topic, partition) for partition in partitions], timestamp=LATEST)
+        except LinkEngineError as error:
+            unread.append(error.message)
+            continue
+        ends |= {place: offset for place, (error, offset) in results.items() if not error and offset >= 0}
+        refused = Counter(error for error, _ in results.values() if error)
+        unread += [
+            BrokerError(error, f"The log end of some partitions ({count}) cannot be read").message
+            for error, count in refused.items()
+        ]
+    return ends, unread
+
+
+def _topic_group(
+    listed: Group,
+    found: _GroupOffsets | LinkEngineError | None,
+    *,
+    topic: str,
+    ends: Mapping[Place, int],
+) -> TopicGroup | None:
+    """Return the row of a group; None if it has neither members nor committed offsets in the topic."""
+    if found is None:
+        return None
+    if isinstance(found, LinkEngineError):
+        return TopicGroup(group_id=listed.name, state=_UNKNOWN, type=_type_of(listed), error=found.message)
+    group, committed = found
+    if not committed and not any(place[0] == topic for member in group.members for place in member.assigned):
+        return None
+    # An offset beyond the log end is that of an earlier topic or of lost records: the lag is unknown, not 0.
+    rows = [row for row in lags(group, committed, ends) if row.lag or row.current_offset == row.log_end_offset]
+    known = [row.lag for row in rows if row.lag is not None]
+    return TopicGroup(
+        group_id=group.group_id,
+        state=group.state,
+        type=group.type,
+        members=len(group.members),
+        known=len(known),
+        lag=sum(known) if known else None,
+        max_lag=max(known, default=None),
+    )
+
+
 def _view_of(listed: Group, found: Described | LinkEngineError) -> GroupView | None:
     if not isinstance(found, LinkEngineError):
         return found
     return GroupView(
         group_id=listed.name,
         state=_UNKNOWN,
-        type=listed.kind.upper() or _UNKNOWN,
+        type=_type_of(listed),
         is_simple=False,
         assignor="",
         coordinator=-1,
         error=found.message,
     )
+
+
+def _type_of(listed: Group) -> str:
+    return listed.kind.upper() or _UNKNOWN
 
 
 def _lag(place: Place, offset: int, end: int | None, reader: MemberView | None) -> LagView:

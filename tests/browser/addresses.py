@@ -31,6 +31,7 @@ PAGES = (
     f"/clusters/{WEST}/",
     f"/clusters/{WEST}/topics/",
     f"/clusters/{WEST}/topics/?q=fl",
+    f"/clusters/{WEST}/topics/flights/",
     f"/clusters/{WEST}/namespaces/",
     f"/clusters/{EAST}/namespaces/",
     "/links/",

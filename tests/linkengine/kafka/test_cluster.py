@@ -17,6 +17,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin_offsets import newest_view
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
 from linkengine.kafka.topicviews import Leader
 
 TIMEOUT_S = 20.0
@@ -206,6 +207,30 @@ def test_a_down_broker_dropped_by_the_majority_is_not_queried(
 
     assert survey.is_final
     assert not session._is_avoided(("127.0.0.1", gone))  # a query would have marked it
+
+
+def test_a_request_to_any_broker_goes_last_to_a_broker_that_did_not_respond(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    def build(connection: Connection) -> MetadataRequest:
+        version = connection.version_for(MetadataRequest.API_KEY, highest=12)
+        return MetadataRequest(version=version, topics=[], allow_auto_topic_creation=False)
+
+    first, second = speaker(1), speaker(2)
+    first.named = second.named = [first, second]
+    session = cluster(first.port, second.port)
+    assert session.call_any(build, response=MetadataResponse, read=lambda response: response.cluster_id) == "c"
+    assert not second.requested.is_set()
+    first.may_respond.clear()
+    with pytest.raises(LinkEngineError):
+        session.call(1, build, response=MetadataResponse, timeout_s=0.1)
+    first.requested.clear()
+
+    assert session.call_any(build, response=MetadataResponse, read=lambda response: response.cluster_id) == "c"
+
+    assert second.requested.is_set()
+    assert not first.requested.is_set()
+    first.may_respond.set()
 
 
 def test_metadata_without_a_requested_topic_is_malformed(

@@ -161,7 +161,7 @@ def test_a_commit_that_makes_the_broker_close_the_connection_fails_alone(
 def test_an_unreadable_offset_response_fails_only_its_group(
     link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, fetch = [f"{group}-{number}" for number in range(7)], admin_groups._fetch
+    names, fetch = [f"{group}-{number}" for number in range(7)], admin_groups.fetch_offsets
     for name in names:
         commit(link.there, name, twin_topic, {0: 40})
 
@@ -170,7 +170,7 @@ def test_an_unreadable_offset_response_fails_only_its_group(
             raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "A frame of 99999999 bytes is invalid.")
         return fetch(cluster, broker, wanted, **options)
 
-    monkeypatch.setattr(admin_groups, "_fetch", break_over_the_fourth)
+    monkeypatch.setattr(admin_groups, "fetch_offsets", break_over_the_fourth)
     failed = [outcome.name for outcome in link.run().groups if outcome.name in names and outcome.status is GroupStatus.FAILED]
 
     assert failed == [names[3]]
