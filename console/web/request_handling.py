@@ -103,7 +103,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
 
 View = Callable[..., HttpResponse]
 # Element ids that htmx requests; named partials of the templates.
-FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness", "preview")
+FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness", "preview", "form")
 POLLING = ("live", "history")  # fragments that are polled
 
 
