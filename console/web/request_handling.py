@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext, gettext_noop
 
+from console.access import approvals
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.http.errors import PAGE_STATUS
@@ -66,6 +67,7 @@ class Shell:
     sections: Sequence[Section] = SECTIONS
     density: str = ""  # "compact" for tables with low rows
     search: str = ""
+    undecided: int = 0  # approval requests that wait for a decision of the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class Tab:
 
 
 def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environment: str = "") -> Shell:
-    """Return the values of the frame without a query; the environment switcher loads its list when it is opened."""
+    """Return the values of the frame; the environment switcher loads its list when it is opened."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return Shell(
         user_name=by.name if by else "",
@@ -95,6 +97,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
         environment=environment,
         density=request.session.get(DENSITY, "") if by else "",
         search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
+        undecided=approvals.undecided(by=by) if by else 0,
     )
 
 
