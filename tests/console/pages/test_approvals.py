@@ -110,7 +110,7 @@ def test_a_bulk_confirmation_shows_the_missing_approvals(page_data: PageData, op
 def test_the_navigation_shows_how_many_requests_wait_for_the_user(
     page_data: PageData, operator: Client, admin: Client, reader: Client
 ) -> None:
-    def shown(client: Client) -> list[str]:
+    def shown(client: Client) -> list[tuple[str, str]]:
         return re.findall(r'id="undecided" href="([^"]+)".*?</svg>([^<]+)</a>', client.get("/links/").content.decode())
 
     rejected = ApprovalRequest.objects.get().get_absolute_url()
