@@ -117,8 +117,8 @@ def test_the_navigation_shows_how_many_requests_wait_for_the_user(
     address = submit_request(page_data, operator)
     listed = "/access/approvals/?status=REQUESTED"
 
-    assert shown(admin) == [(listed, "2 approvals requested")]
-    assert shown(operator) == [(listed, "1 approval requested")]  # not the own request
+    assert shown(admin) == [(listed, "Approvals: 2")]
+    assert shown(operator) == [(listed, "Approvals: 1")]  # not the own request
     assert shown(reader) == []
     assert admin.get(listed).content.decode().count(address) == 1
     for each in (address, rejected):
@@ -132,7 +132,7 @@ def test_the_navigation_of_a_superuser_shows_waiting_requests(page_data: PageDat
     root.save()
     submit_request(page_data, operator)
 
-    assert "2 approvals requested" in client_of(root).get("/links/").content.decode()
+    assert "Approvals: 2" in client_of(root).get("/links/").content.decode()
 
 
 def test_requests_that_have_expired_are_not_announced(page_data: PageData, admin: Client) -> None:
@@ -157,7 +157,7 @@ def test_a_request_is_announced_to_users_who_may_decide_about_its_operation(page
     for name, scope in scopes.items():
         user = make_user(name)
         grant_role(user=user, **scope, by=SYSTEM, now=page_data.now)
-        shown[name] = "1 approval requested" in client_of(user).get("/links/").content.decode()
+        shown[name] = "Approvals: 1" in client_of(user).get("/links/").content.decode()
 
     assert shown == {"operator": False, "owner": True, "prefix": True, "other": False, "topic": False}
 
