@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from django.db.models import Subquery
 from django.utils import timezone
 
-from console.models import Organization, RoleBinding
+from console.models import ApprovalRequest, Organization, RoleBinding
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -36,17 +37,27 @@ class Actor:
     def bindings(self) -> tuple[RoleBinding, ...]:
         """The role bindings of the user and of the user's groups that are in force now; a single query per actor.
 
+        With those that no API key limits come the requests of other users that wait for an approval, wherever they are.
         All permission checks and all lists of visible rows read the roles here. Expired bindings are left out, and an API key
         that is limited to a role or a place limits them.
         """
         if self.user is None or not self.user.is_active:
             return ()
+        now = timezone.now()
         if self.key is None or not self._is_limited:
-            return tuple(RoleBinding.objects.of_user(self.user).in_force(timezone.now()))
+            waiting = ApprovalRequest.objects.waiting(now).exclude(user=self.user)
+            rows = RoleBinding.objects.of_user(self.user).in_force(now)
+            return tuple(rows.annotate(waiting_requests=Subquery(waiting.as_json())))
         if self._is_superuser:
             return self.key.narrow(_of_superuser(self.user))
-        rows = RoleBinding.objects.of_user(self.user).in_force(timezone.now())
+        rows = RoleBinding.objects.of_user(self.user).in_force(now)
         return self.key.narrow(rows.select_related("user", "organization", "environment", "cluster__environment"))
+
+    @property
+    def waiting_requests(self) -> list[ApprovalRequest]:
+        """The requests that came with ``bindings``: requester, operation and place of the link."""
+        found = getattr(self.bindings[0], "waiting_requests", None) if self.bindings else None
+        return ApprovalRequest.objects.from_json(found or ())
 
     @property
     def _is_superuser(self) -> bool:

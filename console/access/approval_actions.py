@@ -9,8 +9,8 @@ from django.db import transaction
 from django.utils.translation import gettext, gettext_noop
 
 from console import audit
-from console.access import Permission, can, check_permission, visible_mirrors
-from console.access.approvals import APPROVABLE, needs_approval
+from console.access import Permission, check_permission, visible_mirrors
+from console.access.approvals import APPROVABLE, may_decide, needs_approval
 from console.access.permissions import denied
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
@@ -103,13 +103,6 @@ def withdraw(*, request: ApprovalRequest, by: Actor, now: datetime) -> None:
             message = gettext("This request was rejected or withdrawn, or has expired, so nothing was changed.")
             raise ConflictError(message)
         _record("WithdrawApproval", request, by=by, now=now)
-
-
-def may_decide(request: ApprovalRequest, *, by: Actor) -> bool:
-    """Return whether the actor may approve or reject: another user with the permission for the operation on the whole link."""
-    if by.user is None or by.key is not None or by.user.pk == request.user_id:
-        return False
-    return can(by, permission_for(MirrorEvent(request.operation)), link=request.link)
 
 
 def _check_may_decide(request: ApprovalRequest, *, by: Actor) -> None:

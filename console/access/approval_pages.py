@@ -18,7 +18,7 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngette
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import approval_actions, visible_links
-from console.access.approvals import APPROVABLE, covered, needs_approval, open_requests
+from console.access.approvals import APPROVABLE, covered, may_decide, needs_approval, open_requests
 from console.access.pages import access_context
 from console.access.queries import governed_environments, visible_requests
 from console.actors import Actor
@@ -280,13 +280,13 @@ def _show(
 ) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     alive = found.expires_at > now and found.status in (Status.REQUESTED, Status.APPROVED)
-    may_decide = approval_actions.may_decide(found, by=by)
+    decides = may_decide(found, by=by)
     own = by.user is not None and by.user.pk == found.user_id
     context = {
         "row": _row(found, now=now),
         "form": form,
-        "may_decide": may_decide,
-        "may_withdraw": alive and (own or may_decide),
+        "may_decide": decides,
+        "may_withdraw": alive and (own or decides),
     }
     return reply(
         request,

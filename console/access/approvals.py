@@ -13,8 +13,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from console import audit
+from console.access import can
 from console.actors import Actor
 from console.errors import DeniedError
+from console.mirrors.rules import permission_for
 from console.models import ApprovalRequest, ClusterLink, Environment, MirrorTopic, StateTransition
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent
 
@@ -86,3 +88,21 @@ def open_requests(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> li
     rows = ApprovalRequest.objects.filter(link=link, operation=operation.value, user=by.user, expires_at__gt=timezone.now())
     requested, given = Q(status=Status.REQUESTED), Q(status=Status.APPROVED, decided_by__is_active=True)
     return list(rows.filter(requested | given).select_related("decided_by"))
+
+
+def may_decide(request: ApprovalRequest, *, by: Actor) -> bool:
+    """Return whether the actor may approve or reject: another user with the permission for the operation on the whole link."""
+    if by.user is None or by.key is not None or by.user.pk == request.user_id:
+        return False
+    return can(by, permission_for(MirrorEvent(request.operation)), link=request.link)
+
+
+def undecided(*, by: Actor) -> int:
+    """Return the number of requests that wait for a decision of the actor.
+
+    Every page shows it, so it needs no query of its own: the bindings have the requests. Superusers need no bindings.
+    """
+    if by.may_do_all:
+        waiting = ApprovalRequest.objects.waiting(timezone.now())
+        return sum(may_decide(request, by=by) for request in waiting.select_related("link__destination__environment"))
+    return sum(may_decide(request, by=by) for request in by.waiting_requests)

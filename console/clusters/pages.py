@@ -512,6 +512,7 @@ def search(request: HttpRequest) -> HttpResponse:
         "groups": [
             row | {"url": reverse("pages:link-groups", args=_link_args(row), query={"q": row["name"]})} for row in found.groups
         ],
+        "users": [{"name": name, "url": reverse("pages:access", query={"q": name})} for name in found.users],
     }
     return reply(request, "search.html", context)
 

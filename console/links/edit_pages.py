@@ -137,7 +137,9 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     form = EditLinkForm(request.POST, link=link, registered=registered)
     if request.POST.get("seen") != form.seen:
         problem = problem_of(stale_form_error(gettext("The configuration of this link")))
-        return _edit_form(request, link, EditLinkForm(link=link, registered=registered), problem=problem, status=409)
+        response = _edit_form(request, link, EditLinkForm(link=link, registered=registered), problem=problem, status=409)
+        response["HX-Reswap"] = "innerHTML"  # the form shows the stored values, not what was entered
+        return response
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)
     return _apply(request, link, form, by=by)

@@ -917,6 +917,10 @@ class Migration(migrations.Migration):
             model_name='autocreatefailure',
             constraint=models.UniqueConstraint(fields=('link', 'source_topic'), name='auto_create_failure_is_unique'),
         ),
+        migrations.AddIndex(
+            model_name='approvalrequest',
+            index=models.Index(condition=models.Q(('status', 'REQUESTED')), fields=['expires_at'], name='waiting_requests'),
+        ),
         migrations.AddConstraint(
             model_name='approvalrequest',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'APPROVED'), _negated=True), ('decided_by', None), models.Q(('decided_by', models.F('user')), _negated=True), _connector='OR'), name='approver_is_not_the_requester'),

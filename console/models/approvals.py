@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, Q
+from django.db.models.functions import JSONObject
 from django.urls import reverse
 
+from console.models.clusters import Cluster, Environment
 from console.models.links import ClusterLink
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
     from console.models.mirrors import MirrorTopic
+
+
+class ApprovalRequestQuerySet(models.QuerySet["ApprovalRequest"]):
+    """Requests and approvals."""
+
+    def waiting(self, now: datetime) -> Self:
+        """Return the requests that are neither decided nor withdrawn, and have not expired."""
+        return self.filter(status=ApprovalRequest.Status.REQUESTED, expires_at__gt=now)
+
+    def as_json(self) -> Self:
+        """Return a query of one value, for a subquery: the array of the requests that ``from_json`` creates again."""
+        cluster = "link__destination"
+        request = JSONObject(
+            operation="operation",
+            user_id="user_id",
+            link="link__name",
+            cluster=cluster,
+            environment=f"{cluster}__environment",
+            organization=f"{cluster}__environment__organization",
+        )
+        return self.order_by().annotate(json=_AsArray(request)).values("json")  # type: ignore[return-value]
+
+    @staticmethod
+    def from_json(rows: Iterable[dict[str, Any]]) -> list[ApprovalRequest]:
+        """Return requests of which only the requester, the operation and the place of the link are known."""
+        found = []
+        for row in rows:
+            environment = Environment(pk=row["environment"], organization_id=row["organization"])
+            link = ClusterLink(name=row["link"], destination=Cluster(pk=row["cluster"], environment=environment))
+            found.append(ApprovalRequest(operation=row["operation"], user_id=row["user_id"], link=link))
+        return found
+
+
+class _AsArray(Func):
+    """All values of a column as a JSON array."""
+
+    function = "JSON_GROUP_ARRAY"
+    output_field = models.JSONField()
+
+    def as_postgresql(self, compiler: Any, connection: Any) -> Any:
+        return self.as_sql(compiler, connection, function="JSONB_AGG")
 
 
 class ApprovalRequest(models.Model):
@@ -43,8 +89,13 @@ class ApprovalRequest(models.Model):
     decided_at = models.DateTimeField(null=True)
     decision_reason = models.CharField(max_length=500, blank=True, default="")
 
+    objects = ApprovalRequestQuerySet.as_manager()
+
     class Meta:
         ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["expires_at"], condition=Q(status="REQUESTED"), name="waiting_requests")
+        ]  # read by every page
         constraints = [
             models.CheckConstraint(
                 condition=~Q(status="APPROVED") | Q(decided_by=None) | ~Q(decided_by=F("user")),

@@ -108,6 +108,9 @@ class WriteOnlyTextarea(forms.Textarea):
 _PEM_ATTRIBUTES = {"rows": 3, "spellcheck": "false", "class": "form-control mono"}
 
 
+WRITE_ONLY = ("password", "certificate_pem", "key_pem", "key_password")
+
+
 class ConnectionForm(ConsoleForm):
     """The connection to a Kafka cluster. Password, client certificate and key are write-only: they are never rendered.
 
@@ -216,6 +219,10 @@ class ConnectionForm(ConsoleForm):
     def has_connection_fields(self) -> bool:
         """Return True if the connection fields apply. Forms with an alternative override this."""
         return True
+
+    def emptied(self) -> set[str]:
+        """Return the names of the write-only fields that were filled in; they are empty when the form is rendered again."""
+        return {name for name in WRITE_ONLY if name in self.fields and self.data.get(name)}
 
     def keeps_stored_value(self, name: str) -> bool:
         """Return True if an empty field keeps the stored value."""

@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext, gettext_noop
 
+from console.access import approvals
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.http.errors import PAGE_STATUS
@@ -67,6 +68,7 @@ class Shell:
     density: str = ""  # "compact" for tables with low rows
     zone: str = "UTC"  # of absolute times
     search: str = ""
+    undecided: int = 0  # approval requests that wait for a decision of the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class Tab:
 
 
 def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environment: str = "") -> Shell:
-    """Return the values of the frame without a query; the environment switcher loads its list when it is opened."""
+    """Return the values of the frame; the environment switcher loads its list when it is opened."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return Shell(
         user_name=by.name if by else "",
@@ -97,6 +99,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
         density=request.session.get(DENSITY, "") if by else "",
         zone=str(timezone.get_current_timezone()),  # its key: Django's name of it is not known to browsers for a fixed offset
         search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
+        undecided=approvals.undecided(by=by) if by else 0,
     )
 
 
@@ -105,7 +108,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
 
 View = Callable[..., HttpResponse]
 # Element ids that htmx requests; named partials of the templates.
-FRAGMENTS = ("live", "head", "history", "dialog", "switcher", "minute", "readiness", "preview")
+FRAGMENTS = ("live", "head", "history", "dialog", "switcher", "minute", "readiness", "preview", "form")
 POLLING = ("live", "head", "history")  # fragments that are polled
 
 

@@ -145,6 +145,14 @@
     if (target.id === "dialog" && !target.open) target.showModal();
   });
 
+  // The result of a form that stays open gets the focus, which also scrolls to it.
+  document.addEventListener("htmx:afterSwap", ({ target }) => {
+    const result = target.id === "form" && target.querySelector(".note, [aria-invalid=true], #checklist");
+    if (!result) return;
+    if (result.tabIndex < 0) result.tabIndex = -1; // focusable, but not with Tab
+    result.focus();
+  });
+
   document.addEventListener("click", async ({ target }) => {
     for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false;
     if (target.closest("[data-close]")) target.closest("dialog")?.close();

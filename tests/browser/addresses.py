@@ -20,8 +20,8 @@ TABS = (
     "history",
 )
 
-# Pages without a session.
-OPEN = ("/sign-in/",)  # an invitation needs a token, see tests/console/pages/test_people.py
+# Pages without a session. Those that need a token, a setting or a POST are opened by test_accessibility and pictures.
+OPEN = ("/sign-in/",)
 # Pages that an administrator of the organization sees with status 200.
 PAGES = (
     "/environments/",

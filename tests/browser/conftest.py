@@ -9,18 +9,22 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import qrcode
 import uvicorn
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from qrcode.image.svg import SvgPathImage
 
+from console.access import second_factor, session_pages
 from console.models import mirrors
 from console.web.preferences import TIME_ZONE
 from devcluster.browser import FLAGS, browser_path
@@ -42,6 +46,14 @@ class Visitor:
     def open(self, address: str) -> Page:
         self.page.goto(f"{self.base_url}{address}", wait_until="load")
         return self.page
+
+    def go(self, address: str, *clicks: str) -> Page:
+        """Open a page and click these controls, which lead to another page, for example a confirmation."""
+        page = self.open(address)
+        for selector in clicks:
+            page.click(selector)
+        page.wait_for_load_state("load")
+        return page
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +137,32 @@ def visits(browser: Browser, base_url: str) -> Iterator[Visits]:
     yield all_visits
     for context in all_visits.contexts:
         context.close()
+
+
+class Authenticator:
+    """Replaces django-allauth, which can only be installed for a whole process; test_signin has the codes."""
+
+    is_on = False
+
+
+@pytest.fixture
+def authenticator(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Authenticator:
+    settings.SECOND_FACTOR = True
+    fake = Authenticator()
+    replaced: dict[str, Callable[..., Any]] = {
+        "has_second_factor": lambda _user: fake.is_on,
+        "new_secret": lambda: "JBSWY3DPEHPK3PXP",
+        "encrypted": lambda secret: secret,
+        "decrypted": lambda stored: stored,
+        "uri_of": lambda user, secret: f"otpauth://totp/Clusterlink:{user.get_username()}?secret={secret}&issuer=Clusterlink",
+        "qr_of": lambda uri: qrcode.make(uri, image_factory=SvgPathImage).to_string(encoding="unicode"),
+        "activate": lambda _user, _secret, _code: [f"recovery-{number}" for number in range(1, 11)],
+        "recovery_codes_left": lambda _user: 10,
+    }
+    for name, function in replaced.items():
+        monkeypatch.setattr(second_factor, name, function)
+    monkeypatch.setattr(session_pages, "has_second_factor", second_factor.has_second_factor)
+    return fake
 
 
 def session_of(user: User, *, zone: str = "") -> str:

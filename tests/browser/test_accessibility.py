@@ -6,17 +6,21 @@ English in a wide window, and in Japanese on a narrow screen and with the dark t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import axe_playwright_python
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from console.access.account_actions import invite_user
+from console.actors import Actor
 from tests.browser.addresses import OPEN, PAGES, REFUSALS, SAME_APPEARANCE
-from tests.browser.conftest import Visitor, Visits
-from tests.browser.page_data import PageData
+from tests.browser.conftest import Authenticator, Visitor, Visits
+from tests.browser.page_data import PASSWORD, PageData
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
@@ -54,12 +58,49 @@ def test_pages_pass_axe_fit_all_widths_and_make_no_external_requests(page_data: 
     assert [error for window in windows for error in window.errors if not _is_expected(error)] == []
 
 
-def test_sign_in_page_passes_axe_and_fits_all_widths(page_data: PageData, visits: Visits) -> None:
+def test_sign_in_and_invitation_pass_axe_and_fit_all_widths(page_data: PageData, visits: Visits) -> None:
     english, japanese = visits.start(), visits.start(language="ja")
+    by = Actor(name="amelia", user=page_data.admin)
+    _user, token = invite_user(name="dorothy", organization=page_data.organization, by=by, now=timezone.now())
 
-    findings = [finding for address in OPEN for finding in _findings(english, japanese, address)]
+    addresses = (*OPEN, f"/invitation/{token}/")
+    findings = [finding for address in addresses for finding in _findings(english, japanese, address)]
 
     assert not findings, "\n".join(findings)
+
+
+def test_pages_of_the_second_factor_pass_axe_and_fit_all_widths(
+    page_data: PageData, visits: Visits, authenticator: Authenticator
+) -> None:
+    address = "/settings/second-factor/"
+    windows = english, japanese = visits.start(page_data.admin), visits.start(page_data.admin, language="ja")
+
+    findings = _findings(english, japanese, address)
+    findings += _findings(english, japanese, address, turn_on)
+    authenticator.is_on = True
+    findings += _findings(english, japanese, address)
+    for window in windows:
+        window.page.context.clear_cookies()
+    findings += _findings(english, japanese, "/sign-in/", enter_password)
+
+    assert not findings, "\n".join(findings)
+    assert english.page.url.endswith("/sign-in/code/")
+
+
+def turn_on(page: Page) -> None:
+    """Turn the second factor on; leads to the recovery codes."""
+    page.fill("#password", PASSWORD)
+    page.fill("#code", "123456")
+    page.click("main button[type=submit]")
+    expect(page.locator("pre")).to_contain_text("recovery-1")
+
+
+def enter_password(page: Page) -> None:
+    """Sign in with user name and password; leads to the page that requires a code."""
+    page.fill("#username", "amelia")
+    page.fill("#password", PASSWORD)
+    page.click("main button[type=submit]")
+    expect(page.locator("#code")).to_be_visible()
 
 
 def test_the_administration_has_legible_colours(page_data: PageData, visits: Visits) -> None:
@@ -134,12 +175,17 @@ def _is_expected(message: str) -> bool:
     return any(f"status of {status}" in message and message.endswith(address) for address, status in REFUSALS)
 
 
-def _findings(english: Visitor, japanese: Visitor, address: str) -> list[str]:
+def _findings(english: Visitor, japanese: Visitor, address: str, do: Callable[[Page], None] | None = None) -> list[str]:
+    """Return what is wrong with the page at an address, or with the page that ``do`` leads to from there."""
     page = english.open(address)
+    if do:
+        do(page)
     findings = _run(page, EVERYTHING, f"light {address} at 1280 px")
     findings += _sizes(page, address)
 
     page = japanese.open(address)
+    if do:
+        do(page)
     if page.get_attribute("html", "lang") != "ja":
         findings.append(f"{address}: not in Japanese")
     findings += _sizes(page, f"{address} in Japanese")

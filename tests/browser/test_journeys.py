@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from playwright.sync_api import Page, expect
 from console.actors import ENGINE
 from console.errors import UnavailableError
 from console.mirrors import transitions
-from console.models import ClusterLink, MirrorTopic, StateTransitionError
+from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, StateTransitionError
 from console.queue import dispatch
+from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits
@@ -170,6 +172,62 @@ def test_only_the_fields_of_the_chosen_security_are_shown(page_data: PageData, v
         if mechanism:
             page.select_option("#sasl_mechanism", mechanism)
         assert {name for name in names if page.locator(f"#{name}").is_visible()} == expected
+
+
+def test_secrets_of_a_new_cluster_survive_failed_and_successful_tests(
+    page_data: PageData, visits: Visits, engine: Engine
+) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open("/environments/production/clusters/new/")
+    page.fill("#bootstrap_servers", "far.example:9093")
+    for name in ("username", "password", "certificate_pem", "key_pem"):
+        page.fill(f"#{name}", f"entered {name}")
+
+    page.get_by_role("button", name="Test connection").click()
+    expect(page.locator("#name")).to_be_focused()  # its error is shown
+    page.fill("#name", "far")
+    engine.response = [asdict(ConnectionCheck(code=ConnectionCheckCode.DNS, status=CheckStatus.PASSED, finding="Fine."))]
+    page.get_by_role("button", name="Test connection").click()
+    expect(page.locator("#checklist")).to_be_focused()
+    engine.response = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No response.")
+    page.get_by_role("button", name="Register cluster").click()
+    expect(page.locator("#bootstrap_servers")).to_be_focused()
+
+    for name in ("username", "password", "certificate_pem", "key_pem"):
+        expect(page.locator(f"#{name}")).to_have_value(f"entered {name}")
+    engine.response = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": True}
+    page.get_by_role("button", name="Register cluster").click()
+    expect(page.get_by_text("Cluster far registered.")).to_be_visible()
+    properties = Cluster.objects.get(name="far").properties
+    assert properties["ssl.keystore.key"] == "entered key_pem"
+    assert "entered password" in properties["sasl.jaas.config"]
+    assert visitor.errors == [error for error in visitor.errors if "status of 422" in error]
+
+
+def test_password_is_still_there_after_the_changes_were_shown(page_data: PageData, visits: Visits, engine: Engine) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(f"{page_data.link_url}configuration/edit/")
+    page.fill("#password", "another-secret")
+    page.get_by_role("button", name="Show changes").click()
+    expect(page.get_by_text("1 unsaved change")).to_be_visible()
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("1 change saved.")).to_be_visible()
+
+    link = ClusterLink.objects.get(pk=page_data.link.pk)
+    assert "another-secret" in link.properties["sasl.jaas.config"]
+    assert visitor.errors == []
+
+
+def test_form_of_a_link_that_changed_shows_the_stored_values(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(f"{page_data.link_url}configuration/edit/")
+    page.fill("#bootstrap_servers", "elsewhere.example:9092")
+    LinkConfig.objects.create(link=page_data.link, name="cluster.link.paused", value="true")
+
+    page.get_by_role("button", name="Save changes").click()
+
+    expect(page.get_by_text("changed after you opened this form")).to_be_visible()
+    expect(page.locator("#bootstrap_servers")).to_have_value(page_data.west.bootstrap_servers)
+    expect(page.locator("#paused")).to_be_checked()
 
 
 def test_preview_follows_the_filters_while_they_are_typed(page_data: PageData, visits: Visits) -> None:

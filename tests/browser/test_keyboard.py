@@ -9,7 +9,7 @@ from console.queue import dispatch
 from linkengine.domain.states import MirrorEvent
 from tests.browser.conftest import Visits
 from tests.browser.page_data import PageData
-from tests.browser.page_fixtures import DRAFT
+from tests.browser.page_fixtures import DRAFT, OPERATION
 from tests.browser.test_journeys import Engine
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -72,6 +72,14 @@ def tab_to(page: Page, control: Locator) -> None:
 
 def test_tab_reaches_every_control_and_shows_the_focus(page_data: PageData, visits: Visits) -> None:
     visitor = visits.start(page_data.admin)
+    failover = f"{page_data.link_url}failover/"
+    walks: tuple[tuple[str, ...], ...] = (
+        (failover,),
+        (failover, "#pick-page", "#review"),
+        (page_data.link_url, "#pick-page", "#bulk-failover"),
+        (f"/operations/{OPERATION}/",),
+        ("/access/",),
+    )
     addresses = (
         page_data.link_url,
         page_data.mirror_url("flights"),
@@ -83,7 +91,8 @@ def test_tab_reaches_every_control_and_shows_the_focus(page_data: PageData, visi
         f"/links/new/{DRAFT}/configuration/",
     )
 
-    findings = [f"{address}: {finding}" for address in addresses for finding in walk(visitor.open(address))]
+    walks += tuple((address,) for address in addresses)
+    findings = [f"{steps}: {finding}" for steps in walks for finding in walk(visitor.go(*steps))]
 
     assert not findings, "\n".join(findings)
 

@@ -30,6 +30,15 @@ CUT_OFF = """links => links.filter((link) => {
 }).map(link => link.textContent)"""
 
 
+# Names the control with the focus if a bar that stays in sight covers it, or if it is outside of the window.
+COVERED = """() => {
+  const control = document.activeElement, box = control.getBoundingClientRect();
+  const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  const bar = top?.closest(".bulk-bar, .topbar");
+  return top && (!bar || bar.contains(control)) ? [] : [control.id || control.textContent.trim() || control.name];
+}"""
+
+
 @pytest.fixture
 def with_scrollbars(browser: Browser, visits: Visits) -> Iterator[Visits]:
     """Windows with scrollbars that take space; headless browsers hide them otherwise."""
@@ -74,6 +83,34 @@ def test_focused_checkbox_has_an_outline(page_data: PageData, visits: Visits, th
 
     assert shown[0] == "pick-page"
     assert shown[1].endswith("solid 2px"), shown[1]
+
+
+@pytest.mark.parametrize(("width", "height", "language"), [(390, 844, "en"), (320, 640, "ja"), (1280, 900, "en")])
+def test_operations_stay_in_reach_of_a_selection_and_cover_no_focus(
+    page_data: PageData, visits: Visits, width: int, height: int, language: str
+) -> None:
+    page = visits.start(page_data.admin, width=width, language=language).open(page_data.link_url)
+    page.set_viewport_size({"width": width, "height": height})
+    page.locator("[data-pick]").last.check()
+
+    expect(page.locator("#bulk-pause")).to_be_in_viewport(ratio=1)
+    assert page.locator(".bulk-bar").evaluate("bar => bar.offsetHeight") <= height / 4
+    covered = []
+    for _ in range(60):  # back to the first topics: the bar and the top bar are above
+        page.keyboard.press("Shift+Tab")
+        covered += page.evaluate(COVERED)
+    assert covered == []
+    page.locator("#bulk-pause").click()
+    expect(page.locator("main h1")).to_be_visible()
+    assert page.url.endswith("/bulk/")
+
+
+def test_bar_does_not_stay_in_sight_where_it_would_cover_half_the_list(page_data: PageData, visits: Visits) -> None:
+    page = visits.start(page_data.admin).open(page_data.link_url)
+    page.set_viewport_size({"width": 640, "height": 360})  # a window of 1280 x 720 at 200 % zoom
+    page.locator("[data-pick]").last.check()
+
+    expect(page.locator("#bulk-pause")).not_to_be_in_viewport()
 
 
 @pytest.mark.parametrize("width", [390, 640])  # 640: a window of 1280 at 200 % zoom

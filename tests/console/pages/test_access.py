@@ -9,7 +9,7 @@ from console.access.queries import valid_key
 from console.models import ApiKey, AuditEvent, Cluster, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import SECRET, PageData
-from tests.console.pages.conftest import Queue, check
+from tests.console.pages.conftest import Queue, check, htmx
 
 
 def test_role_is_granted_on_a_scope(page_data: PageData, admin: Client) -> None:
@@ -126,6 +126,7 @@ def test_reader_may_not_view_the_audit_log_and_the_denial_is_recorded(page_data:
     assert "activity/" not in reader.get(page_data.link_url).content.decode()
 
 
+FIELDS = ("password", "certificate_pem", "key_pem", "key_password")
 CLUSTER = {
     "name": "ap-north",
     "bootstrap_servers": "ap-north.example:9092",
@@ -148,6 +149,22 @@ def test_connection_test_stores_nothing(admin: Client, queue: Queue) -> None:
     assert "bmV3LWNsdXN0ZXItaWQtMQ" in text
     assert SECRET not in text
     assert not Cluster.objects.filter(name="ap-north").exists()
+
+
+def test_fields_whose_secret_is_lost_ask_for_it_again(admin: Client, queue: Queue) -> None:
+    queue.response = [check("DNS")]
+    address, again = "/environments/production/clusters/new/", "Enter it again: the page does not contain what you entered."
+    secrets = {"certificate_pem": "THE CERTIFICATE", "key_pem": "THE KEY", "intent": "test"}
+
+    reloaded = admin.post(address, CLUSTER | secrets).content.decode()
+    patched = admin.post(address, CLUSTER | secrets, **htmx("form")).content.decode()
+
+    assert [reloaded.split(f'id="{name}_helptext"')[1].split("</p>")[0].count(again) for name in FIELDS] == [1, 1, 1, 0]
+    assert again not in patched
+    assert "<h1" not in patched
+    for text in (reloaded, patched):
+        assert "Connection successful." in text
+        assert "THE KEY" not in text
 
 
 def test_cluster_is_registered_with_a_client_certificate(admin: Client, queue: Queue) -> None:

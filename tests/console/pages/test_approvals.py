@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -104,6 +105,61 @@ def test_a_bulk_confirmation_shows_the_missing_approvals(page_data: PageData, op
 
     assert "2 topics need the approval of a second user." in " ".join(text.split())
     assert 'id="request-approval"' in text
+
+
+def test_the_navigation_shows_how_many_requests_wait_for_the_user(
+    page_data: PageData, operator: Client, admin: Client, reader: Client
+) -> None:
+    def shown(client: Client) -> list[tuple[str, str]]:
+        return re.findall(r'id="undecided" href="([^"]+)".*?</svg>([^<]+)</a>', client.get("/links/").content.decode())
+
+    rejected = ApprovalRequest.objects.get().get_absolute_url()
+    address = submit_request(page_data, operator)
+    listed = "/access/approvals/?status=REQUESTED"
+
+    assert shown(admin) == [(listed, "Approvals: 2")]
+    assert shown(operator) == [(listed, "Approvals: 1")]  # not the own request
+    assert shown(reader) == []
+    assert admin.get(listed).content.decode().count(address) == 1
+    for each in (address, rejected):
+        admin.post(f"{each}reject/", {"reason": "Not now.", "lasts": "1"})
+    assert shown(admin) == shown(operator) == []
+
+
+def test_the_navigation_of_a_superuser_shows_waiting_requests(page_data: PageData, operator: Client) -> None:
+    root = make_user("root")
+    root.is_superuser = True
+    root.save()
+    submit_request(page_data, operator)
+
+    assert "Approvals: 2" in client_of(root).get("/links/").content.decode()
+
+
+def test_requests_that_have_expired_are_not_announced(page_data: PageData, admin: Client) -> None:
+    ApprovalRequest.objects.update(expires_at=page_data.now - timedelta(seconds=1))
+
+    assert 'id="undecided"' not in admin.get("/links/").content.decode()
+
+
+def test_a_request_is_announced_to_users_who_may_decide_about_its_operation(page_data: PageData, admin: Client) -> None:
+    """A deletion needs more than the role Operator; roles on the link count, roles on another link or a topic do not."""
+    ApprovalRequest.objects.update(operation="delete")
+    link = {"cluster": page_data.east, "resource_type": "ClusterLink"}
+    scopes: dict[str, dict[str, Any]] = {
+        "operator": {"role": "Operator", "environment": page_data.environment},
+        "owner": {"role": "ResourceOwner", "resource_name": page_data.link.name, **link},
+        "prefix": {"role": "ResourceOwner", "resource_name": "west-", "prefixed": True, **link},
+        "other": {"role": "ResourceOwner", "resource_name": "south-archive", **link},
+        "topic": {"role": "ResourceOwner", "cluster": page_data.east, "resource_type": "Topic", "resource_name": "flights"},
+    }
+
+    shown = {}
+    for name, scope in scopes.items():
+        user = make_user(name)
+        grant_role(user=user, **scope, by=SYSTEM, now=page_data.now)
+        shown[name] = "Approvals: 1" in client_of(user).get("/links/").content.decode()
+
+    assert shown == {"operator": False, "owner": True, "prefix": True, "other": False, "topic": False}
 
 
 def test_a_rejection_needs_a_reason(page_data: PageData, operator: Client, admin: Client) -> None:

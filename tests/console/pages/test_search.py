@@ -57,6 +57,7 @@ def test_administrator_finds_every_kind(page_data: PageData, admin: Client) -> N
     assert f'href="{page_data.link_url}topics/zeta-there/"' in text
     assert f'href="/clusters/{EAST}/topics/zeta-here/"' in text
     assert f'href="{page_data.link_url}groups/?q=zeta-readers"' in text
+    assert 'href="/access/?q=zeta-person"' in text
     assert "zeta-internal" not in text
     for address in re.findall(r'<li class="name"><a href="([^"]+)"', text):
         assert admin.get(address).status_code == 200

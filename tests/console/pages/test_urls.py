@@ -24,8 +24,8 @@ EXEMPT = {
     "console/api/schema.py",  # edits the paths of the OpenAPI document
     "console/api/views.py",  # below the prefix of the request; reverse() would percent-encode twice
 }
-# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row, that of an invitation
-# its token, and those of the second factor a setting (tests/console/signin).
+# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row. That of an invitation
+# needs its token, and those of the second factor a setting: test_accessibility opens them.
 NO_PAGES = {
     "cluster-refresh",
     "cluster-test",
