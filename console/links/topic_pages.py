@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, check_permission
 from console.errors import ConsoleError
+from console.languages import translated
 from console.links import queries as link_queries
 from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
@@ -203,7 +204,9 @@ def _preview(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "created": len(pending),
         "names": pending[:NAMES_SHOWN],
         "left_out": counts[Standing.NOT_MIRRORED],
-        "problems": [f"{verdict.topic}: {check.finding}" for verdict in verdicts for check in _problems(verdict)][:NAMES_SHOWN],
+        "problems": [f"{verdict.topic}: {translated(check.finding)}" for verdict in verdicts for check in _problems(verdict)][
+            :NAMES_SHOWN
+        ],
     }
 
 
