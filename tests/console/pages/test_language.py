@@ -25,10 +25,11 @@ from console.clusters.topic_actions import alter_topic_configs, create_topic, gr
 from console.errors import ConsoleError
 from console.http.middleware import LANGUAGE, PageLanguageMiddleware
 from console.models import Account, AuditEvent, GateRun
+from console.verification.report_pdf import JAPANESE_FONT
 from console.web.request_handling import problem_of
 from tests.browser.addresses import PAGES, REFUSALS
 from tests.browser.page_data import EAST, PASSWORD, PageData
-from tests.browser.page_fixtures import APPROVAL
+from tests.browser.page_fixtures import APPROVAL, REPORT
 from tests.console.pages.conftest import client_of, htmx, post_form
 
 IN_JAPANESE = {"Accept-Language": "ja,en;q=0.5"}
@@ -295,6 +296,16 @@ class TestEnglishOnPages:
 
         assert refused.status_code == 422
         assert "topic.config.sync.ms は整数にしてください。" in refused.content.decode()
+
+    def test_the_pdf_of_a_report_has_the_language_of_its_reader(self, page_data: PageData) -> None:
+        pytest.importorskip("reportlab")
+        address = f"/failover-reports/{REPORT}/report.pdf"
+
+        english, japanese = client_of(page_data.admin).get(address), japanese_user(page_data).get(address)
+
+        assert JAPANESE_FONT.encode() in japanese.content
+        assert JAPANESE_FONT.encode() not in english.content
+        assert japanese["Content-Disposition"] == english["Content-Disposition"]
 
 
 class TestEnglish:
