@@ -18,6 +18,7 @@ from console.actors import Actor
 from console.errors import DeniedError
 from console.mirrors.rules import permission_for
 from console.models import ApprovalRequest, ClusterLink, Environment, MirrorTopic, StateTransition
+from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent
 
 _E = MirrorEvent
@@ -43,16 +44,17 @@ def check_approved(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor) ->
     """Raise DeniedError and add an audit row if the operation needs an approval that the actor does not have."""
     if mirror.drill_id is not None or approved([mirror], operation, by=by):
         return
-    reason = f"Nothing was changed. {refusal_of(mirror.link)}"
+    reason = join_messages(" ", (gettext_lazy("Nothing was changed."), refusal_of(mirror.link)))
     audit.record_denial(by=by, action=f"{operation.value} without approval", resource=audit.path_of(mirror), reason=reason)
     raise DeniedError(reason, code=CODE)
 
 
 def refusal_of(link: ClusterLink) -> str:
     """Return why an operation on a mirror of the link is refused without an approval, and what to do."""
-    return (
-        f"This operation needs the approval of a second user in environment {link.destination.environment.name}. Request it "
-        "under Access, Approvals, and repeat the operation when it is approved."
+    return gettext_lazy(
+        "This operation needs the approval of a second user in environment %(environment)s. Request it "
+        "under Access, Approvals, and repeat the operation when it is approved.",
+        environment=link.destination.environment.name,
     )
 
 

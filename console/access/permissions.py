@@ -220,12 +220,12 @@ def check_anywhere(by: Actor, permission: Permission) -> None:
         permission in permissions_of(binding) and binding.resource_type in places for binding in by.bindings
     ):
         return
-    reason = (
-        f"You do not have the permission to {permission} on any cluster. Ask an administrator for the role "
-        f"{role_needed(permission)} on a cluster, or a higher one."
+    text = gettext_noop(
+        "You do not have the permission to %(permission)s on any cluster. Ask an administrator for the role %(role)s on a "
+        "cluster, or a higher one."
     )
-    audit.record_denial(by=by, action=permission.name, resource="this installation", reason=reason)
-    raise DeniedError(reason, code="NOT_AUTHORIZED")
+    values = {"permission": permission, "role": role_needed(permission)}
+    raise denied(text, values, by=by, action=permission.name, resource="this installation")
 
 
 def role_needed(permission: Permission) -> Role:

@@ -26,6 +26,7 @@ from console.access.presenters import session_row
 from console.access.second_factor import has_second_factor
 from console.errors import ConsoleError
 from console.http.middleware import language_of
+from console.languages import translated
 from console.models import Account
 from console.web import preferences
 from console.web.forms import ConsoleForm
@@ -319,5 +320,5 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     except ConsoleError as error:
         if form.is_bound and form.refuse(error):
             return reply(request, "session/invitation.html", context, status=status_of(error))
-        return reply(request, "session/invitation.html", {"wrong": error.message}, status=404)
+        return reply(request, "session/invitation.html", {"wrong": translated(error.message)}, status=404)
     return done(request, reverse("pages:sign-in"), gettext("Password set. Sign in with it."))

@@ -22,6 +22,7 @@ from console.models import (
     StopReport,
 )
 from console.models.mirrors import MirrorTopicQuerySet
+from linkengine.domain.messages import gettext_lazy
 
 # --- the rows that an actor may see -----------------------------------------------------------------------------------
 #
@@ -127,7 +128,7 @@ def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
 
 def words_for_link(name: str, *, seen: bool) -> str:
     """Return words for a sentence: the name of a link, or "another cluster link" if it is not visible."""
-    return f"cluster link '{name}'" if seen else "another cluster link"
+    return gettext_lazy("cluster link '%(link)s'", link=name) if seen else gettext_lazy("another cluster link")
 
 
 def visible_mirrors(by: Actor) -> MirrorTopicQuerySet:

@@ -20,6 +20,7 @@ from console.access import key_actions
 from console.access.credentials import UserNameField
 from console.actors import Actor
 from console.errors import ConsoleError
+from console.languages import translated
 from console.models import ApiKey, AuditEvent, RoleBinding
 
 # --- the audit log ----------------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def refusals_shown(request: HttpRequest) -> Iterator[None]:
         yield
     except ConsoleError as error:
         request.refused = True  # type: ignore[attr-defined]
-        messages.error(request, error.message)
+        messages.error(request, translated(error.message))
 
 
 def was_refused(request: HttpRequest) -> bool:

@@ -15,6 +15,7 @@ from console import audit
 from console.admin.access import RefusableAdmin, actor_of, refusals_shown
 from console.clusters import actions as cluster_actions
 from console.errors import ConsoleError
+from console.languages import translated
 from console.models import Cluster, Environment, Organization
 
 
@@ -102,7 +103,7 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
         try:
             cluster_actions.probe_properties(properties)
         except ConsoleError as error:
-            raise forms.ValidationError(error.message) from error
+            raise forms.ValidationError(translated(error.message)) from error
 
 
 @admin.register(Cluster)

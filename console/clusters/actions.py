@@ -21,6 +21,7 @@ from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import redirected_by
+from linkengine.domain.messages import gettext_lazy, listed_names
 from linkengine.domain.names import check_topic_name, contains, overlap
 
 # --- clusters ---------------------------------------------------------------------------------------------------------
@@ -58,9 +59,10 @@ def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Ac
     _check_links(cluster, properties)
     probe = probe_properties(properties)
     if probe["cluster_id"] != cluster.cluster_id:
-        message = (
-            f"These bootstrap servers belong to cluster {probe['cluster_id']}, not to {cluster.cluster_id}. Register that "
-            "cluster separately."
+        message = gettext_lazy(
+            "These bootstrap servers belong to cluster %(found)s, not to %(cluster)s. Register that cluster separately.",
+            found=probe["cluster_id"],
+            cluster=cluster.cluster_id,
         )
         raise BadRequestError(message, code="CLUSTER_ID_MISMATCH", field="bootstrap.servers")
     with transaction.atomic():
@@ -91,7 +93,9 @@ def rename(*, cluster: Cluster, name: str, by: Actor, now: datetime) -> Cluster:
             detail = {"from": before, "to": name}
             audit.record(by=by, action="RenameCluster", resource=audit.path_of(cluster), now=now, detail=detail)
     except IntegrityError:
-        message = f"Another cluster of the environment is already named '{name}'. Choose another name."
+        message = gettext_lazy(
+            "Another cluster of the environment is already named '%(name)s'. Choose another name.", name=name
+        )
         raise BadRequestError(message, code="CLUSTER_EXISTS", field="name") from None
     return cluster
 
@@ -105,7 +109,9 @@ def unregister(*, cluster: Cluster, by: Actor, now: datetime) -> None:
             cluster.delete()
             audit.record(by=by, action="UnregisterCluster", resource=resource, now=now, detail={"name": name})
     except ProtectedError:
-        message = f"Cluster '{name}' has cluster links, so it cannot be unregistered. Delete its links first."
+        message = gettext_lazy(
+            "Cluster '%(name)s' has cluster links, so it cannot be unregistered. Delete its links first.", name=name
+        )
         raise ConflictError(message, code="CLUSTER_IN_USE") from None
 
 
@@ -150,13 +156,16 @@ def _check_links(cluster: Cluster, properties: Mapping[str, str]) -> None:
     if not moved:
         return
     names, config = list(moved), next(iter(moved.values()))[0]
-    more = f" and {len(names) - LINKS_SHOWN} more" if len(names) > LINKS_SHOWN else ""
-    listed = ", ".join(f"'{name}'" for name in names[:LINKS_SHOWN])
     raise InvalidInputError(
-        f"Nothing was changed: another {config} could send stored secrets to another server, namely the local.* configs of "
-        f"these source-initiated links: {listed}{more}. Delete these links on cluster '{cluster.name}', change the properties, "
-        "and create the links again with their secrets. Their destination sides and mirror topics stay; nothing is copied in "
-        "between.",
+        gettext_lazy(
+            "Nothing was changed: another %(config)s could send stored secrets to another server, namely the "
+            "local.* configs of these source-initiated links: %(listed)s. Delete these links on cluster "
+            "'%(cluster)s', change the properties, and create the links again with their secrets. Their "
+            "destination sides and mirror topics stay; nothing is copied in between.",
+            config=config,
+            listed=listed_names(names, most=LINKS_SHOWN),
+            cluster=cluster.name,
+        ),
         code="SECRET_NEEDED",
         field=config,
     )
@@ -171,7 +180,7 @@ def _redirected(link: ClusterLink, cluster: Cluster, properties: Mapping[str, st
 
 def _check_name(name: str) -> None:
     if not name.strip():
-        raise InvalidInputError("A cluster needs a name.", field="name")
+        raise InvalidInputError(gettext_lazy("A cluster needs a name."), field="name")
 
 
 def _apply_probe(cluster: Cluster, probe: Mapping[str, Any], *, now: datetime) -> None:
@@ -189,9 +198,11 @@ def _store(cluster: Cluster, *, by: Actor, now: datetime) -> Cluster:
                 by=by, action="RegisterCluster", resource=audit.path_of(cluster), now=now, detail={"name": cluster.name}
             )
     except IntegrityError:
-        message = (
-            f"Cluster {cluster.cluster_id} is already registered, or its environment has another cluster named "
-            f"'{cluster.name}'. Use the registered cluster, or choose another name."
+        message = gettext_lazy(
+            "Cluster %(id)s is already registered, or its environment has another cluster named "
+            "'%(name)s'. Use the registered cluster, or choose another name.",
+            id=cluster.cluster_id,
+            name=cluster.name,
         )
         raise BadRequestError(message, code="CLUSTER_EXISTS", field="name") from None
     dispatch.send("refresh_topics", cluster_pk=cluster.pk)
@@ -220,7 +231,13 @@ def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, b
             )
             _audit("CreateNamespace", found, by=by, now=now, reserved=reserved)
     except IntegrityError:
-        raise ConflictError(f"Namespace '{prefix}*' already exists on cluster {cluster.name}. Choose another prefix.") from None
+        raise ConflictError(
+            gettext_lazy(
+                "Namespace '%(prefix)s*' already exists on cluster %(cluster)s. Choose another prefix.",
+                prefix=prefix,
+                cluster=cluster.name,
+            )
+        ) from None
     _guard(found)
     return found
 
@@ -229,7 +246,12 @@ def reserve(*, namespace: Namespace, reserved: bool, by: Actor, now: datetime) -
     """Reserve a namespace, or end the reservation; raise ConflictError if an attached namespace would lose it."""
     _check_rights(namespace.cluster, by)
     if namespace.link_id and not reserved:
-        raise ConflictError(f"Namespace '{namespace}' is attached to a cluster link and stays reserved. Detach it first.")
+        raise ConflictError(
+            gettext_lazy(
+                "Namespace '%(namespace)s' is attached to a cluster link and stays reserved. Detach it first.",
+                namespace=namespace,
+            )
+        )
     with transaction.atomic():
         _change(namespace, reserved=reserved, guarded=None, guard_problem="")
         _audit("ReserveNamespace", namespace, by=by, now=now, reserved=reserved)
@@ -246,14 +268,20 @@ def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: A
     _check_rights(namespace.cluster, by)
     if link.destination_id != namespace.cluster_id:
         raise InvalidInputError(
-            f"This cluster is not the destination of cluster link '{link.name}'. Choose a link to this cluster.",
+            gettext_lazy(
+                "This cluster is not the destination of cluster link '%(link)s'. Choose a link to this cluster.", link=link.name
+            ),
             field="link_name",
         )
     expected = link.prefix + leader_prefix
     if expected != namespace.prefix:
-        message = (
-            f"Cluster link '{link.name}' mirrors topics '{leader_prefix}*' as '{expected}*', not as '{namespace}'. Change "
-            "leader_prefix, or attach a namespace with that prefix."
+        message = gettext_lazy(
+            "Cluster link '%(link)s' mirrors topics '%(leader_prefix)s*' as '%(expected)s*', not as "
+            "'%(namespace)s'. Change leader_prefix, or attach a namespace with that prefix.",
+            link=link.name,
+            leader_prefix=leader_prefix,
+            expected=expected,
+            namespace=namespace,
         )
         raise InvalidInputError(message, field="leader_prefix")
     with transaction.atomic():
@@ -282,7 +310,9 @@ def delete_namespace(*, namespace: Namespace, by: Actor, now: datetime) -> None:
         if found is None:
             raise _gone(namespace)
         if found.link_id:
-            raise ConflictError(f"Namespace '{namespace}' is attached to a cluster link. Detach it first.")
+            raise ConflictError(
+                gettext_lazy("Namespace '%(namespace)s' is attached to a cluster link. Detach it first.", namespace=namespace)
+            )
         if found.deletion_requested_at is None:
             _audit("DeleteNamespace", namespace, by=by, now=now)
         _remove(found, now=now)
@@ -303,10 +333,20 @@ def check_free(*, cluster: Cluster, topic: str, link: ClusterLink | None = None,
     for namespace in Namespace.objects.filter(cluster=cluster, reserved=True).select_related("link"):
         if contains(namespace.prefix, topic) and (link is None or namespace.link_id != link.pk):
             if namespace.link:
-                rule = f"only {link_words(by, cluster)(namespace.link.name)} can create topics"
+                message = gettext_lazy(
+                    "'%(topic)s' is in the reserved namespace '%(namespace)s', in which only %(link)s can create topics. "
+                    "Choose another name.",
+                    topic=topic,
+                    namespace=namespace,
+                    link=link_words(by, cluster)(namespace.link.name),
+                )
             else:
-                rule = "no topics can be created until a cluster link is attached"
-            message = f"'{topic}' is in the reserved namespace '{namespace}', in which {rule}. Choose another name."
+                message = gettext_lazy(
+                    "'%(topic)s' is in the reserved namespace '%(namespace)s', in which no topics can be created until a "
+                    "cluster link is attached. Choose another name.",
+                    topic=topic,
+                    namespace=namespace,
+                )
             raise ConflictError(message, code="NAMESPACE_RESERVED")
 
 
@@ -318,7 +358,11 @@ def _check_rights(cluster: Cluster, by: Actor) -> None:
 
 def _check_prefix(prefix: str) -> None:
     if len(prefix) > LONGEST_PREFIX:
-        message = f"The prefix has {len(prefix)} characters; at most {LONGEST_PREFIX} are allowed. Give a shorter prefix."
+        message = gettext_lazy(
+            "The prefix has %(count)s characters; at most %(most)s are allowed. Give a shorter prefix.",
+            count=len(prefix),
+            most=LONGEST_PREFIX,
+        )
         raise InvalidInputError(message, field="prefix")
     try:
         if prefix:
@@ -333,9 +377,18 @@ def _check_overlaps(namespace: Namespace, link: ClusterLink, *, by: Actor) -> No
         if other.link_id != link.pk and overlap(other.prefix, namespace.prefix):
             assert other.link is not None
             owner = link_words(by, namespace.cluster)(other.link.name)
-            raise ConflictError(f"Namespace '{other}' overlaps with '{namespace}' and is attached to {owner}. Detach it first.")
+            raise ConflictError(
+                gettext_lazy(
+                    "Namespace '%(other)s' overlaps with '%(namespace)s' and is attached to %(owner)s. Detach it first.",
+                    other=other,
+                    namespace=namespace,
+                    owner=owner,
+                )
+            )
     if Namespace.objects.filter(pk=namespace.pk).exclude(link=None).exclude(link=link).exists():
-        raise ConflictError(f"Namespace '{namespace}' is attached to another cluster link. Detach it first.")
+        raise ConflictError(
+            gettext_lazy("Namespace '%(namespace)s' is attached to another cluster link. Detach it first.", namespace=namespace)
+        )
 
 
 def _change(namespace: Namespace, **values: object) -> None:
@@ -344,7 +397,9 @@ def _change(namespace: Namespace, **values: object) -> None:
 
 
 def _gone(namespace: Namespace) -> NotFoundError:
-    return NotFoundError(f"Namespace '{namespace}' has been deleted.", code="UNKNOWN_NAMESPACE")
+    return NotFoundError(
+        gettext_lazy("Namespace '%(namespace)s' has been deleted.", namespace=namespace), code="UNKNOWN_NAMESPACE"
+    )
 
 
 def _fresh(namespace: Namespace) -> Namespace:

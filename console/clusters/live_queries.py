@@ -14,6 +14,7 @@ from console.errors import NotFoundError, UnavailableError, from_cluster
 from console.models import Cluster, MirrorTopic, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.messages import gettext_lazy, join_messages
 
 # --- the call through a worker ----------------------------------------------------------------------------------------
 #
@@ -21,9 +22,10 @@ from linkengine.domain.errors import LinkEngineError
 
 
 CALL_TIMEOUT_S = 30.0  # the engine's request timeout is 15 s; the largest query makes a few requests in sequence
-_UNKNOWN = (
-    f"It is unknown whether the change was made; it may still be made within the next {CALL_TIMEOUT_S:.0f} s. Check the "
-    "cluster before you repeat it."
+_UNKNOWN = gettext_lazy(
+    "It is unknown whether the change was made; it may still be made within the next %(seconds)s "
+    "s. Check the cluster before you repeat it.",
+    seconds=f"{CALL_TIMEOUT_S:.0f}",
 )
 
 
@@ -67,12 +69,12 @@ def change(
     except UnavailableError as error:
         unknown = {**detail, "code": error.code, "reason": error.message}
         audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.UNKNOWN, detail=unknown)
-        raise UnavailableError(f"{error.message} {_UNKNOWN}", code=error.code) from error
+        raise UnavailableError(join_messages(" ", (error.message, _UNKNOWN)), code=error.code) from error
 
 
 def no_topic(name: str) -> NotFoundError:
     """Return the error for a topic that does not exist or that the user may not see."""
-    return NotFoundError(f"Topic '{name}' cannot be found on this cluster.", code="TOPIC_NOT_FOUND")
+    return NotFoundError(gettext_lazy("Topic '%(name)s' cannot be found on this cluster.", name=name), code="TOPIC_NOT_FOUND")
 
 
 # --- queries of a user ------------------------------------------------------------------------------------------------
@@ -122,7 +124,7 @@ def query_group(cluster: Cluster, query: str, *, group: str, by: Actor) -> Any:
     """Query a consumer group; raise NotFoundError if it does not exist or the actor may not see it."""
     found = run_query(cluster, query, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
     if found is None:
-        raise NotFoundError(f"Consumer group {group} cannot be found.", code="UNKNOWN_GROUP")
+        raise NotFoundError(gettext_lazy("Consumer group %(group)s cannot be found.", group=group), code="UNKNOWN_GROUP")
     return found
 
 

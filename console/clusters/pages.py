@@ -301,7 +301,7 @@ def _act(request: HttpRequest, cluster: Cluster, *, by: Actor) -> str:
 def _namespace(request: HttpRequest, cluster: Cluster) -> Namespace:
     number = request.POST.get("namespace", "")
     if not number.isdecimal():
-        raise InvalidInputError("The request names no namespace.", field="namespace")
+        raise InvalidInputError(gettext("The request names no namespace."), field="namespace")
     return cluster_queries.get_namespace(cluster=cluster, namespace_id=int(number[:18]))
 
 

@@ -39,6 +39,7 @@ from console.models import (
     VerifiedRange,
     VerifyRun,
 )
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.names import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -49,7 +50,9 @@ def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
     """Return a cluster by its Kafka cluster ID, with its environment; raise NotFoundError."""
     cluster = visible_clusters(by).select_related("environment__organization").filter(cluster_id=cluster_id).first()
     if cluster is None:
-        raise NotFoundError(f"Cluster {cluster_id} cannot be found.", code="UNKNOWN_CLUSTER")
+        raise NotFoundError(
+            gettext_lazy("Cluster %(cluster_id)s cannot be found.", cluster_id=cluster_id), code="UNKNOWN_CLUSTER"
+        )
     return cluster
 
 
@@ -72,7 +75,7 @@ def get_environment(*, slug: str, by: Actor) -> Environment:
     """Return an environment by its slug; raise NotFoundError."""
     environment = visible_environments(by).select_related("organization").filter(slug=slug).first()
     if environment is None:
-        raise NotFoundError(f"Environment {slug} cannot be found.", code="UNKNOWN_ENVIRONMENT")
+        raise NotFoundError(gettext_lazy("Environment %(slug)s cannot be found.", slug=slug), code="UNKNOWN_ENVIRONMENT")
     return environment
 
 
@@ -181,7 +184,10 @@ def get_namespace(*, cluster: Cluster, namespace_id: int) -> Namespace:
     rows = Namespace.objects.filter(cluster=cluster).select_related("link", "cluster__environment")
     found = rows.filter(pk=namespace_id).first()
     if found is None:
-        raise NotFoundError(f"Namespace {namespace_id} does not exist on this cluster.", code="UNKNOWN_NAMESPACE")
+        raise NotFoundError(
+            gettext_lazy("Namespace %(namespace_id)s does not exist on this cluster.", namespace_id=namespace_id),
+            code="UNKNOWN_NAMESPACE",
+        )
     return found
 
 

@@ -18,6 +18,7 @@ from console.mirrors.rules import why_needed
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
+from linkengine.domain.messages import gettext_lazy
 
 # --- topics -----------------------------------------------------------------------------------------------------------
 #
@@ -81,8 +82,12 @@ def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now:
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         raise ConflictError(
-            f"Topic '{topic}' is a mirror topic and has as many partitions as its source topic '{mirror.source_topic}'. Add "
-            "the partitions to the source topic instead."
+            gettext_lazy(
+                "Topic '%(topic)s' is a mirror topic and has as many partitions as its source topic "
+                "'%(source_topic)s'. Add the partitions to the source topic instead.",
+                topic=topic,
+                source_topic=mirror.source_topic,
+            )
         )
     arguments = {"partitions": partitions}
     found: dict[str, Any] = _change(
@@ -135,8 +140,12 @@ def _check_no_mirror(cluster: Cluster, topic: str) -> None:
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         raise BadRequestError(
-            f"Topic '{topic}' already exists: it is a mirror topic of cluster link '{mirror.link.name}', or is being created "
-            "as one. Choose another name, or delete the mirror topic first.",
+            gettext_lazy(
+                "Topic '%(topic)s' already exists: it is a mirror topic of cluster link '%(link)s', or is being "
+                "created as one. Choose another name, or delete the mirror topic first.",
+                topic=topic,
+                link=mirror.link.name,
+            ),
             code=ErrorCode.MIRROR_EXISTS_ERROR,
             field="topic_name",
         )
@@ -149,8 +158,13 @@ def _check_not_synced(mirror: MirrorTopic, names: set[str]) -> None:
     bound = sorted(names & {*synced_names(chosen), *PHYSICAL})
     if bound:
         raise ConflictError(
-            f"{', '.join(bound)} cannot be changed on mirror topic '{mirror.name}': it is synced from the source topic or "
-            f"required for mirroring. Change it on '{mirror.source_topic}', or stop the mirror first."
+            gettext_lazy(
+                "%(names)s cannot be changed on mirror topic '%(topic)s': it is synced from the source topic or "
+                "required for mirroring. Change it on '%(source_topic)s', or stop the mirror first.",
+                names=", ".join(bound),
+                topic=mirror.name,
+                source_topic=mirror.source_topic,
+            )
         )
 
 

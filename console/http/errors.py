@@ -18,6 +18,8 @@ from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 
 from console.errors import BROKER_TIMEOUT
+from console.languages import translated
+from linkengine.domain.messages import gettext_lazy, gettext_noop
 
 # --- statuses of the console's errors ---------------------------------------------------------------------------------
 #
@@ -81,10 +83,17 @@ _OUTAGE_STATES = ("08", "53", "57P0", "58")
 _FULL = re.compile("too many (clients|connections)|remaining connection slots")  # a refused connection has no SQLSTATE
 _READ_ONLY = re.compile("readonly database|read-only")  # SQLite; and target_session_attrs=read-write without a primary
 _BUG = re.compile("no such (table|column)")  # SQLite reports these as OperationalError
-_WHAT_TO_DO = {
-    AWAY: "Start it, or correct CLUSTERLINK_DATABASE_URL, then retry.",
-    FULL: "Raise max_connections or reduce CLUSTERLINK_WORKER_THREADS, then retry.",
-    READ_ONLY: "Promote a standby or end its read-only mode, then retry.",
+_SENTENCES = {
+    AWAY: gettext_noop(
+        "The database does not respond, so nothing was changed. Start it, or correct CLUSTERLINK_DATABASE_URL, then retry."
+    ),
+    FULL: gettext_noop(
+        "The database has no connection left, so nothing was changed. Raise max_connections or reduce "
+        "CLUSTERLINK_WORKER_THREADS, then retry."
+    ),
+    READ_ONLY: gettext_noop(
+        "The database accepts no writes, so nothing was changed. Promote a standby or end its read-only mode, then retry."
+    ),
 }
 _log = structlog.get_logger(__name__)
 
@@ -105,7 +114,7 @@ def outage_of(error: BaseException | None) -> str | None:
 
 def sentence(outage: str) -> str:
     """Return what happened and what to do, for people."""
-    return f"The database {outage}, so nothing was changed. {_WHAT_TO_DO[outage]}"
+    return gettext_lazy(_SENTENCES[outage])
 
 
 class DatabaseOutageMiddleware(MiddlewareMixin):
@@ -131,7 +140,7 @@ def handle_500(request: HttpRequest) -> HttpResponse:
 
 def _unavailable(request: HttpRequest, outage: str) -> HttpResponse:
     _log.warning("database.unavailable", outage=outage, path=request.path)
-    response = _page(request, "503.html", status=503, message=sentence(outage))
+    response = _page(request, "503.html", status=503, message=translated(sentence(outage)))
     response["Retry-After"] = str(RETRY_AFTER_S)
     return response
 

@@ -30,6 +30,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
+from linkengine.domain.messages import gettext_lazy, listed_names
 from linkengine.domain.names import check_link_name
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
@@ -59,7 +60,7 @@ def alter_configs(
     check_permission(by, Permission.MANAGE_LINK, link=link)
     wanted = {change.name: change.value if change.operation == "SET" else None for change in changes}
     if len(wanted) != len(changes):
-        raise InvalidInputError("A config is named twice. Name each config once.", field="data")
+        raise InvalidInputError(gettext_lazy("A config is named twice. Name each config once."), field="data")
     wanted = link_checks.canonical(wanted)
     _check(link, wanted, by=by)
     wanted = with_consequences(wanted)
@@ -209,7 +210,9 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
             found = link_checks.check_unsaved(unsaved, with_distances=validate_only)
         elif not unsaved.link.source_cluster_id:
             raise InvalidInputError(
-                "source_cluster_id is missing. Give it, or validate the link, so that the id is read from the source.",
+                gettext_lazy(
+                    "source_cluster_id is missing. Give it, or validate the link, so that the id is read from the source."
+                ),
                 field="source_cluster_id",
             )
     except UnavailableError as error:
@@ -289,9 +292,10 @@ def _check_finished(link: ClusterLink) -> None:
     _check_detached(link, [mirror.name for mirror in mirrors if mirror.state != MirrorState.STOPPED])
     deleting = [mirror.name for mirror in mirrors if mirror.deletion_requested_at is not None]
     if deleting:
-        message = (
-            f"Topic '{deleting[0]}' of cluster link '{link.name}' is being deleted. Delete the link again when the topic is "
-            "gone."
+        message = gettext_lazy(
+            "Topic '%(topic)s' of cluster link '%(link)s' is being deleted. Delete the link again when the topic is gone.",
+            topic=deleting[0],
+            link=link.name,
         )
         raise ConflictError(message, code="LINK_IN_USE")
 
@@ -352,8 +356,11 @@ def _check_concurrent(unsaved: link_checks.UnsavedLink, *, by: Actor, now: datet
     existing = ClusterLink.objects.filter(destination=unsaved.link.destination_id, name=unsaved.link.name).first()
     if existing is None:
         raise ConflictError(
-            f"Cluster link '{unsaved.link.name}', or one of its clusters, was deleted at the same time, so the link was not "
-            "created. Check that both clusters exist, then retry."
+            gettext_lazy(
+                "Cluster link '%(link)s', or one of its clusters, was deleted at the same time, so the link was not "
+                "created. Check that both clusters exist, then retry.",
+                link=unsaved.link.name,
+            )
         )
     return _check_repeat(existing, unsaved, by=by, now=now)
 
@@ -374,16 +381,16 @@ def _check_name(name: str) -> None:
 
 def _exists(name: str) -> BadRequestError:
     return BadRequestError(
-        f"Cluster link '{name}' already exists. Choose another name, or change the existing link.",
+        gettext_lazy("Cluster link '%(name)s' already exists. Choose another name, or change the existing link.", name=name),
         code="LINK_EXISTS",
         field="link_name",
     )
 
 
 def _still_attached(link: ClusterLink, names: list[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    listed = ", ".join(f"'{name}'" for name in names[:NAMES_SHOWN])
-    return (
-        f"Cluster link '{link.name}' still has mirror topics that are not stopped: {listed}{more}. "
-        "Promote, fail over or delete them first, or delete the link with force, which fails them over."
+    return gettext_lazy(
+        "Cluster link '%(link)s' still has mirror topics that are not stopped: %(listed)s. Promote, "
+        "fail over or delete them first, or delete the link with force, which fails them over.",
+        link=link.name,
+        listed=listed_names(names, most=NAMES_SHOWN),
     )

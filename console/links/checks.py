@@ -36,6 +36,7 @@ from linkengine.domain.linkrules import (
     uses_registered_security,
     with_canonical_names,
 )
+from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.plans import BrokerDistance, GapFiller
 from linkengine.domain.states import LinkState
 
@@ -47,8 +48,10 @@ from linkengine.domain.states import LinkState
 
 
 ACL_SYNC, ACL_FILTERS = "acl.sync.enable", "acl.filters"
-_OWN = "Or give the link its own credentials: bootstrap.servers, security.protocol and, with SASL, sasl.jaas.config."
-_OWN_LOCAL = "Or set local.security.protocol and, with SASL, local.sasl.mechanism and local.sasl.jaas.config."
+_OWN = gettext_lazy(
+    "Or give the link its own credentials: bootstrap.servers, security.protocol and, with SASL, sasl.jaas.config."
+)
+_OWN_LOCAL = gettext_lazy("Or set local.security.protocol and, with SASL, local.sasl.mechanism and local.sasl.jaas.config.")
 
 
 def choose(link: ClusterLink, *, by: Actor, before: ClusterLink | None = None) -> None:
@@ -65,7 +68,7 @@ def choose(link: ClusterLink, *, by: Actor, before: ClusterLink | None = None) -
         _choose_local(link, by=by, before=before)
     if pairs.is_inbound(link):
         if before is None and pairs.other_side(link) is None:  # otherwise this was decided when the source side was created
-            _check_use(link.source, by, advice="Or create the source side of the link first.")
+            _check_use(link.source, by, advice=gettext_lazy("Or create the source side of the link first."))
         return
     link.uses_cluster_credentials = _uses_source(link, by=by, before=before)
 
@@ -74,8 +77,13 @@ def check_secrets(stored: Mapping[str, str], changes: Mapping[str, str | None]) 
     """Raise InvalidInputError if a change could send a stored secret to another server and does not contain the secret."""
     for secret, config in secrets_to_repeat(stored, changes):
         raise InvalidInputError(
-            f"Changing {config} could send the stored {secret} to another server, so the request must contain {secret} too. "
-            "Send both in one request (configs:alter takes several configs), or delete the secret in the same request.",
+            gettext_lazy(
+                "Changing %(config)s could send the stored %(secret)s to another server, so the request must "
+                "contain %(secret)s too. Send both in one request (configs:alter takes several configs), or delete "
+                "the secret in the same request.",
+                config=config,
+                secret=secret,
+            ),
             code="SECRET_NEEDED",
             field=secret,
         )
@@ -111,9 +119,11 @@ def _choose_local(link: ClusterLink, *, by: Actor, before: ClusterLink | None) -
     try:
         address_from_properties(inbound_properties(link.properties, link.destination.properties))
     except LinkEngineError as error:
-        message = (
-            f"The local.* configs are incomplete; they replace all registered credentials of cluster "
-            f"{link.destination.cluster_id}. {error.message} Set all of them with the prefix local., or none."
+        message = gettext_lazy(
+            "The local.* configs are incomplete; they replace all registered credentials of cluster "
+            "%(cluster)s. %(problem)s Set all of them with the prefix local., or none.",
+            cluster=link.destination.cluster_id,
+            problem=error.message,
         )
         raise InvalidInputError(message, code=error.code, field=f"{LOCAL}sasl.jaas.config") from error
 
@@ -122,7 +132,7 @@ def _check_use(cluster: Cluster | None, by: Actor, *, advice: str) -> None:
     try:
         check_permission(by, Permission.USE_CREDENTIALS, cluster=cluster)
     except DeniedError as error:
-        raise DeniedError(f"{error.message} {advice}", code=error.code) from error
+        raise DeniedError(join_messages(" ", (error.message, advice)), code=error.code) from error
 
 
 # --- validation of a new link -----------------------------------------------------------------------------------------
@@ -173,7 +183,9 @@ def unsaved_link(
     values = {key: value for key, value in configs.items() if value is not None and is_set(key, value)}
     _check_length("source_cluster_id", source_cluster_id)
     if source_cluster_id and source_cluster_id == destination.cluster_id:
-        raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")
+        raise BadRequestError(
+            gettext_lazy("Source and destination are the same cluster. Name another source."), field="source_cluster_id"
+        )
     link = ClusterLink(
         name=name,
         destination=destination,
@@ -201,8 +213,12 @@ def _check_length(field: str, cluster_id: str) -> None:
     """Raise InvalidInputError for a cluster id that is too long to be stored; Kafka's own ids have 22 characters."""
     if len(cluster_id) > MAX_CLUSTER_ID:
         raise InvalidInputError(
-            f"The cluster id has {len(cluster_id)} characters; at most {MAX_CLUSTER_ID} are allowed. Give the id that the "
-            "other cluster's brokers return, or leave it out to take it from the source.",
+            gettext_lazy(
+                "The cluster id has %(count)s characters; at most %(most)s are allowed. Give the id that "
+                "the other cluster's brokers return, or leave it out to take it from the source.",
+                count=len(cluster_id),
+                most=MAX_CLUSTER_ID,
+            ),
             field=field,
         )
 
@@ -211,8 +227,11 @@ def _check_inbound(link: ClusterLink) -> None:
     """Raise InvalidInputError for the destination side of a source-initiated link whose source is not registered here."""
     if pairs.is_inbound(link) and link.source is None:
         raise InvalidInputError(
-            "An INBOUND link needs a registered source cluster, and source_cluster_id is not the id of a registered cluster "
-            "that you may see. Register the source first, or set connection.mode to OUTBOUND.",
+            gettext_lazy(
+                "An INBOUND link needs a registered source cluster, and source_cluster_id is not the id of a "
+                "registered cluster that you may see. Register the source first, or set connection.mode to "
+                "OUTBOUND."
+            ),
             field="source_cluster_id",
         )
 
@@ -236,7 +255,9 @@ def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool = False) -> Link
         link.source_cluster_id = found["cluster_id"]
     if link.source_cluster_id == link.destination.cluster_id:
         raise BadRequestError(
-            "The bootstrap servers belong to the destination cluster itself. Give those of another cluster as source.",
+            gettext_lazy(
+                "The bootstrap servers belong to the destination cluster itself. Give those of another cluster as source."
+            ),
             field="bootstrap.servers",
         )
     link.gap_filler = found.get("gap_filler") or GapFiller.MARKERS
@@ -269,8 +290,12 @@ def join_pair(link: ClusterLink, cluster_link_id: str) -> None:
     expected = _read_id(cluster_link_id) if cluster_link_id else None
     if other is not None and expected not in (None, other.shown_uuid):
         raise BadRequestError(
-            f"The other side of the link has the id {other.shown_uuid}, but the request expects {expected}. Leave "
-            "cluster_link_id out, or give the other side's id.",
+            gettext_lazy(
+                "The other side of the link has the id %(known)s, but the request expects %(expected)s. Leave "
+                "cluster_link_id out, or give the other side's id.",
+                known=other.shown_uuid,
+                expected=expected,
+            ),
             field="cluster_link_id",
         )
     link.pair_uuid = other.shown_uuid if other is not None else expected
@@ -282,7 +307,8 @@ def _read_id(text: str) -> uuid.UUID:
         return uuid.UUID(text) if "-" in text and len(text) == 36 else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError:
         raise BadRequestError(
-            f"'{text}' is not the id of a cluster link. Give 22 characters of base64url, or a UUID.", field="cluster_link_id"
+            gettext_lazy("'%(text)s' is not the id of a cluster link. Give 22 characters of base64url, or a UUID.", text=text),
+            field="cluster_link_id",
         ) from None
 
 
@@ -392,6 +418,9 @@ def count_test(*, by: Actor) -> None:
     wait_s = rate_limit.take(f"connection-test:{by.name}", per_s=TESTS_PER_S, burst=TESTS_AT_ONCE)
     if wait_s:
         raise UnavailableError(
-            f"You have started too many connection tests. Nothing was sent. Try again in {math.ceil(wait_s)} s.",
+            gettext_lazy(
+                "You have started too many connection tests. Nothing was sent. Try again in %(seconds)s s.",
+                seconds=math.ceil(wait_s),
+            ),
             code="TOO_MANY_TESTS",
         )

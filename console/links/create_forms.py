@@ -12,6 +12,7 @@ from django.forms import BaseFormSet, BoundField, formset_factory
 from django.utils.translation import gettext, gettext_lazy
 
 from console.errors import ConsoleError
+from console.languages import translated
 from console.links.draft_presenters import PRESETS
 from console.links.drafts import OTHER, REGISTERED, SWITCHES, DraftValues, kept_secrets
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
@@ -245,7 +246,7 @@ class OtherClusterForm(ConnectionForm):
             address_from_properties(self.properties())
         except LinkEngineError as error:
             named = (field for config, field in FIELD_OF.items() if config in error.message and field in self.fields)
-            self.add_error(next(named, "bootstrap_servers"), error.message.replace("%", "%%"))
+            self.add_error(next(named, "bootstrap_servers"), translated(error.message).replace("%", "%%"))
 
     def _has_stored(self, name: str) -> bool:
         stored = {
@@ -512,7 +513,7 @@ class NameForm(ConsoleForm):
         try:
             check_link_name(name)
         except LinkEngineError as error:
-            raise forms.ValidationError(error.message.replace("%", "%%")) from error
+            raise forms.ValidationError(translated(error.message).replace("%", "%%")) from error
         return name
 
     def changes(self) -> dict[str, Any]:

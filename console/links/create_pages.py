@@ -85,7 +85,7 @@ def step(request: HttpRequest, draft_id: int, step: str) -> HttpResponse:
     draft = draft_queries.get_draft(draft_id=draft_id, by=by, now=now, with_listing=step == CONFIGURATION)
     values = values_of(draft)
     if step not in drafts.steps_of(values):
-        raise NotFoundError(f"This draft has no step {step!r}.")
+        raise NotFoundError(gettext("This draft has no step %(step)s.") % {"step": repr(step)})
     clusters = list(visible_clusters(by).select_related("environment").order_by("environment__name", "name"))
     wizard = _Wizard(request=request, draft=draft, values=values, step=step, clusters=clusters)
     return _HANDLERS[step](wizard)

@@ -27,6 +27,7 @@ from console.models.fields import readable, seal, unseal
 from console.queue import dispatch
 from linkengine.domain.connectionchecks import ConnectionCheck, ConnectionRole
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 
 MOST_DRAFTS = 20  # per user
 LIST_TIMEOUT_S = 25.0  # topics, groups and ACLs of a large cluster take a few seconds
@@ -41,7 +42,11 @@ def start(*, values: DraftValues, by: Actor, now: datetime) -> LinkDraft:
     assert by.user is not None  # pages require a sign-in, and only pages create drafts
     if LinkDraft.objects.filter(user=by.user).count() >= MOST_DRAFTS:
         raise ConflictError(
-            f"You already have {MOST_DRAFTS} drafts of cluster links. Continue or discard one of them.", code="TOO_MANY_DRAFTS"
+            gettext_lazy(
+                "You already have %(count)s drafts of cluster links. Continue or discard one of them.",
+                count=MOST_DRAFTS,
+            ),
+            code="TOO_MANY_DRAFTS",
         )
     return LinkDraft.objects.create(user=by.user, values=values.to_json(), created_at=now, updated_at=now)
 
@@ -58,7 +63,11 @@ def save(*, draft: LinkDraft, changes: Mapping[str, Any], entered: Collection[st
         after = replace(before, **changes)
         for secret, config in kept_secrets(before.connection, after.connection, entered=entered):
             raise InvalidInputError(
-                f"Another {config} would send the stored {secret} elsewhere. Enter the secret again.",
+                gettext_lazy(
+                    "Another %(config)s would send the stored %(secret)s elsewhere. Enter the secret again.",
+                    config=config,
+                    secret=secret,
+                ),
                 code="SECRET_NEEDED",
                 field=secret,
             )
@@ -152,7 +161,9 @@ def launch(*, draft: LinkDraft, validate_only: bool = False, by: Actor, now: dat
 def _locked(draft: LinkDraft, *, by: Actor) -> LinkDraft:
     locked = LinkDraft.objects.select_for_update().defer("listing").filter(pk=draft.pk, user=by.user).first()
     if locked is None:
-        raise NotFoundError("The draft was discarded, or its link was created, in another window.", code="UNKNOWN_DRAFT")
+        raise NotFoundError(
+            gettext_lazy("The draft was discarded, or its link was created, in another window."), code="UNKNOWN_DRAFT"
+        )
     return locked
 
 
@@ -160,7 +171,7 @@ def _own_cluster(values: DraftValues, *, by: Actor) -> Cluster:
     clusters = visible_clusters(by).select_related("environment__organization")
     found = clusters.filter(cluster_id=values.own).first() if values.own else None
     if found is None:
-        raise InvalidInputError("Choose the registered cluster on which the link is created.", field="own")
+        raise InvalidInputError(gettext_lazy("Choose the registered cluster on which the link is created."), field="own")
     return found
 
 
@@ -172,7 +183,7 @@ def _other_properties(values: DraftValues, *, by: Actor) -> Mapping[str, str]:
     clusters = visible_clusters(by).select_related("environment__organization")
     cluster = clusters.filter(cluster_id=values.other).first() if values.other else None
     if cluster is None:
-        raise InvalidInputError("Choose the other cluster of the link.", field="other")
+        raise InvalidInputError(gettext_lazy("Choose the other cluster of the link."), field="other")
     check_permission(by, Permission.USE_CREDENTIALS, cluster=cluster)
     properties: Mapping[str, str] = cluster.properties
     return properties

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_noop
 
 from console.actors import Actor
 from console.errors import NotFoundError
+from console.languages import translated
 from console.links.drafts import DraftValues
 from console.links.queries import surroundings_of_new
 from console.models import Cluster, LinkDraft
@@ -20,6 +21,7 @@ from console.models.fields import readable
 from linkengine.domain.acls import is_guard, parse_acl_filters
 from linkengine.domain.connectionchecks import ConnectionCheck, checks_from_json
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing, judge_all
 from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
 from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing, listing_from_json
@@ -45,8 +47,10 @@ def get_draft(*, draft_id: int, by: Actor, now: datetime, with_listing: bool = F
     drafts = own_drafts(by=by, now=now) if with_listing else own_drafts(by=by, now=now).defer("listing")
     draft = drafts.filter(pk=draft_id).first() if by.user is not None else None
     if draft is None:
-        message = (
-            f"Draft {draft_id} does not exist. Its link may have been created, or it expired after {KEEP_DRAFTS.days} days."
+        message = gettext_lazy(
+            "Draft %(draft_id)s does not exist. Its link may have been created, or it expired after %(days)s days.",
+            draft_id=draft_id,
+            days=KEEP_DRAFTS.days,
         )
         raise NotFoundError(message, code="UNKNOWN_DRAFT")
     return draft
@@ -199,7 +203,7 @@ def _first_block(judged: JudgedTopic) -> Check:
 
 
 def _problem(judged: JudgedTopic) -> str:
-    return f"{judged.topic}: {judged.problems[0].finding}"
+    return f"{judged.topic}: {translated(judged.problems[0].finding)}"
 
 
 def _is_excluded(filters: Sequence[NameFilter], name: str) -> bool:

@@ -413,7 +413,8 @@ def _config(link: ClusterLink, name: str) -> EffectiveConfig:
     """Return a config that can be changed on this page; raise NotFoundError for others."""
     spec = LINK_CONFIGS.get(name)
     if spec is None or spec.read_only or spec.immutable or is_connection(name):
-        raise NotFoundError(f"Config {name} does not exist or cannot be changed on this page.", code="UNKNOWN_CONFIG")
+        text = gettext("Config %(name)s does not exist or cannot be changed on this page.")
+        raise NotFoundError(text % {"name": name}, code="UNKNOWN_CONFIG")
     return next(config for config in link_queries.effective_configs(link=link) if config.name == name)
 
 

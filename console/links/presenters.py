@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop, ngettext
 
+from console.languages import translated
 from console.links.form_presenters import BOTH, SEND, Direction, opposite
 from console.models.fields import readable
 from console.web import numbers
@@ -370,4 +371,4 @@ class ReadinessView:
 def readiness_view(found: Readiness) -> ReadinessView:
     """Return the view of a readiness."""
     gaps = [gettext(_ADVICE[fact.fact]) for fact in found.facts if fact.state is not ReadyState.READY]
-    return ReadinessView(badge=READY_BADGES[found.state], sentence=found.sentence, gaps=gaps)
+    return ReadinessView(badge=READY_BADGES[found.state], sentence=translated(found.sentence), gaps=gaps)

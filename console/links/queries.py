@@ -34,6 +34,7 @@ from console.models.fields import readable
 from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfigSpec, is_connection
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
+from linkengine.domain.messages import gettext_lazy, gettext_noop
 from linkengine.domain.mirrorability import JudgedTopic, KnownMirror, Place, Surroundings, Topic, judge, judge_all
 from linkengine.domain.names import NameFilter, known_filters
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
@@ -88,7 +89,10 @@ def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     links = links.select_related(*_RELATED, "failing")  # type: ignore[misc]  # a FilteredRelation
     rows: list[Any] = list(links.filter(destination__cluster_id=cluster_id, name=name).order_by("failing__name"))
     if not rows:
-        raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
+        raise NotFoundError(
+            gettext_lazy("Cluster link '%(name)s' does not exist on cluster %(cluster_id)s.", name=name, cluster_id=cluster_id),
+            code="UNKNOWN_LINK",
+        )
     rows[0].failing_tasks = [row.failing for row in rows if hasattr(row, "failing")]
     link: ClusterLink = rows[0]
     return link
@@ -215,9 +219,9 @@ def _partition_totals(current: Iterable[CurrentMirror], unseen: Counter[int], *,
 
 
 _TROUBLES = {
-    LinkState.PAUSED: "The link is paused.",
-    LinkState.FAILED: "The link has failed: {}",
-    LinkState.UNAVAILABLE: "The source is unreachable: {}",
+    LinkState.PAUSED: gettext_noop("The link is paused."),
+    LinkState.FAILED: gettext_noop("The link has failed: %(problem)s"),
+    LinkState.UNAVAILABLE: gettext_noop("The source is unreachable: %(problem)s"),
 }
 
 
@@ -397,10 +401,11 @@ def _failures(link: ClusterLink) -> dict[str, TaskError]:
 
 def _trouble(link: ClusterLink) -> str:
     if link.deletion_requested_at is not None:
-        return "The link is being deleted."
+        return gettext_lazy("The link is being deleted.")
     if link.mode == LinkMode.SOURCE:
-        return "This is the source side of the link. Mirror topics are created by the paired link."
-    return _TROUBLES.get(LinkState(link.state), "").format(link.error_message)
+        return gettext_lazy("This is the source side of the link. Mirror topics are created by the paired link.")
+    text = _TROUBLES.get(LinkState(link.state))
+    return gettext_lazy(text, problem=link.error_message) if text else ""
 
 
 # --- source topics to choose from -------------------------------------------------------------------------------------

@@ -19,13 +19,17 @@ from console.models import ClusterLink, LinkTask, MirrorTopic, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.groups import GroupStatus, shown, without_nul
 from linkengine.domain.linktasks import TASKS, TaskName
+from linkengine.domain.messages import gettext_lazy
 
 # --- consumer groups --------------------------------------------------------------------------------------------------
 
 
 ENABLE = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 _SKIPPED = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC)
-_OFF = f"Consumer offset sync is off ({ENABLE} is not true). The group keeps the offsets that it has on the destination."
+_OFF = gettext_lazy(
+    "Consumer offset sync is off (%(enable)s is not true). The group keeps the offsets that it has on the destination.",
+    enable=ENABLE,
+)
 
 
 def set_groups_waiting(link: ClusterLink) -> None:
@@ -94,5 +98,8 @@ def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkT
 
 def _task_name(name: str) -> TaskName:
     if name not in set(TaskName):
-        raise NotFoundError(f"Cluster links have no task '{name}'. Use one of {', '.join(TaskName)}.", code="UNKNOWN_TASK")
+        raise NotFoundError(
+            gettext_lazy("Cluster links have no task '%(name)s'. Use one of %(names)s.", name=name, names=", ".join(TaskName)),
+            code="UNKNOWN_TASK",
+        )
     return TaskName(name)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from django.utils.translation import gettext, gettext_noop
 
+from console.languages import translated
 from console.links.task_queries import COPY, VERIFY, TaskView
 from console.web import numbers
 from console.web.badges import MIRROR_BADGES, Badge, Family
@@ -275,7 +276,7 @@ def source_topic_row(judged: JudgedTopic) -> SourceTopicRow:
     return SourceTopicRow(
         name=judged.topic,
         badge=STANDING_BADGES[judged.standing],
-        reason=failed[0].finding if failed else "",
+        reason=translated(failed[0].finding) if failed else "",
         mirror=judged.mirror,
         is_mirrored=mirrored,
         mirror_badge=MIRROR_BADGES[judged.mirror_state] if judged.mirror_state else None,
@@ -295,8 +296,8 @@ def check_rows(judged: JudgedTopic) -> Sequence[CheckRow]:
         CheckRow(
             label=gettext(CHECK_LABELS[check.code]),
             badge=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
-            finding=check.finding,
-            next_step=check.next_step,
+            finding=translated(check.finding),
+            next_step=translated(check.next_step),
         )
         for check in checks
     ]

@@ -32,6 +32,7 @@ from linkengine.domain.acls import AclStatus
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
+from linkengine.domain.messages import gettext_lazy, ngettext_lazy
 from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
 
 # --- recurring and continuous tasks -----------------------------------------------------------------------------------
@@ -215,9 +216,10 @@ def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
     is_recent = any(is_fresh(at, now=facts.now, within=UNSEEN) for at in known)
     if link.state != LinkState.ACTIVE or facts.begun is None or is_recent:
         return []
-    message = (
-        f"No copy worker has reported on this link since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and "
-        "Spark run. Nothing is lost; copying resumes where it stopped."
+    message = gettext_lazy(
+        "No copy worker has reported on this link since %(time)s UTC. Check that the worker, Redis and Spark run. Nothing is "
+        "lost; copying resumes where it stopped.",
+        time=f"{max(known):%Y-%m-%d %H:%M:%S}",
     )
     return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
 
@@ -247,8 +249,10 @@ def _verify_error(mirror: MirrorTopic) -> TaskError:
     if mirror.run_status == VerifyRun.Status.ERROR:  # type: ignore[attr-defined]
         return _no_comparison(mirror, mirror.run_error)  # type: ignore[attr-defined]
     count = mirror.run_differences  # type: ignore[attr-defined]
-    text = "1 record differs" if count == 1 else f"{count} records differ"
-    return TaskError(code=RECORDS_DIFFER, message=f"{mirror.name}: {text}.")
+    message = ngettext_lazy(
+        "%(topic)s: %(count)s record differs.", "%(topic)s: %(count)s records differ.", count, topic=mirror.name
+    )
+    return TaskError(code=RECORDS_DIFFER, message=message)
 
 
 def _no_comparison(mirror: MirrorTopic, reason: str) -> TaskError:

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, check_permission
 from console.errors import ConsoleError
+from console.languages import translated
 from console.links import queries as link_queries
 from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
@@ -209,7 +210,9 @@ def _preview(found: Sequence[JudgedTopic]) -> dict[str, Any]:
         "created": len(pending),
         "names": pending[:NAMES_SHOWN],
         "left_out": counts[Standing.NOT_MIRRORED],
-        "problems": [f"{judged.topic}: {check.finding}" for judged in found for check in _problems(judged)][:NAMES_SHOWN],
+        "problems": [f"{judged.topic}: {translated(check.finding)}" for judged in found for check in _problems(judged)][
+            :NAMES_SHOWN
+        ],
     }
 
 

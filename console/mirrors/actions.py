@@ -26,6 +26,7 @@ from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import CONFIG as START_SPEC
 from linkengine.domain.linkrules import EARLIEST, start_problem
+from linkengine.domain.messages import gettext_lazy, gettext_noop
 from linkengine.domain.mirrorability import Place, find_ring, ring_words
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
@@ -37,13 +38,13 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 # before the row is stored.
 
 
-_MIRRORING = (
-    "It is a mirror topic of {link} in state {state}; it was not changed. If you need a second copy, use a cluster link with a "
-    "prefix."
+_MIRRORING = gettext_noop(
+    "Topic '%(topic)s' already exists. It is a mirror topic of %(link)s in state %(state)s; it was not changed. If you need a "
+    "second copy, use a cluster link with a prefix."
 )
-_STOPPED = (
-    "It was a mirror topic of {link} and is {state}, so applications may write to it. Use a cluster link with a prefix, or "
-    "delete the stopped mirror topic with all its records if they are not needed."
+_STOPPED = gettext_noop(
+    "Topic '%(topic)s' already exists. It was a mirror topic of %(link)s and is %(state)s, so applications may write to it. "
+    "Use a cluster link with a prefix, or delete the stopped mirror topic with all its records if they are not needed."
 )
 _FIELD_OF: dict[str, str | None] = {
     ErrorCode.TOPIC_EXISTS_ERROR: "mirror_topic_name",
@@ -78,7 +79,7 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
     overrides = {key: value for key, value in (configs or {}).items() if value is not None}
     start = _start_spec(link, overrides.pop(START_SPEC, ""))
     if replication_factor is not None and replication_factor < 1:
-        raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
+        raise InvalidInputError(gettext_lazy("replication_factor must be at least 1."), field="replication_factor")
     mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
     existing = _find(link, name)
@@ -180,27 +181,41 @@ def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
     lock_clusters(mirror.link.destination.cluster_id)
     link = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=mirror.link_id).first()
     if link is None:
-        raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted, so the mirror topic was not created.")
+        raise ConflictError(
+            gettext_lazy(
+                "Cluster link '%(link)s' has been deleted, so the mirror topic was not created.", link=mirror.link.name
+            )
+        )
     check_link_state(link)
     check_free(cluster=mirror.link.destination, topic=mirror.name, link=link, by=by)
     if mirror.auto_created and not auto_creates(link, mirror.source_topic):
-        raise ConflictError(f"The auto-create filters of cluster link '{link.name}' no longer include '{mirror.source_topic}'.")
+        raise ConflictError(
+            gettext_lazy(
+                "The auto-create filters of cluster link '%(link)s' no longer include '%(source_topic)s'.",
+                link=link.name,
+                source_topic=mirror.source_topic,
+            )
+        )
 
 
 def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:
     if not source_topic:
-        raise InvalidInputError("source_topic_name must not be empty.", field="source_topic_name")
+        raise InvalidInputError(gettext_lazy("source_topic_name must not be empty."), field="source_topic_name")
     expected = link.prefix + source_topic
     if mirror_topic in (None, "", expected):
         return expected
     if not link.prefix:
-        message = (
-            "Topic renaming for mirroring is not supported: the cluster link has no prefix, so the mirror must have the name "
-            f"of its source topic, '{source_topic}'."
+        message = gettext_lazy(
+            "Topic renaming for mirroring is not supported: the cluster link has no prefix, so the mirror must "
+            "have the name of its source topic, '%(source_topic)s'.",
+            source_topic=source_topic,
         )
     else:
-        message = (
-            f"The mirror of '{source_topic}' must be named '{expected}', because the cluster link's prefix is '{link.prefix}'."
+        message = gettext_lazy(
+            "The mirror of '%(source_topic)s' must be named '%(expected)s', because the cluster link's prefix is '%(prefix)s'.",
+            source_topic=source_topic,
+            expected=expected,
+            prefix=link.prefix,
         )
     raise BadRequestError(message, code="INVALID_MIRROR_NAME", field="mirror_topic_name")
 
@@ -218,15 +233,28 @@ def check_link_state(link: ClusterLink) -> None:
     """Raise ConflictError if no mirror can be created on the link in its current state."""
     if link.mode == LinkMode.SOURCE:
         raise ConflictError(
-            f"This cluster is the source of cluster link '{link.name}'. Create mirror topics on its destination cluster "
-            f"{link.source_cluster_id}."
+            gettext_lazy(
+                "This cluster is the source of cluster link '%(link)s'. Create mirror topics on its destination "
+                "cluster %(cluster)s.",
+                link=link.name,
+                cluster=link.source_cluster_id,
+            )
         )
     if link.deletion_requested_at is not None:
-        raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
+        raise ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted.", link=link.name))
     if link.state == LinkState.PAUSED:
-        raise ConflictError(f"Cluster link '{link.name}' is paused. Set cluster.link.paused to false first.")
+        raise ConflictError(
+            gettext_lazy("Cluster link '%(link)s' is paused. Set cluster.link.paused to false first.", link=link.name)
+        )
     if link.state in _NOT_COPYING:
-        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}: {link.error_message} Fix that first.")
+        raise ConflictError(
+            gettext_lazy(
+                "Cluster link '%(link)s' is %(state)s: %(problem)s Fix that first.",
+                link=link.name,
+                state=link.state.lower(),
+                problem=link.error_message,
+            )
+        )
 
 
 def _find(link: ClusterLink, name: str) -> MirrorTopic | None:
@@ -258,9 +286,11 @@ def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
     ring = find_ring(_source_of, source=Place(link.source_cluster_id, mirror.source_topic), mirror=place)
     if ring:
         path = ring_words(ring, names=whole_cluster_names(by))
-        message = (
-            f"The mirrors would form a ring, so '{mirror.name}' would receive its own records: {path}. Mirror the original "
-            "topic instead, or stop a mirror of this ring first."
+        message = gettext_lazy(
+            "The mirrors would form a ring, so '%(topic)s' would receive its own records: %(path)s. Mirror the "
+            "original topic instead, or stop a mirror of this ring first.",
+            topic=mirror.name,
+            path=path,
         )
         raise BadRequestError(message, code="MIRROR_RING", field="source_topic_name")
 
@@ -280,12 +310,14 @@ def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:
     """Return an error that names the mirror's link. It does not advise to delete the topic, as for an ordinary topic."""
     explanation = _STOPPED if mirror.state == MirrorState.STOPPED else _MIRRORING
     link = link_words(by, mirror.link.destination)(mirror.link.name)
-    message = f"Topic '{mirror.name}' already exists. {explanation.format(link=link, state=mirror.state)}"
+    message = gettext_lazy(explanation, topic=mirror.name, link=link, state=mirror.state)
     return BadRequestError(message, code=ErrorCode.MIRROR_EXISTS_ERROR, field="mirror_topic_name")
 
 
 def _exists(name: str) -> BadRequestError:
-    return BadRequestError(f"Topic '{name}' already exists.", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")
+    return BadRequestError(
+        gettext_lazy("Topic '%(name)s' already exists.", name=name), code="TOPIC_EXISTS_ERROR", field="mirror_topic_name"
+    )
 
 
 # --- refused configs --------------------------------------------------------------------------------------------------

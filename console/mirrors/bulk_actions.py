@@ -34,6 +34,7 @@ from console.queue import dispatch
 from console.verification import actions as verification_actions
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import CONFIG as START_SPEC
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
 Status = BulkOperationTopic.Status
@@ -65,7 +66,10 @@ def start(
         raise InvalidInputError(gettext("No topics are selected. Nothing was changed."), field="topics")
     check_number(len(topics))
     if any(len(name) > LONGEST_NAME for name in topics):
-        raise InvalidInputError(f"The name of a topic has at most {LONGEST_NAME} characters.", field="topics")
+        raise InvalidInputError(
+            gettext_lazy("The name of a topic has at most %(most)s characters.", most=LONGEST_NAME),
+            field="topics",
+        )
     _check_any(link, operation, topics, by=by)
     with transaction.atomic():
         lock_link(link)
@@ -117,7 +121,7 @@ def cancel(*, operation: BulkOperation, by: Actor, now: datetime) -> int:
     with transaction.atomic():
         canceled = operation.topics.filter(status=Status.WAITING).update(status=Status.CANCELED, done_at=now)
         if not canceled:
-            raise ConflictError("All topics of this operation are done, so nothing was canceled.")
+            raise ConflictError(gettext_lazy("All topics of this operation are done, so nothing was canceled."))
         BulkOperation.objects.filter(pk=operation.pk).update(canceled_by=by.name, finished_at=now)
         _audit("CancelBulkOperation", operation, link, topics=canceled, by=by, now=now)
         show_change(link.pk)
@@ -133,10 +137,10 @@ def may_cancel(operation: BulkOperation, *, by: Actor) -> bool:
 def retry_creation(*, operation: BulkOperation, by: Actor, now: datetime) -> BulkOperation:
     """Start another operation that creates the mirrors that failed, with the same options."""
     if operation.operation != BulkOperation.CREATE:
-        raise ConflictError("Only the creation of mirror topics is retried without a confirmation.")
+        raise ConflictError(gettext_lazy("Only the creation of mirror topics is retried without a confirmation."))
     link, failed = link_of(operation), dict.fromkeys(failed_names(operation))
     if not failed:
-        raise ConflictError("No topic of this operation has failed, so there is nothing to retry.")
+        raise ConflictError(gettext_lazy("No topic of this operation has failed, so there is nothing to retry."))
     return start(
         link=link,
         operation=operation.operation,

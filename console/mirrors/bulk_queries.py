@@ -15,6 +15,7 @@ from console.access import visible_mirrors, visible_operations
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 # --- what followed a request ------------------------------------------------------------------------------------------
@@ -83,7 +84,10 @@ def get_operation(*, operation_id: int, by: Actor) -> BulkOperation:
     """Return an operation with its link; raise NotFoundError if it is not visible."""
     operation = visible_operations(by).filter(pk=operation_id).first()
     if operation is None:
-        raise NotFoundError(f"Operation {operation_id} does not exist, or is older than 90 days.", code="UNKNOWN_OPERATION")
+        raise NotFoundError(
+            gettext_lazy("Operation %(operation_id)s does not exist, or is older than 90 days.", operation_id=operation_id),
+            code="UNKNOWN_OPERATION",
+        )
     return operation
 
 

@@ -23,6 +23,7 @@ from django.http import FileResponse
 from console.errors import NotFoundError
 from console.models import RestoreRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 
 _LEVEL = 6
 _TOPIC_CHARS = 200  # of the topic's name in the file's: file systems allow 255 bytes, Kafka 249 characters
@@ -175,11 +176,19 @@ def download_response(run: RestoreRun | None, restore_id: int) -> FileResponse:
     Raises NotFoundError, with distinct messages for none, not yet and lost.
     """
     if run is None:
-        raise NotFoundError(f"Restore {restore_id} does not exist on this topic.", code="UNKNOWN_RESTORE")
+        raise NotFoundError(
+            gettext_lazy("Restore %(restore_id)s does not exist on this topic.", restore_id=restore_id), code="UNKNOWN_RESTORE"
+        )
     if run.exported_at is None:
-        raise NotFoundError(f"Restore {restore_id} has not exported its diverged records yet.", code="NO_RECORDS_SET_ASIDE")
+        raise NotFoundError(
+            gettext_lazy("Restore %(restore_id)s has not exported its diverged records yet.", restore_id=restore_id),
+            code="NO_RECORDS_SET_ASIDE",
+        )
     if not run.export_name:
-        raise NotFoundError(f"Restore {restore_id} had no diverged records to export.", code="NO_RECORDS_SET_ASIDE")
+        raise NotFoundError(
+            gettext_lazy("Restore %(restore_id)s had no diverged records to export.", restore_id=restore_id),
+            code="NO_RECORDS_SET_ASIDE",
+        )
     if is_lost(run):
         raise NotFoundError(_why_lost(run), code="EXPORT_FILE_MISSING")
     place = path_of(run.export_name)
@@ -187,10 +196,14 @@ def download_response(run: RestoreRun | None, restore_id: int) -> FileResponse:
 
 
 def _why_lost(run: RestoreRun) -> str:
-    return (
-        f"Restore {run.pk} has exported {run.export_records} records to {run.export_name}, but that file is missing or "
-        "incomplete in CLUSTERLINK_EXPORT_DIR of the web process. Use the worker's directory for both, or restore the file "
-        f"from a backup (SHA-256 {run.export_sha256 or 'unknown'})."
+    return gettext_lazy(
+        "Restore %(restore)s has exported %(count)s records to %(file)s, but that file is missing or "
+        "incomplete in CLUSTERLINK_EXPORT_DIR of the web process. Use the worker's directory for both, or "
+        "restore the file from a backup (SHA-256 %(sha256)s).",
+        restore=run.pk,
+        count=run.export_records,
+        file=run.export_name,
+        sha256=run.export_sha256 or gettext_lazy("unknown"),
     )
 
 

@@ -25,6 +25,7 @@ from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.queue import dispatch
 from console.verification.actions import check_gate
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState, StopReason, next_state
 
@@ -166,8 +167,12 @@ def delete_as_seen(*, mirror: MirrorTopic, seen: str, by: Actor, now: datetime) 
         fresh = MirrorTopic.objects.select_for_update().filter(pk=mirror.pk).first()
         if fresh is not None and seen_state(fresh) != seen:
             raise ConflictError(
-                f"Nothing was deleted: mirror topic '{mirror.name}' has changed since this page was opened and is "
-                f"{fresh.state} now. Read below what would be deleted now; then confirm or cancel."
+                gettext_lazy(
+                    "Nothing was deleted: mirror topic '%(topic)s' has changed since this page was opened and is "
+                    "%(state)s now. Read below what would be deleted now; then confirm or cancel.",
+                    topic=mirror.name,
+                    state=fresh.state,
+                )
             )
         mirror_actions.request_deletion(mirror=mirror, by=by, now=now)
 
@@ -251,7 +256,7 @@ def _recheck(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
         rows = rows.select_for_update(of=("self",))
     fresh = rows.filter(pk=mirror.pk).first()
     if fresh is None:
-        raise NotFoundError(f"Mirror topic '{mirror.name}' has been deleted.")
+        raise NotFoundError(gettext_lazy("Mirror topic '%(topic)s' has been deleted.", topic=mirror.name))
     reason = why_not(fresh, operation)
     if reason:
         raise ConflictError(reason)
@@ -310,9 +315,9 @@ def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
 
 def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:
     if not pattern:
-        message = (
-            "The request names no mirror topics. List them in mirror_topic_names, or give a regular expression in "
-            "mirror_topic_name_pattern."
+        message = gettext_lazy(
+            "The request names no mirror topics. List them in mirror_topic_names, or give a regular expression "
+            "in mirror_topic_name_pattern."
         )
         raise InvalidInputError(message, field="mirror_topic_names")
     return matching(by_name, pattern)
@@ -320,4 +325,7 @@ def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[s
 
 def unknown_mirror(name: str, link: ClusterLink) -> NotFoundError:
     """Return the error for a name of a topic that is not, or not visibly, a mirror of the link."""
-    return NotFoundError(f"Topic '{name}' is not a mirror topic of cluster link '{link.name}'.", code="UNKNOWN_MIRROR")
+    return NotFoundError(
+        gettext_lazy("Topic '%(name)s' is not a mirror topic of cluster link '%(link)s'.", name=name, link=link.name),
+        code="UNKNOWN_MIRROR",
+    )

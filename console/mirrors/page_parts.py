@@ -21,6 +21,7 @@ from console.links.presenters import Tile, source_name
 from console.mirrors import operation_queries
 from console.mirrors.operation_presenters import VERBS, Verb
 from console.mirrors.presenters import start_label
+from console.mirrors.rules import allowed_now
 from console.models import MirrorTopic
 from console.models.links import LinkMode
 from console.web import numbers
@@ -173,12 +174,12 @@ def restore_url(mirror: MirrorTopic) -> str:
 def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:
     """Return the operations on a mirror; those of bidirectional links only for such links."""
     bidirectional = mirror.link.mode == LinkMode.BIDIRECTIONAL
-    operations = operation_queries.allowed(mirror, by)
+    operations, shown = operation_queries.allowed(mirror, by), allowed_now(mirror)
     return [
         Choice(
             verb=VERBS[operation.event],
             allowed=operation.allowed,
-            reason=operation.reason.split(" Allowed now:")[0],  # the buttons show what is allowed on this kind of link
+            reason=operation.reason.removesuffix(f" {shown}"),  # the buttons show what is allowed on this kind of link
             primary=operation.event in {MirrorEvent.RESUME, MirrorEvent.RECOVER},
         )
         for operation in operations

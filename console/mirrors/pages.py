@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import Permission, can, check_permission
 from console.errors import ConflictError, ConsoleError, InvalidInputError, NotFoundError
+from console.languages import translated
 from console.links import queries as link_queries
 from console.links.form_presenters import curl
 from console.links.pages import crumbs, link_head
@@ -145,7 +146,7 @@ def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> Ht
     if error.kind == "denied":
         raise error
     if error.field == START_SPEC:
-        return _form(request, link, status=status_of(error), start_wrong=error.message)
+        return _form(request, link, status=status_of(error), start_wrong=translated(error.message))
     at_field = bool(error.field) or isinstance(error, NotFoundError)
     problem = {"wrong" if at_field else "problem": problem_of(error)}
     return _form(request, link, status=status_of(error), **problem)

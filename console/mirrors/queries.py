@@ -27,6 +27,7 @@ from console.models.mirrors import UNSEEN, MirrorTopicQuerySet, is_fresh
 from linkengine.domain.configs import ALWAYS_SYNCED, mirror_configs
 from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.linktasks import TaskName
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import MirrorState
 
 # --- mirrors, gaps and history ----------------------------------------------------------------------------------------
@@ -106,7 +107,11 @@ def get_mirror_only(*, cluster_id: str, link_name: str, mirror_name: str, by: Ac
 def _first(found: QuerySet[MirrorTopic], *, link_name: str, mirror_name: str) -> MirrorTopic:
     mirror = found.first()
     if mirror is None:
-        message = f"Topic '{mirror_name}' is not a mirror topic of cluster link '{link_name}'."
+        message = gettext_lazy(
+            "Topic '%(name)s' is not a mirror topic of cluster link '%(link)s'.",
+            name=mirror_name,
+            link=link_name,
+        )
         raise NotFoundError(message, code="UNKNOWN_MIRROR")
     return mirror
 

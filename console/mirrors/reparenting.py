@@ -37,6 +37,7 @@ from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.queue import dispatch
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.mirrorjobs import ReparentPoint, obstacles, reparent_points
 from linkengine.domain.plans import LogRange
 from linkengine.domain.states import MirrorState
@@ -98,7 +99,10 @@ def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Ac
     links = visible_links(by).select_related("destination__environment", "source")
     link = links.filter(destination=mirror.link.destination_id, name=link_name).first()
     if link is None:
-        raise NotFoundError(f"Cluster link '{link_name}' does not exist on this cluster.", code="UNKNOWN_LINK")
+        raise NotFoundError(
+            gettext_lazy("Cluster link '%(link_name)s' does not exist on this cluster.", link_name=link_name),
+            code="UNKNOWN_LINK",
+        )
     topic = RoleBinding.ResourceType.TOPIC
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=topic, resource_name=mirror.name)
     parent = _check_rows(mirror, link, by=by)
@@ -111,24 +115,49 @@ def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Ac
 def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorTopic:
     """Return the stopped mirror on the link's source that becomes the parent; raise ConflictError if rows forbid the move."""
     if link.pk == mirror.link_id:
-        raise ConflictError(f"'{mirror.name}' is a mirror topic of cluster link '{link.name}' already.")
+        raise ConflictError(
+            gettext_lazy("'%(topic)s' is a mirror topic of cluster link '%(link)s' already.", topic=mirror.name, link=link.name)
+        )
     _check_link(mirror, link)
     if not _may_move(mirror):
-        raise ConflictError(f"'{mirror.name}' is {mirror.state}, or a reversal of it is under way. Only a mirror can move.")
+        raise ConflictError(
+            gettext_lazy(
+                "'%(topic)s' is %(state)s, or a reversal of it is under way. Only a mirror can move.",
+                topic=mirror.name,
+                state=mirror.state,
+            )
+        )
     if mirror.state != MirrorState.PAUSED:
-        raise ConflictError(f"'{mirror.name}' is {mirror.state}. Pause it first, so that nothing copies while it moves.")
+        raise ConflictError(
+            gettext_lazy(
+                "'%(topic)s' is %(state)s. Pause it first, so that nothing copies while it moves.",
+                topic=mirror.name,
+                state=mirror.state,
+            )
+        )
     parent = _find_parent(mirror, link)
     if parent is None:
         raise ConflictError(
-            f"The source of '{link.name}' has no stopped mirror topic that was copied from the same source topic "
-            f"(id {mirror.source_topic_id}) and whose mirror here would be named '{mirror.name}'. Fail it over there first. "
-            "For a topic that was not a mirror topic, create a new mirror topic instead."
+            gettext_lazy(
+                "The source of '%(link)s' has no stopped mirror topic that was copied from the same source topic "
+                "(id %(id)s) and whose mirror here would be named '%(topic)s'. Fail it over there first. For a "
+                "topic that was not a mirror topic, create a new mirror topic instead.",
+                link=link.name,
+                id=mirror.source_topic_id,
+                topic=mirror.name,
+            )
         )
     if not pairs.was_valid_copy(parent):
         raise ConflictError(
-            f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or verification found "
-            f"records that differ from its source's, so '{mirror.name}' cannot continue from it. If its error is "
-            "RECORDS_DIFFER, verify the whole topic first. Otherwise delete this mirror topic and create it again.",
+            gettext_lazy(
+                "'%(parent)s' on cluster %(cluster)s had failed when it was stopped, or verification found records "
+                "that differ from its source's, so '%(topic)s' cannot continue from it. If its error is "
+                "RECORDS_DIFFER, verify the whole topic first. Otherwise delete this mirror topic and create it "
+                "again.",
+                parent=parent.name,
+                cluster=link.source_cluster_id,
+                topic=mirror.name,
+            ),
             code=ErrorCode.SIDES_DIVERGED,
         )
     mirror_actions.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name), by=by)
@@ -140,8 +169,12 @@ def _check_link(mirror: MirrorTopic, link: ClusterLink) -> None:
     mirror_actions.check_link_state(link)
     if link.gap_filler != mirror.link.gap_filler:
         raise ConflictError(
-            f"The principals of '{link.name}' and '{mirror.link.name}' have different rights on the destination, so the "
-            "new link cannot continue where the old link stopped. Grant both CLUSTER_ACTION, or neither."
+            gettext_lazy(
+                "The principals of '%(link)s' and '%(old)s' have different rights on the destination, so the new "
+                "link cannot continue where the old link stopped. Grant both CLUSTER_ACTION, or neither.",
+                link=link.name,
+                old=mirror.link.name,
+            )
         )
 
 
@@ -198,9 +231,16 @@ def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tup
     reasons = obstacles(points)
     if reasons:
         raise ConflictError(
-            f"'{mirror.name}' is not a prefix of '{parent.name}' on cluster {link.source_cluster_id}: {'; '.join(reasons)}. "
-            "Nothing was changed. Fail this mirror topic over to keep the records that only it holds, or delete it and create "
-            f"it again over '{link.name}'.",
+            gettext_lazy(
+                "'%(topic)s' is not a prefix of '%(parent)s' on cluster %(cluster)s: %(reasons)s. Nothing was "
+                "changed. Fail this mirror topic over to keep the records that only it holds, or delete it and "
+                "create it again over '%(link)s'.",
+                topic=mirror.name,
+                parent=parent.name,
+                cluster=link.source_cluster_id,
+                reasons=join_messages("; ", reasons),
+                link=link.name,
+            ),
             code=ErrorCode.SIDES_DIVERGED,
         )
     return points
@@ -210,9 +250,14 @@ def _check_ids(mirror: MirrorTopic, parent: MirrorTopic, found: dict[str, Any]) 
     for row, topic_id in ((mirror, found["topic_id"]), (parent, found["parent_id"])):
         if topic_id != row.mirror_topic_id:
             raise ConflictError(
-                f"Topic '{row.name}' on cluster {row.link.destination.cluster_id} was deleted and created again (id "
-                f"{topic_id}, was {row.mirror_topic_id}), so its contents are unknown. Delete the mirror topic and create it "
-                "again.",
+                gettext_lazy(
+                    "Topic '%(topic)s' on cluster %(cluster)s was deleted and created again (id %(topic_id)s, was "
+                    "%(known_id)s), so its contents are unknown. Delete the mirror topic and create it again.",
+                    topic=row.name,
+                    cluster=row.link.destination.cluster_id,
+                    topic_id=topic_id,
+                    known_id=row.mirror_topic_id,
+                ),
                 code=ErrorCode.SIDES_DIVERGED,
             )
 
@@ -232,14 +277,18 @@ def _move(
             _lock_parent(parent)
             lineage.close_lineage(mirror=mirror, ends=ends, now=now)
             if not MirrorTopic.objects.filter(pk=mirror.pk, link=old, **same).update(**changes):
-                raise ConflictError(f"'{mirror.name}' was changed at the same time. Refresh, then retry.")
+                raise ConflictError(
+                    gettext_lazy("'%(topic)s' was changed at the same time. Refresh, then retry.", topic=mirror.name)
+                )
             _check_link(mirror, _lock_links(old, link))
             moved = MirrorTopic.objects.select_related("link__destination__environment", "link__source").get(pk=mirror.pk)
             _forget_source(moved, now=now)
             lineage.open_lineage(mirror=moved, starts=ends, now=now)
             _note(moved, old, by=by, now=now, ends=ends)
     except IntegrityError:
-        raise ConflictError(f"Cluster link '{link.name}' has a mirror topic '{mirror.name}' already.") from None
+        raise ConflictError(
+            gettext_lazy("Cluster link '%(link)s' has a mirror topic '%(topic)s' already.", link=link.name, topic=mirror.name)
+        ) from None
     for link_id in (old.pk, link.pk):
         dispatch.send("reconcile_link", link_id=link_id)
     return moved
@@ -260,7 +309,11 @@ def _changes(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> dic
 def _lock_parent(parent: MirrorTopic) -> None:
     same = MirrorTopic.objects.filter(pk=parent.pk, state=MirrorState.STOPPED, state_since=parent.state_since)
     if not same.filter(deletion_requested_at=None, mirror_topic_id=parent.mirror_topic_id).update(reversal=F("reversal")):
-        raise ConflictError(f"'{parent.name}' on the other cluster was changed at the same time. Refresh, then retry.")
+        raise ConflictError(
+            gettext_lazy(
+                "'%(parent)s' on the other cluster was changed at the same time. Refresh, then retry.", parent=parent.name
+            )
+        )
 
 
 def _lock_links(old: ClusterLink, link: ClusterLink) -> ClusterLink:
@@ -272,7 +325,13 @@ def _lock_links(old: ClusterLink, link: ClusterLink) -> ClusterLink:
     rows = ClusterLink.objects.select_for_update(of=("self",), skip_locked=True).filter(pk__in=(old.pk, link.pk))
     locked = {row.pk: row for row in rows}
     if len(locked) < 2:
-        raise ConflictError(f"'{old.name}' or '{link.name}' was deleted, or is being changed just now. Refresh, then retry.")
+        raise ConflictError(
+            gettext_lazy(
+                "'%(old)s' or '%(link)s' was deleted, or is being changed just now. Refresh, then retry.",
+                old=old.name,
+                link=link.name,
+            )
+        )
     return locked[link.pk]
 
 

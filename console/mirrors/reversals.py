@@ -19,6 +19,7 @@ from console.queue import dispatch
 from console.verification import actions as verification_actions
 from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.mirrorjobs import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
@@ -60,8 +61,11 @@ def begin_reversal(*, mirror: MirrorTopic, operation: MirrorEvent, by: Actor, no
     other = pairs.other_side(mirror.link)
     if other is None:
         raise ConflictError(
-            f"Cluster link '{mirror.link.name}' no longer has another side, so its mirrors cannot be reversed. Create the link "
-            "on the other cluster first."
+            gettext_lazy(
+                "Cluster link '%(link)s' no longer has another side, so its mirrors cannot be reversed. Create the "
+                "link on the other cluster first.",
+                link=mirror.link.name,
+            )
         )
     row = _store_next_mirror(mirror, other, operation, by=by, now=now)
     dispatch.send("reconcile_link", link_id=row.link_id)
@@ -145,9 +149,11 @@ def _insert(row: MirrorTopic) -> None:
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError:  # another request has inserted the row
-        message = (
-            f"Another request has just started to make topic '{row.name}' a mirror of '{row.source_topic}', so this request "
-            "did nothing. Check the state of both topics."
+        message = gettext_lazy(
+            "Another request has just started to make topic '%(topic)s' a mirror of '%(source_topic)s', so this "
+            "request did nothing. Check the state of both topics.",
+            topic=row.name,
+            source_topic=row.source_topic,
         )
         raise ConflictError(message) from None
 
@@ -250,9 +256,13 @@ def check_deletable(mirror: MirrorTopic) -> None:
     points = count_divergence(mirror.link, [mirror]).get(mirror.name)
     if points is None or any(point.diverged for point in points):
         raise ConflictError(
-            f"Truncate and restore has to delete topic '{mirror.name}' and create it again, but topic deletion is disabled on "
-            f"cluster '{cluster.name}' (delete.topic.enable=false). Set delete.topic.enable=true on its brokers and "
-            "controllers first.",
+            gettext_lazy(
+                "Truncate and restore has to delete topic '%(topic)s' and create it again, but topic deletion is "
+                "disabled on cluster '%(cluster)s' (delete.topic.enable=false). Set delete.topic.enable=true on its "
+                "brokers and controllers first.",
+                topic=mirror.name,
+                cluster=cluster.name,
+            ),
             code=ErrorCode.TOPIC_DELETION_DISABLED,
         )
 
@@ -292,8 +302,12 @@ def _lock_both_sides(mirror: MirrorTopic) -> None:
     other = pairs.counterpart(mirror)
     if other is not None and (other.state != MirrorState.STOPPED or other.deletion_requested_at is not None):
         raise ConflictError(
-            f"Topic '{other.name}' on the other side is {other.state} now, but must be STOPPED to become the source. Check "
-            "both topics, then retry."
+            gettext_lazy(
+                "Topic '%(topic)s' on the other side is %(state)s now, but must be STOPPED to become the source. "
+                "Check both topics, then retry.",
+                topic=other.name,
+                state=other.state,
+            )
         )
 
 

@@ -14,6 +14,7 @@ from console.links import pairs
 from console.links.rules import auto_creates
 from console.models import ClusterLink, MirrorTopic, SourceTopic, StopReport
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
@@ -124,13 +125,15 @@ def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     try:
         next_state(MirrorState(mirror.state), operation)
     except IllegalTransitionError:
-        names = ", ".join(allowed_operations(MirrorState(mirror.state))) or gettext("nothing")
-        return gettext("Cannot %(operation)s a mirror topic in state %(state)s. Allowed now: %(names)s.") % {
-            "operation": operation,
-            "state": mirror.state,
-            "names": names,
-        }
+        text = gettext("Cannot %(operation)s a mirror topic in state %(state)s.")
+        return f"{text % {'operation': operation, 'state': mirror.state}} {allowed_now(mirror)}"
     return ""
+
+
+def allowed_now(mirror: MirrorTopic) -> str:
+    """Return the operations that the mirror's state allows, in a sentence."""
+    names = ", ".join(allowed_operations(MirrorState(mirror.state))) or gettext("nothing")
+    return gettext("Allowed now: %(names)s.") % {"names": names}
 
 
 def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
@@ -368,7 +371,7 @@ FIELD = "mirror_topic_name_pattern"
 MOST_CHARACTERS = 4_000
 MOST_MEMORY = 2 << 20  # bytes of the compiled expression and of its cached states
 MOST_S = 1.0  # for all names together: a name takes at most 50 ms with an expression that fits into MOST_MEMORY
-_SYNTAX = (
+_SYNTAX = gettext_lazy(
     "RE2 syntax applies: no back references, no look-around, no atomic groups or possessive quantifiers, no recursion, and at "
     "most 1,000 repetitions, nested ones multiplied."
 )
@@ -378,7 +381,11 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
     """Return the names that match as a whole. Raise InvalidInputError if the expression is invalid, too long or too slow."""
     if len(pattern) > MOST_CHARACTERS:
         raise InvalidInputError(
-            f"The pattern has {len(pattern):,} characters; the maximum is {MOST_CHARACTERS:,}. List the topics instead.",
+            gettext_lazy(
+                "The pattern has %(count)s characters; the maximum is %(most)s. List the topics instead.",
+                count=f"{len(pattern):,}",
+                most=f"{MOST_CHARACTERS:,}",
+            ),
             field=FIELD,
         )
     deadline = time.monotonic() + MOST_S
@@ -389,7 +396,10 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
             found.append(name)
         if time.monotonic() > deadline:
             raise InvalidInputError(
-                f"Matching the pattern takes longer than {MOST_S:.0f} s. Use a simpler one, without nested repetitions.",
+                gettext_lazy(
+                    "Matching the pattern takes longer than %(seconds)s s. Use a simpler one, without nested repetitions.",
+                    seconds=f"{MOST_S:.0f}",
+                ),
                 field=FIELD,
             )
     return found
@@ -404,8 +414,13 @@ def _compile(pattern: str) -> re2._Regexp:
         return re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
-        raise InvalidInputError(f"The pattern is not a regular expression: {reason}. {_SYNTAX}", field=FIELD) from None
+        raise InvalidInputError(
+            gettext_lazy("The pattern is not a regular expression: %(reason)s. %(syntax)s", reason=reason, syntax=_SYNTAX),
+            field=FIELD,
+        ) from None
     except UnicodeEncodeError:  # JSON can carry half of a surrogate pair
-        raise InvalidInputError("The pattern is not valid Unicode text. Topic names are ASCII.", field=FIELD) from None
+        raise InvalidInputError(
+            gettext_lazy("The pattern is not valid Unicode text. Topic names are ASCII."), field=FIELD
+        ) from None
     finally:
         re2.purge()  # the module would cache 128 expressions, each with up to MOST_MEMORY

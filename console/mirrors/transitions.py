@@ -18,6 +18,7 @@ from console.errors import ConflictError, NotFoundError
 from console.models import MirrorTopic, StateTransition
 from console.models.links import show_change
 from linkengine.domain.errors import IllegalTransitionError
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import OPERATIONS, MirrorEvent, MirrorState, next_state
 
 # The events after which the state no longer shows the result of an earlier operation. Two belong to operations on the topic of
@@ -47,7 +48,10 @@ def apply_event(
             return moved
         mirror = _read_again(mirror)
     raise ConflictError(
-        f"Mirror topic '{mirror.name}' is being changed by another request, so nothing was done. Check its state, then retry."
+        gettext_lazy(
+            "Mirror topic '%(topic)s' is being changed by another request, so nothing was done. Check its state, then retry.",
+            topic=mirror.name,
+        )
     )
 
 
@@ -120,4 +124,4 @@ def _read_again(mirror: MirrorTopic) -> MirrorTopic:
     try:
         return MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
     except MirrorTopic.DoesNotExist:
-        raise NotFoundError(f"Mirror topic '{mirror.name}' has been deleted.") from None
+        raise NotFoundError(gettext_lazy("Mirror topic '%(topic)s' has been deleted.", topic=mirror.name)) from None

@@ -10,6 +10,7 @@ from django.db.models import Model
 
 from console.errors import NotFoundError
 from console.models import Cluster, ClusterLink, MirrorTopic
+from linkengine.domain.messages import gettext_lazy
 
 # --- bulk update ------------------------------------------------------------------------------------------------------
 #
@@ -51,7 +52,7 @@ def lock_link(link: ClusterLink) -> ClusterLink:
     rows = ClusterLink.objects.select_for_update(of=("self",)).select_related("destination__environment", "source")
     locked = rows.filter(pk=link.pk).first()
     if locked is None:
-        raise NotFoundError(f"Cluster link '{link.name}' has been deleted.", code="UNKNOWN_LINK")
+        raise NotFoundError(gettext_lazy("Cluster link '%(link)s' has been deleted.", link=link.name), code="UNKNOWN_LINK")
     return locked
 
 
@@ -64,4 +65,6 @@ def lock_clusters(*cluster_ids: str) -> None:
 def check_mirror_exists(mirror: MirrorTopic) -> None:
     """Raise NotFoundError if the mirror has been deleted: rows with a foreign key to it could not be stored."""
     if not MirrorTopic.objects.filter(pk=mirror.pk).exists():
-        raise NotFoundError(f"Mirror topic '{mirror.name}' has been deleted.", code="UNKNOWN_MIRROR")
+        raise NotFoundError(
+            gettext_lazy("Mirror topic '%(topic)s' has been deleted.", topic=mirror.name), code="UNKNOWN_MIRROR"
+        )

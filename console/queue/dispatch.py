@@ -22,10 +22,18 @@ from console.errors import UnavailableError
 from console.redis import heartbeats as redis_health
 from console.redis import replies
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 
 SEND_EXPIRES_S = 60  # the reconciler has sent it again by then
 UNSENT_S = 3.0  # after a failed message; each attempt may take 5 s, and a failover of twenty mirrors sends forty
 WORKER_SILENT_MS = 10_000  # a worker reconciles every second; ten missing passes count as an outage
+_NOT_SENT = gettext_lazy(
+    "Redis does not respond, so no request can be sent to the engine. Start Redis or correct CLUSTERLINK_REDIS_URL, then retry."
+)
+_OUTCOME_UNKNOWN = gettext_lazy(
+    "Redis does not respond, so the outcome of the request is unknown; the engine may have carried it out. Start Redis or "
+    "correct CLUSTERLINK_REDIS_URL, then retry."
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -49,11 +57,11 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
     try:
         app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False, headers=_headers())
     except (OperationalError, redis.RedisError) as error:
-        raise _no_queue("so no request can be sent to the engine") from error
+        raise UnavailableError(_NOT_SENT, code="QUEUE_UNAVAILABLE") from error
     try:
         response = replies.wait_for_reply(reply_to, timeout_s=timeout_s)
     except redis.RedisError as error:
-        raise _no_queue("so the outcome of the request is unknown; the engine may have carried it out") from error
+        raise UnavailableError(_OUTCOME_UNKNOWN, code="QUEUE_UNAVAILABLE") from error
     if response is None:
         raise UnavailableError(_why_silent(task_name, timeout_s), code="WORKER_UNAVAILABLE")
     if "unavailable" in response:
@@ -82,16 +90,15 @@ def _headers() -> dict[str, str]:
     return {"request_id": request_id} if request_id else {}
 
 
-def _no_queue(consequence: str) -> UnavailableError:
-    message = f"Redis does not respond, {consequence}. Start Redis or correct CLUSTERLINK_REDIS_URL, then retry."
-    return UnavailableError(message, code="QUEUE_UNAVAILABLE")
-
-
 def _why_silent(task_name: str, timeout_s: float) -> str:
     try:
         age_ms = redis_health.heartbeat_age_ms()
     except redis.RedisError:
         age_ms = None
     if age_ms is None or age_ms > WORKER_SILENT_MS:
-        return "No worker responds. Start the Celery worker (it must use the same Redis), then try again."
-    return f"The worker did not finish {task_name} within {timeout_s:g} seconds. It or a cluster may be overloaded; try again."
+        return gettext_lazy("No worker responds. Start the Celery worker (it must use the same Redis), then try again.")
+    return gettext_lazy(
+        "The worker did not finish %(task)s within %(seconds)s seconds. It or a cluster may be overloaded; try again.",
+        task=task_name,
+        seconds=f"{timeout_s:g}",
+    )

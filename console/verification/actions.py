@@ -24,6 +24,7 @@ from console.queue import dispatch
 from console.verification.rules import GATED, gate_closed
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.gates import GateCheck, is_green
+from linkengine.domain.messages import dumped, gettext_lazy
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.record_views import GapEntry, Judgement, Presence, judge
 from linkengine.domain.states import GapReason, MirrorState
@@ -42,7 +43,11 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool 
     """
     check_permission(by, Permission.VERIFY, mirror=mirror)
     if mirror.state == MirrorState.PENDING_SETUP:
-        raise ConflictError(f"Topic '{mirror.name}' is still being created. Wait until it is ACTIVE, then verify it.")
+        raise ConflictError(
+            gettext_lazy(
+                "Topic '%(topic)s' is still being created. Wait until it is ACTIVE, then verify it.", topic=mirror.name
+            )
+        )
     with transaction.atomic():
         lock_link(mirror.link)  # serializes concurrent starts
         check_mirror_exists(mirror)
@@ -126,7 +131,13 @@ def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
     """Start a run of the checklist together with a full verification run; return the run in progress if there is one."""
     check_permission(by, Permission.VERIFY, mirror=mirror)
     if mirror.state not in GATED:
-        raise ConflictError(f"Mirror topic '{mirror.name}' is {mirror.state} and cannot be promoted, so no checklist is run.")
+        raise ConflictError(
+            gettext_lazy(
+                "Mirror topic '%(topic)s' is %(state)s and cannot be promoted, so no checklist is run.",
+                topic=mirror.name,
+                state=mirror.state,
+            )
+        )
     with transaction.atomic():
         lock_link(mirror.link)  # serializes concurrent starts
         check_mirror_exists(mirror)
@@ -148,7 +159,10 @@ def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime)
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
     words = " ".join(reason.split())
     if len(words) < SHORTEST_REASON:
-        message = f"The reason is too short. Give at least {SHORTEST_REASON} characters; the reason is kept with the promotion."
+        message = gettext_lazy(
+            "The reason is too short. Give at least %(least)s characters; the reason is kept with the promotion.",
+            least=SHORTEST_REASON,
+        )
         raise InvalidInputError(message, field="reason")
     with transaction.atomic():
         check_mirror_exists(mirror)
@@ -169,7 +183,7 @@ def record_checks(*, run: GateRun, checks: Sequence[GateCheck], now: datetime) -
     """Finish a run with its checks; a run that has finished since then is left unchanged."""
     values = {
         "status": GateStatus.GREEN if is_green(checks) else GateStatus.RED,
-        "checks": [asdict(check) for check in checks],
+        "checks": [{**asdict(check), "message": dumped(check.detail)} for check in checks],
         "finished_at": now,
     }
     GateRun.objects.filter(pk=run.pk, status=GateStatus.RUNNING).update(**values)
@@ -236,18 +250,25 @@ def compare_record(
 
 def _check_place(mirror: MirrorTopic, *, partition: int, offset: int | None, timestamp_ms: int | None) -> None:
     if not mirror.num_partitions:
-        raise ConflictError(f"Topic '{mirror.name}' is not set up yet. Retry when its state is ACTIVE.")
+        raise ConflictError(
+            gettext_lazy("Topic '%(topic)s' is not set up yet. Retry when its state is ACTIVE.", topic=mirror.name)
+        )
     if not 0 <= partition < mirror.num_partitions:
         raise BadRequestError(
-            f"Mirror topic '{mirror.name}' has no partition {partition}. Its partitions are 0 to {mirror.num_partitions - 1}.",
+            gettext_lazy(
+                "Mirror topic '%(topic)s' has no partition %(partition)s. Its partitions are 0 to %(last)s.",
+                topic=mirror.name,
+                partition=partition,
+                last=mirror.num_partitions - 1,
+            ),
             field="partition",
         )
     if (offset is None) == (timestamp_ms is None):
-        raise BadRequestError("Give either an offset or a time.", field="offset")
+        raise BadRequestError(gettext_lazy("Give either an offset or a time."), field="offset")
     if not 0 <= (offset or 0) <= MAX_OFFSET:
-        raise BadRequestError(f"An offset is a whole number from 0 to {MAX_OFFSET}.", field="offset")
+        raise BadRequestError(gettext_lazy("An offset is a whole number from 0 to %(most)s.", most=MAX_OFFSET), field="offset")
     if not 0 <= (timestamp_ms or 0) <= MAX_OFFSET:  # negative times have other meanings in Kafka's protocol
-        raise BadRequestError("The time must not be before 1970.", field="timestamp_ms")
+        raise BadRequestError(gettext_lazy("The time must not be before 1970."), field="timestamp_ms")
 
 
 def _judged(mirror: MirrorTopic, found: dict[str, Any]) -> ComparedRecord:

@@ -25,6 +25,7 @@ from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.failover import BATCH, DrillRow, GroupRow, all_passed, repeated, scratch_name
 from linkengine.domain.linkrules import LATEST, start_problem
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import LinkState, MirrorState
 
 # --- failover drills --------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ def cancel_drill(*, drill: Drill, by: Actor, now: datetime) -> None:
         lock_link(drill.link)
         stored = Drill.objects.get(pk=drill.pk)
         if stored.status in OVER:
-            raise ConflictError(f"Drill {drill.pk} has ended, so there is nothing to cancel.")
+            raise ConflictError(gettext_lazy("Drill %(drill)s has ended, so there is nothing to cancel.", drill=drill.pk))
         if stored.canceled_by:
             return
         changes: dict[str, object] = {"canceled_by": by.name, "problem": stored.problem or f"Canceled by {by.name}."}
@@ -97,8 +98,12 @@ def check_no_drill(link: ClusterLink) -> None:
     drill = running_drill(link)
     if drill is not None:
         raise ConflictError(
-            f"Failover drill {drill.pk} of cluster link '{link.name}' is in progress; its scratch topics are deleted through "
-            "the link. Cancel the drill or wait until it has ended, then delete the link.",
+            gettext_lazy(
+                "Failover drill %(drill)s of cluster link '%(link)s' is in progress; its scratch topics are deleted "
+                "through the link. Cancel the drill or wait until it has ended, then delete the link.",
+                drill=drill.pk,
+                link=link.name,
+            ),
             code="LINK_IN_USE",
         )
 
@@ -159,18 +164,30 @@ def _end_reason(drill: Drill) -> str:
 
 def _check_link(link: ClusterLink) -> None:
     if link.deletion_requested_at is not None:
-        raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
+        raise ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted.", link=link.name))
     if link.state != LinkState.ACTIVE:
         raise ConflictError(
-            f"Cluster link '{link.name}' is {link.state.lower()}, so its drill could not copy from the source. Wait until the "
-            "link is active, then retry."
+            gettext_lazy(
+                "Cluster link '%(link)s' is %(state)s, so its drill could not copy from the source. Wait until the "
+                "link is active, then retry.",
+                link=link.name,
+                state=link.state.lower(),
+            )
         )
     if link.drills.exclude(status__in=OVER).exists():
-        raise ConflictError(f"A drill of cluster link '{link.name}' is in progress. Wait until it has finished, then retry.")
+        raise ConflictError(
+            gettext_lazy(
+                "A drill of cluster link '%(link)s' is in progress. Wait until it has finished, then retry.", link=link.name
+            )
+        )
     if link.destination.deletes_topics is False:
         raise ConflictError(
-            f"Topic deletion is disabled on cluster '{link.destination.name}' (delete.topic.enable=false), so the drill's "
-            "scratch topics could not be deleted. Set delete.topic.enable=true on its brokers and controllers first.",
+            gettext_lazy(
+                "Topic deletion is disabled on cluster '%(cluster)s' (delete.topic.enable=false), so the drill's "
+                "scratch topics could not be deleted. Set delete.topic.enable=true on its brokers and controllers "
+                "first.",
+                cluster=link.destination.name,
+            ),
             code=ErrorCode.TOPIC_DELETION_DISABLED,
         )
 
@@ -180,14 +197,25 @@ def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[Mirro
     if names:
         missing = set(names) - {mirror.name for mirror in mirrors}
         if missing:
-            raise NotFoundError(f"Not active mirror topics of cluster link '{link.name}': {', '.join(sorted(missing))}.")
+            raise NotFoundError(
+                gettext_lazy(
+                    "Not active mirror topics of cluster link '%(link)s': %(names)s.",
+                    link=link.name,
+                    names=", ".join(sorted(missing)),
+                )
+            )
         mirrors = [mirror for mirror in mirrors if mirror.name in set(names)]
     if not mirrors:
-        raise ConflictError(f"Cluster link '{link.name}' has no active mirror topics, so there is nothing to copy.")
+        raise ConflictError(
+            gettext_lazy("Cluster link '%(link)s' has no active mirror topics, so there is nothing to copy.", link=link.name)
+        )
     clashes = repeated((mirror.name for mirror in mirrors), drill=drill.pk)
     if clashes:
         raise InvalidInputError(
-            f"The scratch copies of these topics would get the same name: {', '.join(sorted(clashes))}. Run a drill for each."
+            gettext_lazy(
+                "The scratch copies of these topics would get the same name: %(names)s. Run a drill for each.",
+                names=", ".join(sorted(clashes)),
+            )
         )
     return mirrors
 

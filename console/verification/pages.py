@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
-from django.utils import timezone, translation
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -29,7 +29,6 @@ from console.verification.actions import compare_record, override_gate, start_ga
 from console.verification.drill_actions import cancel_drill, start_drill
 from console.verification.drill_presenters import drill_row
 from console.verification.record_presenters import comparison_view
-from console.verification.report_pdf import LANGUAGE as PDF_LANGUAGE
 from console.verification.report_pdf import to_pdf
 from console.verification.report_presenters import (
     REPORTED_OPERATIONS,
@@ -438,10 +437,9 @@ def report(request: HttpRequest, report_id: int, form: str = "page") -> HttpResp
     totals = verification_queries.total_of(found)
     if form == "json":
         return _file(f"failover-report-{report_id}.json", _content(found, totals))
-    with translation.override(PDF_LANGUAGE if form == "pdf" else translation.get_language()):
-        document = report_document(
-            found, total=1, totals=totals, clamped=verification_queries.clamped_of(found), now=timezone.now()
-        )
+    document = report_document(
+        found, total=1, totals=totals, clamped=verification_queries.clamped_of(found), now=timezone.now()
+    )
     return _pdf(document) if form == "pdf" else _page(request, document, name="report", number=report_id)
 
 
@@ -470,16 +468,15 @@ def operation_report(request: HttpRequest, operation_id: int, form: str = "page"
     else:
         shown, pager = page_from(request, reports)
         found = list(shown)
-    with translation.override(PDF_LANGUAGE if form == "pdf" else translation.get_language()):
-        document = report_document(
-            found,
-            number=operation_id,
-            total=total,
-            totals=totals,
-            clamped=verification_queries.clamped_of(found),
-            unreported=unreported,
-            now=now,
-        )
+    document = report_document(
+        found,
+        number=operation_id,
+        total=total,
+        totals=totals,
+        clamped=verification_queries.clamped_of(found),
+        unreported=unreported,
+        now=now,
+    )
     if form == "pdf":
         return _pdf(document, more=total - len(found))
     return _page(request, document, name="operation-report", number=operation_id, pager=pager, operation=operation)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, gettext_noop, ngettext
 
+from console.languages import translated
 from console.verification.rules import GATED, GateProblem, gate_problem
 from console.web import numbers
 from console.web.badges import VERIFY_BADGES, Badge, Family
 from console.web.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState
+from linkengine.domain.messages import loaded
 from linkengine.domain.ranges import missing_words
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def coverage_view(
     differences = [part.first_difference for part in parts if part.first_difference]
     return CoverageView(
         sentence=f"{_coverage_summary(parts)} {_continuous_summary(enabled=enabled, watched=watched)}",
-        missing=missing_words(missing),
+        missing=translated(missing_words(missing)),
         last=moment(watch.finished_at, now=now) if watch else None,
         error=watch.error_message if watch else "",
         rows=[_coverage_row(part, now=now) for part in parts],
@@ -319,8 +321,12 @@ def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
     )
 
 
-def _check(row: Mapping[str, str]) -> CheckView:
+def _check(row: Mapping[str, Any]) -> CheckView:
     icon, word, family = _CHECK_BADGES[GateCheckState(row["state"])]
     return CheckView(
-        name=gettext(_NAMES[GateCheckName(row["name"])]), icon=icon, word=gettext(word), family=family, detail=row["detail"]
+        name=gettext(_NAMES[GateCheckName(row["name"])]),
+        icon=icon,
+        word=gettext(word),
+        family=family,
+        detail=translated(loaded(row["message"])),
     )

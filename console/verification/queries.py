@@ -35,6 +35,7 @@ from console.verification.rules import GATED
 from linkengine.domain import ranges
 from linkengine.domain.configs import follows_start
 from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import MirrorState
 
@@ -54,7 +55,9 @@ def get_run(*, run_id: int, by: Actor) -> VerifyRun:
     runs = VerifyRun.objects.select_related("mirror__link__destination__environment__organization")
     run = runs.filter(pk=run_id, mirror__in=visible_mirrors(by)).first()
     if run is None:
-        raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
+        raise NotFoundError(
+            gettext_lazy("Verification run %(run_id)s does not exist.", run_id=run_id), code="UNKNOWN_VERIFY_RUN"
+        )
     return run
 
 
@@ -214,7 +217,9 @@ def get_report(*, report_id: int, by: Actor) -> StopReport:
     """Return a report; raise NotFoundError if it is not visible."""
     report = _with_links(visible_reports(by).filter(pk=report_id)).first()
     if report is None:
-        raise NotFoundError(f"Failover report {report_id} does not exist.", code="UNKNOWN_REPORT")
+        raise NotFoundError(
+            gettext_lazy("Failover report %(report_id)s does not exist.", report_id=report_id), code="UNKNOWN_REPORT"
+        )
     return report
 
 

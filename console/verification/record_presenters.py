@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, gettext_noop, ngettext
 
+from console.languages import translated
 from console.web import numbers
 from console.web.badges import GAP_BADGES, Badge, Family
 from linkengine.domain.record_views import Presence, RecordVerdict
@@ -153,7 +154,7 @@ def comparison_view(found: ComparedRecord, *, source: str, destination: str) -> 
         partition=found.partition,
         offset=found.offset,
         badge=VERDICT_BADGES[found.judgement.verdict],
-        text=found.judgement.text,
+        text=translated(found.judgement.text),
         reason=GAP_BADGES[reason] if reason else None,
         sides=[
             _side(gettext("Source, %(cluster)s") % {"cluster": source}, found.source),

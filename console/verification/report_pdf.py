@@ -1,29 +1,55 @@
-"""A failover report as a PDF file.
+"""A failover report as a PDF file, in the language of the page.
 
-Uses the fonts that every PDF viewer has, which cover Latin-1; other characters, in the names of consumer groups and in reasons,
-are written as ``U+0444``. The JSON has them. These fonts have no Japanese, so the file is in English in every language of the
-console. ReportLab is imported when a file is made: few processes ever make one.
+Uses fonts that the file does not contain: Helvetica, which every PDF viewer has, for Latin-1, and for Japanese a font of the
+Adobe-Japan1 collection (ISO 32000-1, 9.7.5.2), for which viewers use a Japanese font of their system. Figures and names are in
+Helvetica in either language, so they can be read without one. Other characters, in the names of consumer groups and in reasons,
+are written as ``U+0444``. The JSON has them. ReportLab is imported when a file is made: few processes ever make one.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
+from django.utils.translation import get_language, gettext, gettext_lazy
+
+from console.web import numbers
+
 if TYPE_CHECKING:
     from console.verification.report_presenters import ReportDocument, ReportRow
 
-LANGUAGE = "en"  # of all files; the texts of the document have to be in it as well
+JAPANESE_FONT = "HeiseiKakuGo-W5"
+_JAPANESE = re.compile("[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef]+")
 MARGIN_MM = 16
 WIDEST_PT = 6.0  # an upper bound of the mean width of a character at 8 points
 _SHADE, _LINE = "#eef1f4", "#c6ccd3"
-_TOPICS = ("Mirror topic", "Operation", "Writable", "Not copied", "RPO", "RTO")
+_TOPICS = (
+    gettext_lazy("Mirror topic"),
+    gettext_lazy("Operation"),
+    gettext_lazy("Writable"),
+    gettext_lazy("Not copied"),
+    "RPO",
+    "RTO",
+)
 _TOPIC_WIDTHS = (0.34, 0.12, 0.22, 0.12, 0.1, 0.1)  # shares of the width
-_CLAMPED = ("Group", "Mirror topic", "Partition", "Source offset", "Before", "After")
+_CLAMPED = (
+    gettext_lazy("Group"),
+    gettext_lazy("Mirror topic"),
+    gettext_lazy("Partition"),
+    gettext_lazy("Source offset"),
+    gettext_lazy("Before"),
+    gettext_lazy("After"),
+)
 _CLAMPED_WIDTHS = (0.3, 0.3, 0.1, 0.1, 0.1, 0.1)
-_PARTITIONS = ("Partition", "Mirrored end", "Last known source end", "Not copied")
+_PARTITIONS = (
+    gettext_lazy("Partition"),
+    gettext_lazy("Mirrored end"),
+    gettext_lazy("Last known source end"),
+    gettext_lazy("Not copied"),
+)
 _PARTITION_WIDTHS = (0.25, 0.25, 0.25, 0.25)
 
 
@@ -31,8 +57,11 @@ def to_pdf(document: ReportDocument, *, more: int = 0) -> bytes:
     """Return the report as a PDF file. ``more`` topics are not listed in it."""
     from reportlab.lib.pagesizes import A4  # noqa: PLC0415 - see the module's docstring
     from reportlab.lib.units import mm  # noqa: PLC0415
+    from reportlab.pdfbase.cidfonts import UnicodeCIDFont  # noqa: PLC0415
+    from reportlab.pdfbase.pdfmetrics import registerFont  # noqa: PLC0415
     from reportlab.platypus import SimpleDocTemplate  # noqa: PLC0415
 
+    registerFont(UnicodeCIDFont(JAPANESE_FONT))
     target, margin = io.BytesIO(), MARGIN_MM * mm
     template = SimpleDocTemplate(
         target,
@@ -44,14 +73,21 @@ def to_pdf(document: ReportDocument, *, more: int = 0) -> bytes:
         title=printable(document.title),
         author="",
         creator="",
+        lang=get_language(),
         invariant=1,  # equal reports are equal files
     )
-    footer = printable(f"{document.title}, made {document.created}")
+    footer = gettext("%(title)s, made %(time)s") % {"title": document.title, "time": document.created}
+    pieces = _pieces(printable(footer)[:110])
 
     def number_page(canvas: Any, _template: Any) -> None:
-        canvas.setFont("Helvetica", 8)
-        canvas.drawString(margin, margin / 2, footer[:110])
-        canvas.drawRightString(A4[0] - margin, margin / 2, f"Page {canvas.getPageNumber()}")
+        line = canvas.beginText(margin, margin / 2)
+        for piece, font in pieces:
+            line.setFont(font, 8)
+            line.textOut(piece)
+        canvas.drawText(line)
+        number = gettext("Page %(number)s") % {"number": canvas.getPageNumber()}
+        canvas.setFont(JAPANESE_FONT if _JAPANESE.search(number) else "Helvetica", 8)
+        canvas.drawRightString(A4[0] - margin, margin / 2, number)
 
     story = _Story(template.width).document(document, more=more)
     template.build(story, onFirstPage=number_page, onLaterPages=number_page)
@@ -59,12 +95,28 @@ def to_pdf(document: ReportDocument, *, more: int = 0) -> bytes:
 
 
 def printable(text: str) -> str:
-    """Return a text in which characters beyond Latin-1, and control characters, are replaced by their code points."""
+    """Return a text in which characters that no font of the file has, and control characters, are their code points."""
     return "".join(character if _has_glyph(character) else f"U+{ord(character):04X} " for character in text)
 
 
 def _has_glyph(character: str) -> bool:
+    if _JAPANESE.match(character):
+        return bool(character.encode("cp932", errors="ignore"))
     return character == "\n" or (ord(character) < 0x100 and character.isprintable()) or character == "\N{EN DASH}"
+
+
+def _pieces(text: str) -> list[tuple[str, str]]:
+    """Return the parts of a printable text, each with its font."""
+    found, end = [], 0
+    for run in _JAPANESE.finditer(text):
+        found += [(text[end : run.start()], "Helvetica"), (run[0], JAPANESE_FONT)]
+        end = run.end()
+    return [(piece, font) for piece, font in (*found, (text[end:], "Helvetica")) if piece]
+
+
+def _markup(text: str) -> str:
+    """Return a printable text as the markup of a paragraph, which has the font of its style, and Japanese in its own font."""
+    return _JAPANESE.sub(lambda run: f'<font name="{JAPANESE_FONT}">{run[0]}</font>', escape(text))
 
 
 class _Story:
@@ -83,15 +135,19 @@ class _Story:
         parts = [self._text(document.title, "Title"), self._table((), facts, (0.28, 0.72))]
         parts += [self._text(note) for note in document.notes]
         if document.checklist:
-            responses = [("confirmed" if confirmed else "not confirmed", text) for text, confirmed in document.checklist]
-            parts += [self._text("Checklist for clients", "Heading2"), self._table((), responses, (0.2, 0.8))]
-        parts += [self._text("Topics", "Heading2"), self._table(_TOPICS, map(_topic, document.rows), _TOPIC_WIDTHS)]
+            responses = [
+                (gettext("confirmed") if confirmed else gettext("not confirmed"), gettext(text))
+                for text, confirmed in document.checklist
+            ]
+            parts += [self._text(gettext("Checklist for clients"), "Heading2"), self._table((), responses, (0.2, 0.8))]
+        parts += [self._text(gettext("Topics"), "Heading2"), self._table(_TOPICS, map(_topic, document.rows), _TOPIC_WIDTHS)]
         if more:
-            parts.append(self._text(f"{more:,} more topics are in the JSON only."))
+            text = gettext("%(count)s more topics are in the JSON only.")
+            parts.append(self._text(text % {"count": numbers.count(more)}))
         parts += self._problems(document.rows)
         if len(document.rows) == 1:
             partitions = [_partition(row) for row in document.rows[0].partitions]
-            parts += [self._text("Partitions", "Heading2"), self._table(_PARTITIONS, partitions, _PARTITION_WIDTHS)]
+            parts += [self._text(gettext("Partitions"), "Heading2"), self._table(_PARTITIONS, partitions, _PARTITION_WIDTHS)]
         parts += self._clamped(document)
         return parts
 
@@ -99,31 +155,36 @@ class _Story:
         refused = [(row.name, step.name, step.value, step.reason) for row in rows for step in row.refused]
         if not refused:
             return []
-        columns = ("Mirror topic", "Config", "Value", "Reason")
+        columns = (gettext("Mirror topic"), gettext("Config"), gettext("Value"), gettext("Reason"))
         return [
-            self._text("Configs that the destination rejected", "Heading2"),
+            self._text(gettext("Configs that the destination rejected"), "Heading2"),
             self._table(columns, refused, (0.25, 0.2, 0.2, 0.35)),
         ]
 
     def _clamped(self, document: ReportDocument) -> list[Any]:
-        parts = [self._text("Clamped consumer groups", "Heading2")]
+        parts = [self._text(gettext("Clamped consumer groups"), "Heading2")]
         if not document.clamped:
-            return [*parts, self._text("None.")]
+            return [*parts, self._text(gettext("None."))]
         rows = [
             (line.group, line.topic, line.partition, line.source, line.before, line.problem or line.after)
             for line in document.clamped
         ]
         parts.append(self._table(_CLAMPED, rows, _CLAMPED_WIDTHS))
         if document.more_clamped > 0:
-            parts.append(self._text(f"{document.more_clamped:,} more offsets: use the clamped-offsets resource of the topics."))
+            text = gettext("%(count)s more offsets: use the clamped-offsets resource of the topics.")
+            parts.append(self._text(text % {"count": numbers.count(document.more_clamped)}))
         return parts
 
     def _text(self, text: str, style: str = "BodyText") -> Any:
         from reportlab.platypus import Paragraph  # noqa: PLC0415
 
-        return Paragraph(escape(printable(text)), self.styles[style])
+        text = printable(text)
+        found = self.styles[style]
+        if _JAPANESE.search(text):  # has no spaces at which a line could be broken
+            found = found.clone(f"{style} of Japanese", wordWrap="CJK")
+        return Paragraph(_markup(text), found)
 
-    def _table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], shares: Sequence[float]) -> Any:
+    def _table(self, columns: Sequence[Any], rows: Iterable[Sequence[object]], shares: Sequence[float]) -> Any:
         from reportlab.lib.colors import HexColor  # noqa: PLC0415
         from reportlab.platypus import LongTable, Paragraph  # noqa: PLC0415
 
@@ -131,10 +192,11 @@ class _Story:
 
         def cell(text: str, width: float) -> Any:
             """Return a text that fits into its column as it is, which is much faster than a paragraph."""
-            return text if len(text) * WIDEST_PT <= width else Paragraph(escape(text), self.cell)
+            is_plain = len(text) * WIDEST_PT <= width and not _JAPANESE.search(text)
+            return text if is_plain else Paragraph(_markup(text), self.cell)
 
         lines = [[cell(printable(str(value)), width) for value, width in zip(row, widths, strict=True)] for row in rows]
-        head = [[Paragraph(f"<b>{escape(column)}</b>", self.cell) for column in columns]] if columns else []
+        head = [[Paragraph(f"<b>{_markup(str(column))}</b>", self.cell) for column in columns]] if columns else []
         everywhere = ((0, 0), (-1, -1))
         style = [
             ("VALIGN", *everywhere, "TOP"),
@@ -142,7 +204,7 @@ class _Story:
             ("LINEBELOW", *everywhere, 0.4, HexColor(_LINE)),
             *([("BACKGROUND", (0, 0), (-1, 0), HexColor(_SHADE))] if head else []),
         ]
-        content = [*head, *lines] or [["none", *[""] * (len(shares) - 1)]]
+        content = [*head, *lines] or [[cell(gettext("none"), widths[0]), *[""] * (len(shares) - 1)]]
         return LongTable(content, colWidths=widths, repeatRows=len(head), style=style, spaceAfter=8)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, gettext_noop
 
+from console.languages import translated
 from console.web.badges import Family
 from console.web.numbers import Moment, moment
 from linkengine.domain.errors import WAITING, ErrorCode
@@ -625,7 +626,7 @@ def error_note(code: str, message: str, *, now: datetime, since: datetime | None
     known = help_for(code)
     return ErrorNote(
         code=code,
-        message=message,
+        message=translated(message),
         meaning=known.meaning,
         fix=known.fix,
         family=Family.BUSY if code in WAITING else Family.BAD,

@@ -12,6 +12,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from console.errors import ConflictError, ConsoleError
+from console.languages import translated
 from console.web.errors import help_for
 from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, parse_token_url, properties_of
 from linkengine.domain.errors import LinkEngineError
@@ -94,7 +95,7 @@ class ConsoleForm(forms.Form):
         elif known.meaning:
             fix = gettext(_FIX_IN_FORM[error.code]) if error.code in _FIX_IN_FORM else known.fix
         params = {"shown_code": error.code, "meaning": known.meaning, "fix": fix}
-        self.add_error(name, ValidationError(error.message.replace("%", "%%"), code=error.code, params=params))
+        self.add_error(name, ValidationError(translated(error.message).replace("%", "%%"), code=error.code, params=params))
         return True
 
 

@@ -21,6 +21,7 @@ from console.access import approvals
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.http.errors import PAGE_STATUS
+from console.languages import translated
 from console.web.errors import help_for
 from console.web.preferences import DENSITY, TIME_ZONE, zone_of
 
@@ -188,7 +189,12 @@ def go(request: HttpRequest, url: str) -> HttpResponse:
 def problem_of(error: ConsoleError) -> dict[str, str]:
     """Return an error for the page: code, message, meaning and fix."""
     known = help_for(error.code)
-    return {"code": error.code, "message": error.message, "meaning": known.meaning, "fix": known.fix if known.meaning else ""}
+    return {
+        "code": error.code,
+        "message": translated(error.message),
+        "meaning": known.meaning,
+        "fix": known.fix if known.meaning else "",
+    }
 
 
 def status_of(error: ConsoleError) -> int:

@@ -129,7 +129,7 @@ def follow_acls(link: ClusterLink) -> TaskOutcome:
         return TaskOutcome(summary=_acl_summary(link), errors=(*unconfirmed, *errors), changes=changes, more=more)
 
 
-def acl_inequalities(link: ClusterLink) -> list[str]:
+def acl_inequalities(link: ClusterLink) -> Sequence[str]:
     """Return which of the included ACLs differ between the clusters. Changes nothing.
 
     A broker may show old ACLs. An ACL may therefore be missing if any broker of the source shows it and not every broker of the

@@ -39,6 +39,7 @@ from linkengine.domain.gates import (
     fail_all,
 )
 from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.ranges import missing_words, not_reached
 from linkengine.domain.states import GapReason
@@ -151,9 +152,11 @@ def _is_waiting(run: GateRun) -> bool:
 def _checks(run: GateRun) -> list[GateCheck]:
     """Check both sides as a promotion does, which also corrects configs; does nothing for a topic that was stopped."""
     if run.mirror.state not in gate_rules.GATED:
-        return fail_all(f"The topic is {run.mirror.state} now, so nothing was checked.")
+        return fail_all(gettext_lazy("The topic is %(state)s now, so nothing was checked.", state=run.mirror.state))
     if gate_rules.is_outlived(run):
-        return fail_all("The topic became a mirror again, or moved to another source, since this run started. Run it again.")
+        return fail_all(
+            gettext_lazy("The topic became a mirror again, or moved to another source, since this run started. Run it again.")
+        )
     return _run_checks(run)
 
 
@@ -189,7 +192,7 @@ def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, 
         return others
     state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
     if state not in gate_rules.GATED:
-        return (f"The topic is {state} now.",)
+        return (gettext_lazy("The topic is %(state)s now.", state=state),)
     return list(group_blockers(mirror).values())
 
 
@@ -199,17 +202,24 @@ def _unequal_acls(mirror: MirrorTopic) -> Sequence[str]:
 
 def _comparison(run: VerifyRun | None) -> VerifiedData:
     if run is None or run.status == VerifyRun.Status.ERROR:
-        problem = run.error_message if run and run.error_message else "it has been deleted."
-        return _doubtful(f"The verification run failed: {problem}")
+        problem = run.error_message if run and run.error_message else gettext_lazy("it has been deleted.")
+        return _doubtful(gettext_lazy("The verification run failed: %(problem)s", problem=problem))
     alarms = {} if run.differences else dict(run.mirror.transition_errors.values_list("code", "message"))
     if RECORDS_DIFFER in alarms:
-        return _doubtful(f"This verification run found no difference, but an earlier alarm stands: {alarms[RECORDS_DIFFER]}")
+        return _doubtful(
+            gettext_lazy(
+                "This verification run found no difference, but an earlier alarm stands: %(alarm)s",
+                alarm=alarms[RECORDS_DIFFER],
+            )
+        )
     if TOMBSTONES_MISSED in alarms:
         return _doubtful(
-            "The verification run started before the mirror was complete again; tombstones may be missing. Run it again."
+            gettext_lazy(
+                "The verification run started before the mirror was complete again; tombstones may be missing. Run it again."
+            )
         )
     if run.records_compared is None or run.differences is None:
-        return _doubtful("The verification run has no result. Run it again.")
+        return _doubtful(gettext_lazy("The verification run has no result. Run it again."))
     return VerifiedData(records=run.records_compared, differences=run.differences, not_copied=run.not_copied)
 
 
@@ -221,7 +231,7 @@ def _with_the_rest(mirror: MirrorTopic, seen: VerifiedData, *, run: VerifyRun | 
         mirrored = jobs.log_ranges(mirror.link.destination.address, mirror.name, closed=False)
         source = jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic, closed=False)
     except LinkEngineError as error:
-        return _doubtful(f"The log starts of both sides could not be read: {error.message}")
+        return _doubtful(gettext_lazy("The log starts of both sides could not be read: %(problem)s", problem=error.message))
     starts = {
         "source": {part.partition: part.start for part in source},
         "mirrored": {part.partition: part.start for part in mirrored},

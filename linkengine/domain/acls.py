@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import Message, gettext_lazy, gettext_noop
 from linkengine.domain.names import read_document
 
 # --- values and filters --------------------------------------------------------------------------------------------------
@@ -228,18 +229,32 @@ def plan_acls(facts: AclFacts) -> AclPlan:
     )
 
 
-def inequalities(facts: AclFacts) -> list[str]:
+def inequalities(facts: AclFacts) -> list[Message]:
     """Return sentences about included ACLs that differ between the two sides, except those left alone on purpose."""
     plan = plan_acls(facts)
     unknown = [row.acl for row in plan.rows if row.status is AclStatus.UNSUPPORTED]
     contradicted = [row.acl for row in plan.rows if row.status is not AclStatus.UNSUPPORTED and _contradiction(row.acl, facts)]
     found = (
-        (plan.create, "of the source are missing on the destination"),
-        ([acl for acl in plan.delete if acl in facts.destination], "of the destination have been removed at the source"),
-        (unknown, "cannot be synced; create them by hand and exclude them from acl.filters"),
-        (contradicted, "are contradicted by an ACL of the destination"),
+        (
+            plan.create,
+            gettext_noop("%(count)s ACLs of the source are missing on the destination, for example %(acl)s."),
+        ),
+        (
+            [acl for acl in plan.delete if acl in facts.destination],
+            gettext_noop("%(count)s ACLs of the destination have been removed at the source, for example %(acl)s."),
+        ),
+        (
+            unknown,
+            gettext_noop(
+                "%(count)s ACLs cannot be synced; create them by hand and exclude them from acl.filters, for example %(acl)s."
+            ),
+        ),
+        (
+            contradicted,
+            gettext_noop("%(count)s ACLs are contradicted by an ACL of the destination, for example %(acl)s."),
+        ),
     )
-    return [f"{len(acls)} ACLs {words}, for example {_words(acls[0])}." for acls, words in found if acls]
+    return [gettext_lazy(text, count=len(acls), acl=_words(acls[0])) for acls, text in found if acls]
 
 
 def _words(acl: Acl) -> str:

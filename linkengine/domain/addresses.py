@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.jaas import LoginLine, parse_jaas, write_jaas
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.networks import allowed_networks, denied_networks, is_permitted
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -210,7 +211,10 @@ def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
     SASL_SSL:// before a server and security.protocol=SASL_PLAINTEXT, they send the password without encryption.
     """
     given = values.get("security.protocol", "").upper()
-    _check(not given or given in PROTOCOLS, f"security.protocol is {given!r}. Use one of {', '.join(PROTOCOLS)}.")
+    _check(
+        not given or given in PROTOCOLS,
+        gettext_lazy("security.protocol is %(given)s. Use one of %(names)s.", given=repr(given), names=", ".join(PROTOCOLS)),
+    )
     named = {server.scheme: server for server in servers if server.scheme}
     if not given:
         for scheme, server in named.items():
@@ -243,7 +247,11 @@ def _check_supported(values: Mapping[str, str]) -> None:
     mechanism, check = values.get("sasl.mechanism", ""), values.get(HOSTNAME_CHECK, "https")
     _check(
         not mechanism or mechanism.upper() in MECHANISMS,
-        f"sasl.mechanism {mechanism!r} is not supported. Use one of {', '.join(MECHANISMS)}.",
+        gettext_lazy(
+            "sasl.mechanism %(mechanism)s is not supported. Use one of %(names)s.",
+            mechanism=repr(mechanism),
+            names=", ".join(MECHANISMS),
+        ),
     )
     _check(check.lower() == "https", f"{HOSTNAME_CHECK} {check!r} is not supported. Use https, or an empty value for no check.")
     if LOGIN_HANDLER in values:
@@ -278,7 +286,10 @@ def _check_options(login: LoginLine) -> None:
 def _login(values: Mapping[str, str]) -> dict[str, Any]:
     line = values.get("sasl.jaas.config", "")
     _check(
-        bool(line), "sasl.jaas.config is not set. The security protocol needs user and password, or clientId and clientSecret."
+        bool(line),
+        gettext_lazy(
+            "sasl.jaas.config is not set. The security protocol needs user and password, or clientId and clientSecret."
+        ),
     )
     login = parse_jaas(line)
     mechanism = values.get("sasl.mechanism", "").upper() or _mechanism_of(login)
@@ -287,8 +298,10 @@ def _login(values: Mapping[str, str]) -> dict[str, Any]:
         _check_text(name, found.get(name, ""))
     _check(
         not mechanism.startswith("SCRAM") or found["sasl_username"].isascii(),
-        "The user name in sasl.jaas.config has characters beyond ASCII, which Kafka's brokers refuse with SCRAM (class "
-        "ScramMessages). Use another user name. Passwords may have any character.",
+        gettext_lazy(
+            "The user name in sasl.jaas.config has characters beyond ASCII, which Kafka's brokers refuse with "
+            "SCRAM (class ScramMessages). Use another user name. Passwords may have any character."
+        ),
     )
     return {"sasl_mechanism": mechanism, **found}
 
@@ -296,7 +309,10 @@ def _login(values: Mapping[str, str]) -> dict[str, Any]:
 def _mechanism_of(login: LoginLine) -> str:
     """Return the mechanism of the login module. SCRAM has two, and must be given: PLAIN would send the password itself."""
     fitting = [mechanism for mechanism in MECHANISMS if _module(mechanism) == login.module]
-    _check(len(fitting) == 1, f"sasl.mechanism is not set. {login.module} needs {' or '.join(fitting)}.")
+    _check(
+        len(fitting) == 1,
+        gettext_lazy("sasl.mechanism is not set. %(module)s needs %(names)s.", module=login.module, names=" or ".join(fitting)),
+    )
     return fitting[0]
 
 
@@ -306,12 +322,15 @@ def _module(mechanism: str) -> str:
 
 def _password_login(login: LoginLine) -> dict[str, Any]:
     options = login.options
-    _check(options.keys() >= _PASSWORD_OPTIONS, 'sasl.jaas.config has no username="…" and password="…".')
+    _check(options.keys() >= _PASSWORD_OPTIONS, gettext_lazy('sasl.jaas.config has no username="…" and password="…".'))
     return {"sasl_username": options["username"], "sasl_password": options["password"]}
 
 
 def _oauth_login(found: Mapping[str, str], *, token_url: str) -> dict[str, Any]:
-    _check("clientId" in found and "clientSecret" in found, 'sasl.jaas.config has no clientId="…" and clientSecret="…".')
+    _check(
+        "clientId" in found and "clientSecret" in found,
+        gettext_lazy('sasl.jaas.config has no clientId="…" and clientSecret="…".'),
+    )
     parse_token_url(token_url)
     extensions = {name.removeprefix(_EXTENSION): value for name, value in found.items() if name.startswith(_EXTENSION)}
     return {
@@ -371,7 +390,8 @@ def parse_servers(text: str) -> list[Server]:
     found = [_parse(part.strip()) for part in text.split(",") if part.strip()]
     if not found:
         raise LinkEngineError(
-            ErrorCode.MISCONFIGURATION_ERROR, "bootstrap.servers is empty. Set host:port, several separated by commas."
+            ErrorCode.MISCONFIGURATION_ERROR,
+            gettext_lazy("bootstrap.servers is empty. Set host:port, several separated by commas."),
         )
     return list({(server.host.lower(), server.port, server.scheme): server for server in reversed(found)}.values())[::-1]
 
@@ -386,7 +406,10 @@ def _parse(part: str) -> Server:
     if found is None or not 0 < int(found["port"]) < 1 << 16:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"bootstrap.servers has {part!r}, which is not a server. Write host:port with a port from 1 to 65535, IPv6 "
-            "addresses as [address]:port, several servers separated by commas.",
+            gettext_lazy(
+                "bootstrap.servers has %(part)s, which is not a server. Write host:port with a port from 1 to "
+                "65535, IPv6 addresses as [address]:port, several servers separated by commas.",
+                part=repr(part),
+            ),
         )
     return Server(found["host"], int(found["port"]), (found["scheme"] or "").upper())

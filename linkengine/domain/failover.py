@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from linkengine.domain.groups import Committed, KnownOffset, OffsetFacts, without_nul
 from linkengine.domain.health import Health
+from linkengine.domain.messages import Message, gettext_lazy, join_messages, ngettext_lazy
 from linkengine.domain.names import MAX_TOPIC_LENGTH
 from linkengine.domain.states import StopReason
 
@@ -21,7 +22,8 @@ DRILL_VALID_MS = 90 * _DAY_MS  # an older drill says little about now
 VERIFIED_VALID_MS = 7 * _DAY_MS
 GROUPS_VALID_MS = 15 * _MINUTE_MS
 RETENTION_SHARE = 2  # the time lag must be below this fraction of the retention: one half
-_SPANS = ((_DAY_MS, "d"), (60 * _MINUTE_MS, "h"), (_MINUTE_MS, "min"), (1000, "s"))
+# The texts are also those of the console's durations.
+_SPANS = ((_DAY_MS, "%(number)s d"), (60 * _MINUTE_MS, "%(number)s h"), (_MINUTE_MS, "%(number)s min"), (1000, "%(number)s s"))
 
 
 class ReadyState(StrEnum):
@@ -71,7 +73,7 @@ class FactFound:
 
     fact: ReadyFact
     state: ReadyState
-    text: str
+    text: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,28 +81,46 @@ class Readiness:
     """The readiness of a link in one sentence, and the facts behind it."""
 
     state: ReadyState
-    sentence: str
+    sentence: Message
     facts: tuple[FactFound, ...] = ()
 
 
 _READY, _UNKNOWN, _NOT = ReadyState.READY, ReadyState.UNKNOWN, ReadyState.NOT_READY
-_Found = tuple[ReadyState, str]
+_Found = tuple[ReadyState, Message]
 
 
 def readiness(stored: StoredFacts) -> Readiness:
     """Return whether the link could be failed over now, as far as the stored facts show."""
     if not stored.mirrors:
-        return Readiness(state=_UNKNOWN, sentence="There is no mirror topic to fail over.")
+        return Readiness(state=_UNKNOWN, sentence=gettext_lazy("There is no mirror topic to fail over."))
     facts = tuple(FactFound(fact=fact, state=found[0], text=found[1]) for fact, found in _found(stored))
     states = {fact.state for fact in facts}
     state = next(state for state in (_NOT, _UNKNOWN, _READY) if state in states)
-    topics = _count(stored.mirrors, "mirror topic")
-    lead = {
-        _READY: f"Ready to fail over {topics}",
-        _UNKNOWN: f"Readiness to fail over {topics} is unknown",
-        _NOT: f"Not ready to fail over {topics}",
-    }[state]
-    return Readiness(state=state, sentence=f"{lead}: {'; '.join(fact.text for fact in facts)}.", facts=facts)
+    return Readiness(state=state, sentence=_sentence(state, stored.mirrors, facts), facts=facts)
+
+
+def _sentence(state: ReadyState, mirrors: int, facts: Sequence[FactFound]) -> Message:
+    found = join_messages("; ", (fact.text for fact in facts))
+    if state is _READY:
+        return ngettext_lazy(
+            "Ready to fail over %(count)s mirror topic: %(facts)s.",
+            "Ready to fail over %(count)s mirror topics: %(facts)s.",
+            mirrors,
+            facts=found,
+        )
+    if state is _UNKNOWN:
+        return ngettext_lazy(
+            "Readiness to fail over %(count)s mirror topic is unknown: %(facts)s.",
+            "Readiness to fail over %(count)s mirror topics is unknown: %(facts)s.",
+            mirrors,
+            facts=found,
+        )
+    return ngettext_lazy(
+        "Not ready to fail over %(count)s mirror topic: %(facts)s.",
+        "Not ready to fail over %(count)s mirror topics: %(facts)s.",
+        mirrors,
+        facts=found,
+    )
 
 
 def _found(stored: StoredFacts) -> list[tuple[ReadyFact, _Found]]:
@@ -116,71 +136,96 @@ def _found(stored: StoredFacts) -> list[tuple[ReadyFact, _Found]]:
 
 
 _HEALTH: dict[Health, _Found] = {
-    Health.HEALTHY: (_READY, "all mirror topics are healthy"),
-    Health.NOT_COPYING: (_NOT, "a mirror topic is not copied"),
-    Health.DEGRADED: (_NOT, "the link or a mirror topic is degraded"),
-    Health.PAUSED: (_NOT, "the link or a mirror topic is paused"),
-    Health.CHANGING: (_UNKNOWN, "a transition is in progress"),
+    Health.HEALTHY: (_READY, gettext_lazy("all mirror topics are healthy")),
+    Health.NOT_COPYING: (_NOT, gettext_lazy("a mirror topic is not copied")),
+    Health.DEGRADED: (_NOT, gettext_lazy("the link or a mirror topic is degraded")),
+    Health.PAUSED: (_NOT, gettext_lazy("the link or a mirror topic is paused")),
+    Health.CHANGING: (_UNKNOWN, gettext_lazy("a transition is in progress")),
 }
 
 
 def _health(stored: StoredFacts) -> _Found:
-    return _HEALTH.get(stored.health, (_UNKNOWN, "the health of the link is unknown"))
+    return _HEALTH.get(stored.health, (_UNKNOWN, gettext_lazy("the health of the link is unknown")))
 
 
 def _drill(stored: StoredFacts) -> _Found:
     if stored.drill_passed is None:
-        return _UNKNOWN, "no failover drill has finished"
+        return _UNKNOWN, gettext_lazy("no failover drill has finished")
     age = _age(stored.drill_age_ms)
     if not stored.drill_passed:
-        return _NOT, f"the last failover drill failed {age}"
+        return _NOT, gettext_lazy("the last failover drill failed %(age)s", age=age)
     if not _is_recent(stored.drill_age_ms, DRILL_VALID_MS):
-        return _UNKNOWN, f"the last failover drill passed {age}, too long ago to count"
+        return _UNKNOWN, gettext_lazy("the last failover drill passed %(age)s, too long ago to count", age=age)
     if stored.not_drilled:
-        return _UNKNOWN, f"the last failover drill passed {age} without {_count(stored.not_drilled, 'mirror topic')}"
-    return _READY, f"the last failover drill passed {age}"
+        return _UNKNOWN, ngettext_lazy(
+            "the last failover drill passed %(age)s without %(count)s mirror topic",
+            "the last failover drill passed %(age)s without %(count)s mirror topics",
+            stored.not_drilled,
+            age=age,
+        )
+    return _READY, gettext_lazy("the last failover drill passed %(age)s", age=age)
 
 
 def _verification(stored: StoredFacts) -> _Found:
     if stored.differing:
-        return _NOT, f"records of {_count(stored.differing, 'mirror topic')} differ from the source"
+        return _NOT, ngettext_lazy(
+            "records of %(count)s mirror topic differ from the source",
+            "records of %(count)s mirror topics differ from the source",
+            stored.differing,
+        )
     if stored.never_compared:
-        return _UNKNOWN, f"{_count(stored.never_compared, 'mirror topic')} never verified"
+        return _UNKNOWN, ngettext_lazy(
+            "%(count)s mirror topic never verified", "%(count)s mirror topics never verified", stored.never_compared
+        )
     age = _age(stored.compared_age_ms)
     if not _is_recent(stored.compared_age_ms, VERIFIED_VALID_MS):
-        return _UNKNOWN, f"a mirror topic was last verified {age}"
-    return _READY, f"records of all mirror topics verified without a difference, least recently {age}"
+        return _UNKNOWN, gettext_lazy("a mirror topic was last verified %(age)s", age=age)
+    return _READY, gettext_lazy("records of all mirror topics verified without a difference, least recently %(age)s", age=age)
 
 
 def _rights(stored: StoredFacts) -> _Found:
     if stored.missing_rights:
-        return _NOT, f"rights are missing ({_count(stored.missing_rights, 'error')})"
+        return _NOT, ngettext_lazy(
+            "rights are missing (%(count)s error)", "rights are missing (%(count)s errors)", stored.missing_rights
+        )
     if not stored.source_reached:
-        return _UNKNOWN, "rights are unknown because the source was never reached"
-    return _READY, "no missing right is known"
+        return _UNKNOWN, gettext_lazy("rights are unknown because the source was never reached")
+    return _READY, gettext_lazy("no missing right is known")
 
 
 def _groups(stored: StoredFacts) -> _Found:
     if not stored.groups_synced:
-        return _READY, "consumer offsets are not synced, as configured"
+        return _READY, gettext_lazy("consumer offsets are not synced, as configured")
     if stored.groups_failing:
-        return _NOT, f"{_count(stored.groups_failing, 'consumer group')} not synced because of errors"
+        return _NOT, ngettext_lazy(
+            "%(count)s consumer group not synced because of errors",
+            "%(count)s consumer groups not synced because of errors",
+            stored.groups_failing,
+        )
+    age = _age(stored.groups_age_ms)
     if not _is_recent(stored.groups_age_ms, GROUPS_VALID_MS):
-        return _UNKNOWN, f"consumer groups were last synced {_age(stored.groups_age_ms)}"
-    return _READY, f"{_count(stored.groups, 'consumer group')} synced {_age(stored.groups_age_ms)}"
+        return _UNKNOWN, gettext_lazy("consumer groups were last synced %(age)s", age=age)
+    return _READY, ngettext_lazy(
+        "%(count)s consumer group synced %(age)s", "%(count)s consumer groups synced %(age)s", stored.groups, age=age
+    )
 
 
 def _retention(stored: StoredFacts) -> _Found:
     if stored.lag_ms is None:
-        return _UNKNOWN, "the time lag is unknown"
-    lag = f"time lag {_span(stored.lag_ms)}"
+        return _UNKNOWN, gettext_lazy("the time lag is unknown")
+    lag = _span(stored.lag_ms)
     if stored.retention_ms is None:
-        return _UNKNOWN, f"{lag}, and the retention of the source is unknown"
+        return _UNKNOWN, gettext_lazy("time lag %(lag)s, and the retention of the source is unknown", lag=lag)
     if stored.retention_ms < 0:
-        return _READY, f"{lag} with unlimited retention at the source"
+        return _READY, gettext_lazy("time lag %(lag)s with unlimited retention at the source", lag=lag)
+    retention = _span(stored.retention_ms)
     if stored.lag_ms * RETENTION_SHARE >= stored.retention_ms:
-        return _NOT, f"{lag}, and the source may delete records after {_span(stored.retention_ms)}, before they are copied"
-    return _READY, f"{lag} with {_span(stored.retention_ms)} of retention at the source"
+        return _NOT, gettext_lazy(
+            "time lag %(lag)s, and the source may delete records after %(retention)s, before they are copied",
+            lag=lag,
+            retention=retention,
+        )
+    return _READY, gettext_lazy("time lag %(lag)s with %(retention)s of retention at the source", lag=lag, retention=retention)
 
 
 def _is_recent(age_ms: int | None, most_ms: int) -> bool:
@@ -188,19 +233,17 @@ def _is_recent(age_ms: int | None, most_ms: int) -> bool:
     return age_ms is not None and 0 <= age_ms <= most_ms
 
 
-def _age(age_ms: int | None) -> str:
-    return "at an unknown time" if age_ms is None or age_ms < 0 else f"{_span(age_ms)} ago"
+def _age(age_ms: int | None) -> Message:
+    if age_ms is None or age_ms < 0:
+        return gettext_lazy("at an unknown time")
+    return gettext_lazy("%(span)s ago", span=_span(age_ms))
 
 
-def _span(span_ms: int) -> str:
-    for length_ms, unit in _SPANS:
+def _span(span_ms: int) -> Message:
+    for length_ms, text in _SPANS:
         if span_ms >= length_ms:
-            return f"{span_ms // length_ms} {unit}"
-    return f"{span_ms} ms" if span_ms else "0 s"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+            return gettext_lazy(text, number=span_ms // length_ms)
+    return gettext_lazy("%(number)s ms", number=span_ms) if span_ms else gettext_lazy("%(number)s s", number=0)
 
 
 # --- drills --------------------------------------------------------------------------------------------------------------

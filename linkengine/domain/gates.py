@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
+from linkengine.domain.messages import Message, gettext_lazy, join_messages
 
 
 class GateCheckName(StrEnum):
@@ -89,39 +90,55 @@ def check_data(seen: VerifiedData) -> GateCheck:
     if seen.differences is None:
         return _failed(GateCheckName.DATA_VERIFIED, seen.problem)
     if seen.differences:
-        return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences:,} of {seen.records:,} records differ from the source.")
+        text = gettext_lazy(
+            "%(differences)s of %(records)s records differ from the source.",
+            differences=f"{seen.differences:,}",
+            records=f"{seen.records:,}",
+        )
+        return _failed(GateCheckName.DATA_VERIFIED, text)
     problem = seen.missing or _not_compared(seen)
     if problem:
         return _failed(GateCheckName.DATA_VERIFIED, problem)
     if not seen.records:
-        return _passed(GateCheckName.DATA_VERIFIED, "No records to compare: the source has none that the mirror could hold.")
-    since = f" {seen.copied_since:,} offsets were copied since." if seen.copied_since else ""
-    return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records:,} records compared, no differences.{since}")
+        return _passed(
+            GateCheckName.DATA_VERIFIED,
+            gettext_lazy("No records to compare: the source has none that the mirror could hold."),
+        )
+    texts = [gettext_lazy("%(count)s records compared, no differences.", count=f"{seen.records:,}")]
+    if seen.copied_since:
+        texts.append(gettext_lazy("%(count)s offsets were copied since.", count=f"{seen.copied_since:,}"))
+    return _passed(GateCheckName.DATA_VERIFIED, join_messages(" ", texts))
 
 
 def _not_compared(seen: VerifiedData) -> str:
     """Return why the compared records are not all records up to the source's end when the run began; "" if they are."""
     if seen.not_copied is None:
-        return (
+        return gettext_lazy(
             "It is unknown whether the mirror was complete when the comparison began: the source did not return its log end "
             "offsets. Run the verification again."
         )
     if seen.not_copied:
-        return (
-            f"{seen.not_copied:,} offsets of the source were not on the mirror yet when it was compared. Wait until the mirror "
-            "is in sync, then run the verification again."
+        return gettext_lazy(
+            "%(count)s offsets of the source were not on the mirror yet when it was compared. Wait until the mirror is in "
+            "sync, then run the verification again.",
+            count=f"{seen.not_copied:,}",
         )
     if not seen.records and seen.copied_since:
-        return f"No record was compared, and {seen.copied_since:,} offsets were copied since. Run the verification again."
+        return gettext_lazy(
+            "No record was compared, and %(count)s offsets were copied since. Run the verification again.",
+            count=f"{seen.copied_since:,}",
+        )
     return ""
 
 
 def check_losses(lost: int) -> GateCheck:
     """Check the gap ledger for LOST offsets, which retention deleted at the source before they were copied."""
     if lost:
-        return _failed(GateCheckName.NOTHING_LOST, f"The source deleted {lost:,} offsets before they were copied.")
+        text = gettext_lazy("The source deleted %(count)s offsets before they were copied.", count=f"{lost:,}")
+        return _failed(GateCheckName.NOTHING_LOST, text)
     return _passed(
-        GateCheckName.NOTHING_LOST, "No records were lost: all that the source had since the mirror began was copied."
+        GateCheckName.NOTHING_LOST,
+        gettext_lazy("No records were lost: all that the source had since the mirror began was copied."),
     )
 
 
@@ -130,10 +147,14 @@ def check_blockers(blockers: Iterable[tuple[ErrorCode, str]]) -> list[GateCheck]
     found = list(blockers)
     lags = [message for code, message in found if code in _LAG]
     others = [message for code, message in found if code not in _LAG]
-    unseen = [f"The log end offsets were not compared: {message}" for code, message in found if code not in _COMPARED]
+    unseen = [
+        gettext_lazy("The log end offsets were not compared: %(problem)s", problem=message)
+        for code, message in found
+        if code not in _COMPARED
+    ]
     return [
-        _judged(GateCheckName.NO_LAG, lags or unseen, "Both sides end at the same offsets."),
-        _judged(GateCheckName.CONFIGS_EQUAL, others, "Partitions and configs are equal to the source's."),
+        _judged(GateCheckName.NO_LAG, lags or unseen, gettext_lazy("Both sides end at the same offsets.")),
+        _judged(GateCheckName.CONFIGS_EQUAL, others, gettext_lazy("Partitions and configs are equal to the source's.")),
     ]
 
 
@@ -141,29 +162,43 @@ def check_task(name: TaskName, state: TaskState, problems: Sequence[str]) -> Gat
     """Check what a recurring task of the link syncs, by comparing both clusters, not by the result of its last run."""
     check = _TASKS[name]
     if state is TaskState.NOT_CONFIGURED:
-        detail = f"{name} is not enabled on the link. Enable it, or do its work by hand."
+        detail = gettext_lazy("%(task)s is not enabled on the link. Enable it, or do its work by hand.", task=name)
         return GateCheck(name=check, state=GateCheckState.NOT_APPLICABLE, detail=detail)
     if state in LINK_TROUBLES:
-        return _failed(check, f"{name} is {state}.")
-    return _judged(check, list(problems[:_NAMED]), "Both sides are equal within the link's filters.")
+        return _failed(check, gettext_lazy("%(task)s is %(state)s.", task=name, state=state))
+    return _judged(check, problems[:_NAMED], gettext_lazy("Both sides are equal within the link's filters."))
 
 
 def check_canary(reads: Sequence[CanaryRead]) -> GateCheck:
     """Check what an ordinary consumer read."""
-    problems = [f"partition {read.partition}: {read.problem}" for read in reads if read.problem]
+    problems = [_of_partition(read, read.problem) for read in reads if read.problem]
     if problems or not reads:
-        return _failed(GateCheckName.CANARY_READ, "; ".join(problems[:3]) or "No partition could be read.")
+        text = join_messages("; ", problems[:_NAMED]) if problems else gettext_lazy("No partition could be read.")
+        return _failed(GateCheckName.CANARY_READ, text)
     found = sum(1 for read in reads if read.offset is not None)
-    gone = [f"partition {read.partition}: {read.gone}" for read in reads if read.gone]
-    more = f" Not compared: {'; '.join(gone[:_NAMED])}{'; …' if len(gone) > _NAMED else ''}." if gone else ""
-    equal = "equal" if not gone else f"{found - len(gone)} of them equal"
-    return _passed(
-        GateCheckName.CANARY_READ, f"A consumer read the newest record of {found} of {len(reads)} partitions, {equal}.{more}"
+    gone = [_of_partition(read, read.gone) for read in reads if read.gone]
+    if not gone:
+        text = gettext_lazy(
+            "A consumer read the newest record of %(found)s of %(count)s partitions, equal.", found=found, count=len(reads)
+        )
+        return _passed(GateCheckName.CANARY_READ, text)
+    text = gettext_lazy(
+        "A consumer read the newest record of %(found)s of %(count)s partitions, %(equal)s of them equal. Not compared: "
+        "%(others)s.",
+        found=found,
+        count=len(reads),
+        equal=found - len(gone),
+        others=join_messages("; ", [*gone[:_NAMED], *(["…"] if len(gone) > _NAMED else [])]),
     )
+    return _passed(GateCheckName.CANARY_READ, text)
 
 
-def _judged(name: GateCheckName, problems: list[str], good: str) -> GateCheck:
-    return _failed(name, " ".join(problems)) if problems else _passed(name, good)
+def _of_partition(read: CanaryRead, what: str) -> Message:
+    return gettext_lazy("partition %(number)s: %(what)s", number=read.partition, what=what)
+
+
+def _judged(name: GateCheckName, problems: Sequence[str], good: str) -> GateCheck:
+    return _failed(name, join_messages(" ", problems)) if problems else _passed(name, good)
 
 
 def _passed(name: GateCheckName, detail: str) -> GateCheck:

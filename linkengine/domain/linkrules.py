@@ -13,6 +13,7 @@ from linkengine.domain.addresses import TOKEN_URL, parse_servers, protocol_of
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import ALIASES, LINK_CONFIGS, ConfigKind, LinkConfigSpec, is_connection
+from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.names import parse_filters, read_document
 
 # --- start of a mirror ---------------------------------------------------------------------------------------------------
@@ -30,13 +31,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def start_problem(spec: str) -> str:
     """Return why a text is not a valid start; "" if it is."""
     if len(spec) > LONGEST:
-        return f"{CONFIG} may have up to {LONGEST} characters, enough for a time in nanoseconds. Remove further digits."
+        return gettext_lazy(
+            "%(config)s may have up to %(most)s characters, enough for a time in nanoseconds. Remove further digits.",
+            config=CONFIG,
+            most=LONGEST,
+        )
     if spec in (EARLIEST, LATEST) or _MILLISECONDS.fullmatch(spec):
         return ""
     moment = _moment(spec)
     if moment is None:
-        return f"{CONFIG} must be earliest, latest, a time such as 2026-11-21T03:00:00Z, or Unix milliseconds."
-    return "" if moment >= _EPOCH else f"{CONFIG} must not lie before 1970."
+        return gettext_lazy(
+            "%(config)s must be earliest, latest, a time such as 2026-11-21T03:00:00Z, or Unix milliseconds.", config=CONFIG
+        )
+    return "" if moment >= _EPOCH else gettext_lazy("%(config)s must not lie before 1970.", config=CONFIG)
 
 
 def check_start(spec: str) -> None:
@@ -69,9 +76,10 @@ def _moment(text: str) -> datetime | None:
 
 AUTO_CREATE, AUTO_CREATE_FILTERS = "auto.create.mirror.topics.enable", "auto.create.mirror.topics.filters"
 PAUSED = "cluster.link.paused"
-_PAUSED_ELSEWHERE = (
-    f"The source side of a link copies nothing, so pausing it would stop nothing. Set {PAUSED} to true on the link of the same "
-    "name at the destination cluster, which has the mirror topics."
+_PAUSED_ELSEWHERE = gettext_lazy(
+    "The source side of a link copies nothing, so pausing it would stop nothing. Set %(paused)s to true "
+    "on the link of the same name at the destination cluster, which has the mirror topics.",
+    paused=PAUSED,
 )
 _FILTER_KEYS = {AUTO_CREATE_FILTERS: "topicFilters", "consumer.offset.group.filters": "groupFilters"}
 _MAY_BE_EMPTY = {ConfigKind.TEXT, ConfigKind.NAMES, ConfigKind.FILTERS}
@@ -90,7 +98,7 @@ class LinkConfigError(LinkEngineError):
     """One or more configs are not accepted; ``name`` is the first of them."""
 
     def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
-        super().__init__(ErrorCode.MISCONFIGURATION_ERROR, " ".join(problem.message for problem in problems))
+        super().__init__(ErrorCode.MISCONFIGURATION_ERROR, join_messages(" ", (problem.message for problem in problems)))
         self.problems = problems
         self.name = problems[0].name
 
@@ -109,22 +117,40 @@ def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ..
     """Return the conflicts between the values that a link would have together."""
     prefix, problems = configs.get("cluster.link.prefix"), []
     if prefix and configs.get("acl.sync.enable") == "true":
-        problems.append(("acl.sync.enable", "ACLs cannot be synced on a link with a prefix. Set only one of the two."))
+        problems.append(
+            ("acl.sync.enable", gettext_lazy("ACLs cannot be synced on a link with a prefix. Set only one of the two."))
+        )
     if configs.get("consumer.group.prefix.enable") == "true":
         if not prefix:
             problems.append(
-                ("consumer.group.prefix.enable", "Prefixing consumer groups needs cluster.link.prefix. Set it too.")
+                (
+                    "consumer.group.prefix.enable",
+                    gettext_lazy("Prefixing consumer groups needs cluster.link.prefix. Set it too."),
+                )
             )
         if configs.get("link.mode") == "BIDIRECTIONAL":
-            problems.append(("consumer.group.prefix.enable", "Consumer groups cannot be prefixed on a bidirectional link."))
+            problems.append(
+                ("consumer.group.prefix.enable", gettext_lazy("Consumer groups cannot be prefixed on a bidirectional link."))
+            )
     if configs.get("link.mode") == "SOURCE" and configs.get("connection.mode") == "INBOUND":
         problems.append(
-            ("connection.mode", "The source side of a link opens the connections itself. Leave connection.mode at OUTBOUND.")
+            (
+                "connection.mode",
+                gettext_lazy("The source side of a link opens the connections itself. Leave connection.mode at OUTBOUND."),
+            )
         )
     if configs.get("link.mode") == "SOURCE" and configs.get(PAUSED) == "true":
         problems.append((PAUSED, _PAUSED_ELSEWHERE))
     if configs.get(AUTO_CREATE) == "true" and not configs.get(AUTO_CREATE_FILTERS):
-        problems.append((AUTO_CREATE, f"Auto-create needs at least one filter. Set {AUTO_CREATE_FILTERS} too."))
+        problems.append(
+            (
+                AUTO_CREATE,
+                gettext_lazy(
+                    "Auto-create needs at least one filter. Set %(filters)s too.",
+                    filters=AUTO_CREATE_FILTERS,
+                ),
+            )
+        )
     return tuple(ConfigProblem(name=name, message=message) for name, message in problems)
 
 
@@ -141,7 +167,11 @@ def with_canonical_names(configs: Mapping[str, str | None]) -> dict[str, str | N
         if alias not in configs:
             continue
         if found.setdefault(name, configs[alias]) != configs[alias]:
-            message = f"{alias} is an alias of {name}, and both are given with different values. Give only one of them."
+            message = gettext_lazy(
+                "%(alias)s is an alias of %(name)s, and both are given with different values. Give only one of them.",
+                alias=alias,
+                name=name,
+            )
             raise LinkConfigError((ConfigProblem(name=alias, message=message),))
     return found
 
@@ -160,20 +190,24 @@ def check_configs(configs: Mapping[str, str | None], *, present: Mapping[str, st
 def _contradictions(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ...]:
     if AUTO_CREATE not in configs or configs[AUTO_CREATE] == "true" or not configs.get(AUTO_CREATE_FILTERS):
         return ()
-    message = f"Switching auto-create off clears its filters. Leave {AUTO_CREATE_FILTERS} out, or set {AUTO_CREATE} to true."
+    message = gettext_lazy(
+        "Switching auto-create off clears its filters. Leave %(filters)s out, or set %(auto_create)s to true.",
+        filters=AUTO_CREATE_FILTERS,
+        auto_create=AUTO_CREATE,
+    )
     return (ConfigProblem(name=AUTO_CREATE_FILTERS, message=message),)
 
 
 def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
     spec = LINK_CONFIGS.get(name)
     if spec is None:
-        return f"{name} is not a config of a cluster link. GET the link's configs for a list."
+        return gettext_lazy("%(name)s is not a config of a cluster link. GET the link's configs for a list.", name=name)
     if spec.read_only:
-        return f"{name} is read-only. {spec.description}"
+        return gettext_lazy("%(name)s is read-only. %(description)s", name=name, description=gettext_lazy(spec.description))
     if spec.immutable and not creating:
-        return f"{name} can only be set when the link is created. Create another link to change it."
+        return gettext_lazy("%(name)s can only be set when the link is created. Create another link to change it.", name=name)
     if spec.refusal and value:
-        return f"{name} cannot be set. {spec.refusal}"
+        return gettext_lazy("%(name)s cannot be set. %(refusal)s", name=name, refusal=spec.refusal)
     if not value and (value is None or (spec.kind in _MAY_BE_EMPTY and not spec.choices)):
         return ""
     return _value_problem(spec, value or "")
@@ -182,29 +216,31 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
 def _value_problem(spec: LinkConfigSpec, value: str) -> str:
     written = value.upper() if spec.name.endswith("security.protocol") else value  # Kafka accepts it in any case
     if spec.choices and written not in spec.choices:
-        return f"{spec.name} must be one of {', '.join(spec.choices)}."
+        return gettext_lazy("%(name)s must be one of %(choices)s.", name=spec.name, choices=", ".join(spec.choices))
     return _BY_KIND[spec.kind](spec, value)
 
 
 def _text_problem(spec: LinkConfigSpec, value: str) -> str:
     if spec.name == "cluster.link.prefix" and not PREFIX_PATTERN.fullmatch(value):
-        return f"{spec.name} may have up to 12 letters, digits, dots, underscores and dashes."
+        return gettext_lazy("%(name)s may have up to 12 letters, digits, dots, underscores and dashes.", name=spec.name)
     return start_problem(value) if spec.name == CONFIG else ""
 
 
 def _flag_problem(spec: LinkConfigSpec, value: str) -> str:
-    return "" if value in ("true", "false") else f"{spec.name} must be true or false."
+    return "" if value in ("true", "false") else gettext_lazy("%(name)s must be true or false.", name=spec.name)
 
 
 def _number_problem(spec: LinkConfigSpec, value: str) -> str:
     if not re.fullmatch(r"-?[0-9]{1,18}", value):
-        return f"{spec.name} must be a whole number."
+        return gettext_lazy("%(name)s must be a whole number.", name=spec.name)
     if spec.lowest is not None and int(value) < spec.lowest:
-        return f"{spec.name} must be at least {spec.lowest}."
+        return gettext_lazy("%(name)s must be at least %(lowest)s.", name=spec.name, lowest=spec.lowest)
     if not spec.zero and int(value) == 0:
-        return f"{spec.name} cannot be 0. Set at least 1, or -1 for no limit. To stop a link, pause it."
+        return gettext_lazy(
+            "%(name)s cannot be 0. Set at least 1, or -1 for no limit. To stop a link, pause it.", name=spec.name
+        )
     if spec.highest is not None and int(value) > spec.highest:
-        return f"{spec.name} must be at most {spec.highest}."
+        return gettext_lazy("%(name)s must be at most %(highest)s.", name=spec.name, highest=spec.highest)
     return ""
 
 
@@ -221,15 +257,15 @@ def _filters_problem(spec: LinkConfigSpec, value: str) -> str:
     try:
         if name == "acl.filters":
             if not parse_acl_filters(value):
-                return f'{name} must have at least one filter in "aclFilters".'
+                return gettext_lazy('%(name)s must have at least one filter in "aclFilters".', name=name)
         elif key is None:
             read_document(value)
         elif not parse_filters(value, key=key):
-            return f'{name} must have at least one filter in "{key}".'
+            return gettext_lazy('%(name)s must have at least one filter in "%(key)s".', name=name, key=key)
     except ValueError:
-        return f"{name} must be a JSON document."
+        return gettext_lazy("%(name)s must be a JSON document.", name=name)
     except LinkEngineError as error:
-        return f"{name} cannot be read. {error.message}"
+        return gettext_lazy("%(name)s cannot be read. %(problem)s", name=name, problem=error.message)
     return ""
 
 
@@ -308,9 +344,13 @@ def registered_properties(given: Mapping[str, str], registered: Mapping[str, str
     if others:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"bootstrap.servers names {', '.join(others)}, which is not an address of the registered source cluster, and the "
-            "link has no complete security settings. Registered credentials are sent to registered addresses only. Set "
-            "security.protocol and sasl.jaas.config as well, or name only addresses with which the source is registered.",
+            gettext_lazy(
+                "bootstrap.servers names %(names)s, which is not an address of the registered source cluster, and "
+                "the link has no complete security settings. Registered credentials are sent to registered "
+                "addresses only. Set security.protocol and sasl.jaas.config as well, or name only addresses with "
+                "which the source is registered.",
+                names=", ".join(others),
+            ),
         )
     return {**registered, "bootstrap.servers": ",".join(named) or registered.get("bootstrap.servers", "")}
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linktasks import TaskError
+from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.names import FilterType, NameFilter, PatternType, contains, is_internal, mirror_name
 from linkengine.domain.states import MirrorState
 
@@ -55,8 +56,11 @@ def ring_words(ring: Sequence[Place], *, names: Mapping[str, str]) -> str:
     clusters that the user may not see appear without a name.
     """
     above, requested = ring[:-2], ring[-2:]
-    words = [_words(place, names) if place.cluster in names else "a topic that you may not see" for place in above]
-    return " → ".join([*words, *(_words(place, names) for place in requested)])
+    words = [_words(place, names) if place.cluster in names else _HIDDEN for place in above]
+    return join_messages(" → ", [*words, *(_words(place, names) for place in requested)])
+
+
+_HIDDEN = gettext_lazy("a topic that you may not see")
 
 
 def _words(place: Place, names: Mapping[str, str]) -> str:
@@ -209,36 +213,40 @@ def _mirror_name(topic: Topic, around: Surroundings) -> str:
 def _source_topic(topic: Topic, _around: Surroundings) -> Check:
     code = CheckCode.SOURCE_TOPIC
     if topic.exists:
-        return Check(code=code, passed=True, finding="The source has the topic, and the link's user may describe it.")
+        return Check(
+            code=code, passed=True, finding=gettext_lazy("The source has the topic, and the link's user may describe it.")
+        )
     return Check(
         code=code,
         passed=False,
-        finding="The source had no such topic when it was last listed, or the link's user has no DESCRIBE permission.",
-        next_step="Check the name, or grant the link's user DESCRIBE and READ on the topic.",
+        finding=gettext_lazy(
+            "The source had no such topic when it was last listed, or the link's user has no DESCRIBE permission."
+        ),
+        next_step=gettext_lazy("Check the name, or grant the link's user DESCRIBE and READ on the topic."),
     )
 
 
 def _internal(topic: Topic, _around: Surroundings) -> Check:
     code = CheckCode.INTERNAL_TOPIC
     if not (topic.internal or is_internal(topic.name)):
-        return Check(code=code, passed=True, finding="It is not an internal topic.")
+        return Check(code=code, passed=True, finding=gettext_lazy("It is not an internal topic."))
     return Check(
         code=code,
         passed=False,
-        finding="Internal Kafka topic. Internal topics are not mirrored.",
-        next_step="Nothing to do. Consumer offset sync and ACL sync copy consumer offsets and ACLs.",
+        finding=gettext_lazy("Internal Kafka topic. Internal topics are not mirrored."),
+        next_step=gettext_lazy("Nothing to do. Consumer offset sync and ACL sync copy consumer offsets and ACLs."),
     )
 
 
 def _auto_create(_topic: Topic, around: Surroundings) -> Check:
     code = CheckCode.AUTO_CREATE
     if around.auto_create:
-        return Check(code=code, passed=True, finding="The link auto-creates mirror topics.")
+        return Check(code=code, passed=True, finding=gettext_lazy("The link auto-creates mirror topics."))
     return Check(
         code=code,
         passed=False,
-        finding="The link does not auto-create mirror topics: auto.create.mirror.topics.enable is false.",
-        next_step="Create the mirror topic manually, or enable auto-create with filters.",
+        finding=gettext_lazy("The link does not auto-create mirror topics: auto.create.mirror.topics.enable is false."),
+        next_step=gettext_lazy("Create the mirror topic manually, or enable auto-create with filters."),
     )
 
 
@@ -246,12 +254,14 @@ def _included(topic: Topic, around: Surroundings) -> Check:
     code = CheckCode.INCLUDED
     found = _matching(topic, around, FilterType.INCLUDE)
     if found:
-        return Check(code=code, passed=True, finding=f"An INCLUDE filter matches: {filter_words(found)}.")
+        return Check(
+            code=code, passed=True, finding=gettext_lazy("An INCLUDE filter matches: %(filter)s.", filter=filter_words(found))
+        )
     return Check(
         code=code,
         passed=False,
-        finding="No INCLUDE filter matches its name.",
-        next_step="Add an INCLUDE filter for it, or create the mirror topic manually.",
+        finding=gettext_lazy("No INCLUDE filter matches its name."),
+        next_step=gettext_lazy("Add an INCLUDE filter for it, or create the mirror topic manually."),
     )
 
 
@@ -259,12 +269,14 @@ def _not_excluded(topic: Topic, around: Surroundings) -> Check:
     code = CheckCode.NOT_EXCLUDED
     found = _matching(topic, around, FilterType.EXCLUDE)
     if found is None:
-        return Check(code=code, passed=True, finding="No EXCLUDE filter matches.")
+        return Check(code=code, passed=True, finding=gettext_lazy("No EXCLUDE filter matches."))
     return Check(
         code=code,
         passed=False,
-        finding=f"An EXCLUDE filter matches: {filter_words(found)}. It takes precedence over every INCLUDE filter.",
-        next_step="Remove or narrow that filter, or create the mirror topic manually.",
+        finding=gettext_lazy(
+            "An EXCLUDE filter matches: %(filter)s. It takes precedence over every INCLUDE filter.", filter=filter_words(found)
+        ),
+        next_step=gettext_lazy("Remove or narrow that filter, or create the mirror topic manually."),
     )
 
 
@@ -276,22 +288,28 @@ def _name(topic: Topic, around: Surroundings) -> Check:
         return Check(
             code=code,
             passed=False,
-            finding=f"With the link's prefix {around.prefix!r} its name is not valid: {error.message}",
-            next_step="Mirror it over a link with a shorter prefix, or without a prefix.",
+            finding=gettext_lazy(
+                "With the link's prefix %(prefix)s its name is not valid: %(problem)s",
+                prefix=repr(around.prefix),
+                problem=error.message,
+            ),
+            next_step=gettext_lazy("Mirror it over a link with a shorter prefix, or without a prefix."),
             problem=True,
         )
-    return Check(code=code, passed=True, finding=f"Its mirror is named {name}.")
+    return Check(code=code, passed=True, finding=gettext_lazy("Its mirror is named %(name)s.", name=name))
 
 
 def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
     code, known = CheckCode.STOPPED_MIRROR, around.mirrors.get(_mirror_name(topic, around))
     if known is None or not known.own:
-        return Check(code=code, passed=True, finding="The link has no stopped mirror of it.")
+        return Check(code=code, passed=True, finding=gettext_lazy("The link has no stopped mirror of it."))
     return Check(
         code=code,
         passed=False,
-        finding="It was mirrored and then stopped. The topic on the destination is an ordinary topic now.",
-        next_step="A stopped mirror is not created again automatically. Delete the stopped mirror topic to start again.",
+        finding=gettext_lazy("It was mirrored and then stopped. The topic on the destination is an ordinary topic now."),
+        next_step=gettext_lazy(
+            "A stopped mirror is not created again automatically. Delete the stopped mirror topic to start again."
+        ),
     )
 
 
@@ -300,24 +318,30 @@ def _ring(topic: Topic, around: Surroundings) -> Check:
     source, mirror = Place(around.source, topic.name), Place(around.destination, name)
     ring = find_ring(around.sources.get, source=source, mirror=mirror)
     if not ring:
-        return Check(code=CheckCode.RING, passed=True, finding="Its records do not come from the destination.")
+        return Check(code=CheckCode.RING, passed=True, finding=gettext_lazy("Its records do not come from the destination."))
     return Check(
         code=CheckCode.RING,
         passed=False,
-        finding=f"Its records come from the destination: {ring_words(ring, names=around.cluster_names)}.",
-        next_step="Nothing to do. The destination has the original.",
+        finding=gettext_lazy(
+            "Its records come from the destination: %(path)s.", path=ring_words(ring, names=around.cluster_names)
+        ),
+        next_step=gettext_lazy("Nothing to do. The destination has the original."),
     )
 
 
 def _chain(topic: Topic, around: Surroundings) -> Check:
     code, is_mirror = CheckCode.CHAIN, topic.is_mirror or Place(around.source, topic.name) in around.sources
     if not (around.prefix and is_mirror):
-        return Check(code=code, passed=True, finding="It is not a mirror topic itself, or the link has no prefix.")
+        return Check(
+            code=code, passed=True, finding=gettext_lazy("It is not a mirror topic itself, or the link has no prefix.")
+        )
     return Check(
         code=code,
         passed=False,
-        finding="It is a mirror topic at the source, and a link with a prefix does not auto-create mirrors of mirrors.",
-        next_step="Create the mirror topic manually, or use a link without a prefix.",
+        finding=gettext_lazy(
+            "It is a mirror topic at the source, and a link with a prefix does not auto-create mirrors of mirrors."
+        ),
+        next_step=gettext_lazy("Create the mirror topic manually, or use a link without a prefix."),
     )
 
 
@@ -325,27 +349,43 @@ def _namespace(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.NAMESPACE, _mirror_name(topic, around)
     prefix = next((reserved for reserved in around.reserved if name and contains(reserved, name)), None)
     if prefix is None:
-        return Check(code=code, passed=True, finding="No reserved namespace of the destination contains its name.")
+        return Check(
+            code=code, passed=True, finding=gettext_lazy("No reserved namespace of the destination contains its name.")
+        )
     follows = around.reserved[prefix]
-    owner, step = (follows, "Nothing to do if that link mirrors it. Otherwise let") if follows else ("no link", "Let")
-    return Check(
-        code=code,
-        passed=False,
-        finding=f"Its name is in the reserved namespace {prefix}* of the destination, in which {owner} may create topics.",
-        next_step=f"{step} the namespace follow this link, or use a link with another prefix.",
-    )
+    if follows:
+        finding = gettext_lazy(
+            "Its name is in the reserved namespace %(prefix)s* of the destination, in which %(link)s may create topics.",
+            prefix=prefix,
+            link=follows,
+        )
+        step = gettext_lazy(
+            "Nothing to do if that link mirrors it. Otherwise let the namespace follow this link, or use a link with another "
+            "prefix."
+        )
+    else:
+        finding = gettext_lazy(
+            "Its name is in the reserved namespace %(prefix)s* of the destination, in which no link may create topics.",
+            prefix=prefix,
+        )
+        step = gettext_lazy("Let the namespace follow this link, or use a link with another prefix.")
+    return Check(code=code, passed=False, finding=finding, next_step=step)
 
 
 def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.MIRRORED_ELSEWHERE, _mirror_name(topic, around)
     known = around.mirrors.get(name)
     if known is None or known.own:
-        return Check(code=code, passed=True, finding="No other link has a mirror topic of this name.")
+        return Check(code=code, passed=True, finding=gettext_lazy("No other link has a mirror topic of this name."))
     return Check(
         code=code,
         passed=False,
-        finding=f"The destination's topic {name} is a mirror topic of {known.link}. It is not changed.",
-        next_step="Exclude this topic from the filters if that is the copy you want. Otherwise use a link with a prefix.",
+        finding=gettext_lazy(
+            "The destination's topic %(name)s is a mirror topic of %(link)s. It is not changed.", name=name, link=known.link
+        ),
+        next_step=gettext_lazy(
+            "Exclude this topic from the filters if that is the copy you want. Otherwise use a link with a prefix."
+        ),
         problem=True,
     )
 
@@ -353,36 +393,41 @@ def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
 def _name_free(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.NAME_FREE, _mirror_name(topic, around)
     if around.mirrors.get(name) is not None or name not in around.taken:
-        return Check(code=code, passed=True, finding="No ordinary topic of the destination has this name.")
+        return Check(code=code, passed=True, finding=gettext_lazy("No ordinary topic of the destination has this name."))
     return Check(
         code=code,
         passed=False,
-        finding=f"The destination already has an ordinary topic {name}. It is not changed.",
-        next_step="Delete or rename that topic, exclude this one from the filters, or use a link with a prefix.",
+        finding=gettext_lazy("The destination already has an ordinary topic %(name)s. It is not changed.", name=name),
+        next_step=gettext_lazy("Delete or rename that topic, exclude this one from the filters, or use a link with a prefix."),
         problem=True,
     )
 
 
 def _link_state(_topic: Topic, around: Surroundings) -> Check:
     if not around.link_trouble:
-        return Check(code=CheckCode.LINK_STATE, passed=True, finding="The link is active.")
+        return Check(code=CheckCode.LINK_STATE, passed=True, finding=gettext_lazy("The link is active."))
     return Check(
         code=CheckCode.LINK_STATE,
         passed=False,
         finding=around.link_trouble,
-        next_step="Repair or resume the link. Its mirror topics are then created automatically.",
+        next_step=gettext_lazy("Repair or resume the link. Its mirror topics are then created automatically."),
     )
 
 
 def _last_try(topic: Topic, around: Surroundings) -> Check:
     failure = around.failures.get(topic.name)
     if failure is None:
-        return Check(code=CheckCode.LAST_TRY, passed=True, finding="No attempt to create its mirror has failed.", blocks=False)
+        return Check(
+            code=CheckCode.LAST_TRY,
+            passed=True,
+            finding=gettext_lazy("No attempt to create its mirror has failed."),
+            blocks=False,
+        )
     return Check(
         code=CheckCode.LAST_TRY,
         passed=False,
-        finding=f"The last attempt failed with {failure.code}: {failure.message}",
-        next_step="Fix the cause. The next run tries again.",
+        finding=gettext_lazy("The last attempt failed with %(code)s: %(problem)s", code=failure.code, problem=failure.message),
+        next_step=gettext_lazy("Fix the cause. The next run tries again."),
         blocks=False,
     )
 

@@ -14,6 +14,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import LocalEdit
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groups import ClampedOffset, KnownOffset
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.plans import LogRange, PartitionAssignment
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import StopReason
@@ -404,19 +405,35 @@ def _point(held: LogRange, parent: LogRange | None, *, fence: int, head: int) ->
 
 def _obstacle(point: ReparentPoint) -> str:
     if point.parent_start is None or point.parent_end is None:
-        return f"partition {point.partition} does not exist there"
+        return gettext_lazy("partition %(partition)s does not exist there", partition=point.partition)
     if point.ahead:
-        return (
-            f"partition {point.partition} ends at offset {point.end}, {point.ahead} beyond offset {point.fence}, where the "
-            "other copy was fenced"
+        return gettext_lazy(
+            "partition %(partition)s ends at offset %(end)s, %(ahead)s beyond offset %(fence)s, where the other "
+            "copy was fenced",
+            partition=point.partition,
+            end=point.end,
+            ahead=point.ahead,
+            fence=point.fence,
         )
     if point.parent_end < point.fence:
-        return f"partition {point.partition} ends at offset {point.parent_end} there, before its own fence at {point.fence}"
+        return gettext_lazy(
+            "partition %(partition)s ends at offset %(parent_end)s there, before its own fence at %(fence)s",
+            partition=point.partition,
+            parent_end=point.parent_end,
+            fence=point.fence,
+        )
     if point.parent_start > point.end:
-        return f"partition {point.partition} begins at offset {point.parent_start} there, beyond this mirror's end {point.end}"
+        return gettext_lazy(
+            "partition %(partition)s begins at offset %(parent_start)s there, beyond this mirror's end %(end)s",
+            partition=point.partition,
+            parent_start=point.parent_start,
+            end=point.end,
+        )
     if point.start < point.parent_head:
-        return (
-            f"partition {point.partition} was copied from offset {point.parent_head} on there, and this mirror would lose its "
-            "older records (leave retention out of the link's topic.config.sync.include to keep them)"
+        return gettext_lazy(
+            "partition %(partition)s was copied from offset %(parent_head)s on there, and this mirror would "
+            "lose its older records (leave retention out of the link's topic.config.sync.include to keep them)",
+            partition=point.partition,
+            parent_head=point.parent_head,
         )
     return ""

@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import LinkState, MirrorState
 
 # --- names ---------------------------------------------------------------------------------------------------------------
@@ -20,7 +21,6 @@ from linkengine.domain.states import LinkState, MirrorState
 MAX_TOPIC_LENGTH = 249
 MAX_LINK_LENGTH = 200
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-_CHARACTERS = "Use only letters, digits, '.', '_' and '-'."
 _INTERNAL_PREFIXES = ("__", "_confluent")
 _INTERNAL_NAMES = frozenset({"_schemas", "confluent-audit-log-events"})
 _SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a failover drill (``domain.failover``)
@@ -28,29 +28,55 @@ _SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a fai
 
 def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC if Kafka would refuse ``name``."""
-    _check(bool(name), "The topic name is empty.")
-    _check(name not in {".", ".."}, f"The topic name cannot be {name!r}.")
-    _check(
-        len(name) <= MAX_TOPIC_LENGTH,
-        f"The topic name has {len(name)} characters, and Kafka allows {MAX_TOPIC_LENGTH}. Use a shorter name.",
-    )
-    _check(bool(_LEGAL.fullmatch(name)), f"The topic name {name!r} has characters that Kafka refuses. {_CHARACTERS}")
+    problem = _topic_problem(name)
+    if problem:
+        raise LinkEngineError(ErrorCode.INVALID_TOPIC, problem)
+
+
+def _topic_problem(name: str) -> str:
+    if not name:
+        return gettext_lazy("The topic name is empty.")
+    if name in {".", ".."}:
+        return gettext_lazy("The topic name cannot be %(name)s.", name=repr(name))
+    if len(name) > MAX_TOPIC_LENGTH:
+        return gettext_lazy(
+            "The topic name has %(count)s characters, and Kafka allows %(most)s. Use a shorter name.",
+            count=len(name),
+            most=MAX_TOPIC_LENGTH,
+        )
+    if not _LEGAL.fullmatch(name):
+        return gettext_lazy(
+            "The topic name %(name)s has characters that Kafka refuses. Use only letters, digits, '.', '_' and '-'.",
+            name=repr(name),
+        )
+    return ""
 
 
 def check_link_name(name: str) -> None:
     """Raise INVALID_REQUEST_ERROR if ``name`` cannot name a link."""
-    code = ErrorCode.INVALID_REQUEST_ERROR
-    _check(bool(name), "The link name is empty.", code=code)
+    problem = _link_problem(name)
+    if problem:
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, problem)
+
+
+def _link_problem(name: str) -> str:
+    if not name:
+        return gettext_lazy("The link name is empty.")
     # "-" means "all links" in REST; clients remove segments of dots from a URL, so such a link could not be requested
-    _check(name not in {".", "..", "-"}, f"The link name cannot be {name!r}.", code=code)
-    _check(
-        len(name) <= MAX_LINK_LENGTH,
-        f"The link name has {len(name)} characters, and {MAX_LINK_LENGTH} are allowed. Use a shorter name.",
-        code=code,
-    )
-    _check(
-        bool(_LEGAL.fullmatch(name)), f"The link name {name!r} has characters that are not allowed. {_CHARACTERS}", code=code
-    )
+    if name in {".", "..", "-"}:
+        return gettext_lazy("The link name cannot be %(name)s.", name=repr(name))
+    if len(name) > MAX_LINK_LENGTH:
+        return gettext_lazy(
+            "The link name has %(count)s characters, and %(most)s are allowed. Use a shorter name.",
+            count=len(name),
+            most=MAX_LINK_LENGTH,
+        )
+    if not _LEGAL.fullmatch(name):
+        return gettext_lazy(
+            "The link name %(name)s has characters that are not allowed. Use only letters, digits, '.', '_' and '-'.",
+            name=repr(name),
+        )
+    return ""
 
 
 def mirror_name(source_topic: str, *, prefix: str = "") -> str:
@@ -63,11 +89,6 @@ def mirror_name(source_topic: str, *, prefix: str = "") -> str:
 def is_internal(topic: str) -> bool:
     """Return whether ``topic`` is an internal topic of a cluster, which no filter mirrors."""
     return topic.startswith(_INTERNAL_PREFIXES) or topic in _INTERNAL_NAMES or bool(_SCRATCH.search(topic))
-
-
-def _check(fine: bool, message: str, *, code: ErrorCode = ErrorCode.INVALID_TOPIC) -> None:  # noqa: FBT001 - an assertion
-    if not fine:
-        raise LinkEngineError(code, message)
 
 
 # --- filters -------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from linkengine.domain.messages import gettext_lazy, join_messages, ngettext_lazy
 from linkengine.domain.states import GapReason
 
 # --- ranges and gaps -----------------------------------------------------------------------------------------------------
@@ -158,11 +159,19 @@ def missing_words(missing: Mapping[int, OffsetRange]) -> str:
     """Return the missing ranges as a sentence, "" if there are none."""
     if not missing:
         return ""
-    count = sum(len(offsets) for offsets in missing.values())
-    named = [f"partition {number}: [{offsets.start}, {offsets.end})" for number, offsets in missing.items()]
-    more = " and more" if len(named) > NAMED_AT_MOST else ""
-    subject = "1 offset that the source still holds is" if count == 1 else f"{count:,} offsets that the source still holds are"
-    return f"{subject} no longer on the mirror ({', '.join(named[:NAMED_AT_MOST])}{more})."
+    named: list[str] = [
+        gettext_lazy("partition %(number)s: %(what)s", number=number, what=f"[{offsets.start}, {offsets.end})")
+        for number, offsets in list(missing.items())[:NAMED_AT_MOST]
+    ]
+    listed: str = join_messages(", ", named)
+    if len(missing) > NAMED_AT_MOST:
+        listed = gettext_lazy("%(listed)s and more", listed=listed)
+    return ngettext_lazy(
+        "%(count)s offset that the source still holds is no longer on the mirror (%(listed)s).",
+        "%(count)s offsets that the source still holds are no longer on the mirror (%(listed)s).",
+        sum(len(offsets) for offsets in missing.values()),
+        listed=listed,
+    )
 
 
 def not_reached(*, source: Mapping[int, int], compared: Mapping[int, int]) -> int:

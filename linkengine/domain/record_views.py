@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.states import GapReason
 
 
@@ -135,17 +136,17 @@ _SEEN_REASONS = {
     _P.NO_RECORD: GapReason.COMPACTED,
 }
 _AT_SOURCE = {
-    _P.TRANSACTION_MARKER: "the source has a transaction marker",
-    _P.ABORTED: "the source has aborted data",
-    _P.NO_RECORD: "the source has no record",
-    _P.UNCOMMITTED: "the source has only uncommitted data",
-    _P.BEYOND_END: "the source's log ends before it",
+    _P.TRANSACTION_MARKER: gettext_lazy("the source has a transaction marker"),
+    _P.ABORTED: gettext_lazy("the source has aborted data"),
+    _P.NO_RECORD: gettext_lazy("the source has no record"),
+    _P.UNCOMMITTED: gettext_lazy("the source has only uncommitted data"),
+    _P.BEYOND_END: gettext_lazy("the source's log ends before it"),
 }
 _MIRROR_LACKS = {
-    _P.BEFORE_START: (_V.NOT_COMPARABLE, "The offset is below the log start of the mirror topic."),
+    _P.BEFORE_START: (_V.NOT_COMPARABLE, gettext_lazy("The offset is below the log start of the mirror topic.")),
     _P.UNCOMMITTED: (
         _V.UNKNOWN,
-        "The mirror topic has an open transaction at or before this offset. Try again when it has ended.",
+        gettext_lazy("The mirror topic has an open transaction at or before this offset. Try again when it has ended."),
     ),
 }
 
@@ -166,9 +167,13 @@ def judge(
     otherwise a record could arrive at both sides between the two reads, and the source would seem to lack it.
     """
     if _P.UNREADABLE in (source, mirror):
-        return Judgement(verdict=_V.UNKNOWN, text="Source or mirror could not be read, so the offset cannot be compared.")
+        return Judgement(
+            verdict=_V.UNKNOWN, text=gettext_lazy("Source or mirror could not be read, so the offset cannot be compared.")
+        )
     if after_stop:
-        text = "The mirror was stopped before this offset. Since then both topics may be written to independently."
+        text = gettext_lazy(
+            "The mirror was stopped before this offset. Since then both topics may be written to independently."
+        )
         return Judgement(verdict=_V.NOT_COMPARABLE, text=text)
     if mirror is _P.BEYOND_END:
         return _not_copied(source)
@@ -182,43 +187,57 @@ def judge(
 
 def _not_copied(source: Presence) -> Judgement:
     if source is _P.BEYOND_END:
-        return Judgement(verdict=_V.NO_RECORD, text="Neither log has reached this offset.")
+        return Judgement(verdict=_V.NO_RECORD, text=gettext_lazy("Neither log has reached this offset."))
     if source is _P.BEFORE_START:
-        text = "The source deleted this offset before the mirror reached it. A record at this offset is lost."
+        text = gettext_lazy("The source deleted this offset before the mirror reached it. A record at this offset is lost.")
         return Judgement(verdict=_V.NOT_COPIED, text=text)
     if source is _P.UNCOMMITTED:
-        text = "A transaction is open at the source at or before this offset. It is copied when the transaction has ended."
+        text = gettext_lazy(
+            "A transaction is open at the source at or before this offset. It is copied when the transaction has ended."
+        )
         return Judgement(verdict=_V.NOT_COPIED, text=text)
-    return Judgement(verdict=_V.NOT_COPIED, text="The mirror has not copied this offset yet.")
+    return Judgement(verdict=_V.NOT_COPIED, text=gettext_lazy("The mirror has not copied this offset yet."))
 
 
 def _judge_record(source: Presence, differing: Sequence[str], *, was_compacted: bool) -> Judgement:
     if source is _P.RECORD:
         if not differing:
-            return Judgement(verdict=_V.EQUAL, text="Key, value, headers and timestamp are equal.")
-        return Judgement(verdict=_V.DIFFERENT, text=f"The records differ in: {', '.join(differing)}.")
+            return Judgement(verdict=_V.EQUAL, text=gettext_lazy("Key, value, headers and timestamp are equal."))
+        return Judgement(
+            verdict=_V.DIFFERENT, text=gettext_lazy("The records differ in: %(names)s.", names=", ".join(differing))
+        )
     if source is _P.BEFORE_START:
-        return Judgement(verdict=_V.NOT_COMPARABLE, text="The source no longer has this offset.")
+        return Judgement(verdict=_V.NOT_COMPARABLE, text=gettext_lazy("The source no longer has this offset."))
     if source is _P.NO_RECORD and was_compacted:
-        return Judgement(verdict=_V.NOT_COMPARABLE, text="Compaction has removed the record at the source.")
-    return Judgement(verdict=_V.DIFFERENT, text=f"The mirror has a record where {_AT_SOURCE[source]}.")
+        return Judgement(verdict=_V.NOT_COMPARABLE, text=gettext_lazy("Compaction has removed the record at the source."))
+    return Judgement(
+        verdict=_V.DIFFERENT, text=gettext_lazy("The mirror has a record where %(what)s.", what=_AT_SOURCE[source])
+    )
 
 
 def _judge_filler(source: Presence, mirror: Presence, ledger: Sequence[GapEntry], *, was_compacted: bool) -> Judgement:
     removed = mirror is _P.NO_RECORD
     if source is _P.RECORD:
         if removed and was_compacted:
-            return Judgement(verdict=_V.NOT_COMPARABLE, text="Compaction has removed the record on the mirror.")
-        there = "no record" if removed else "a filler"
-        return Judgement(verdict=_V.DIFFERENT, text=f"The mirror has {there} where the source has a record.")
+            return Judgement(verdict=_V.NOT_COMPARABLE, text=gettext_lazy("Compaction has removed the record on the mirror."))
+        if removed:
+            text = gettext_lazy("The mirror has no record where the source has a record.")
+        else:
+            text = gettext_lazy("The mirror has a filler where the source has a record.")
+        return Judgement(verdict=_V.DIFFERENT, text=text)
     if source in (_P.BEYOND_END, _P.UNCOMMITTED):
-        return Judgement(verdict=_V.DIFFERENT, text=f"The mirror has reached an offset where {_AT_SOURCE[source]}.")
+        return Judgement(
+            verdict=_V.DIFFERENT, text=gettext_lazy("The mirror has reached an offset where %(what)s.", what=_AT_SOURCE[source])
+        )
     if removed:
-        return Judgement(verdict=_V.NO_RECORD, text="Neither side has a record at this offset.")
+        return Judgement(verdict=_V.NO_RECORD, text=gettext_lazy("Neither side has a record at this offset."))
     reason = _filler_reason(source, ledger)
-    text = "The mirror has a filler, which consumers do not see, so that later records keep their offsets."
+    text = gettext_lazy("The mirror has a filler, which consumers do not see, so that later records keep their offsets.")
     if reason is None:
-        text += " The reason is unknown: the source no longer has this offset, and the gap ledger has no row for it."
+        unknown = gettext_lazy(
+            "The reason is unknown: the source no longer has this offset, and the gap ledger has no row for it."
+        )
+        text = join_messages(" ", (text, unknown))
     return Judgement(verdict=_V.FILLER, text=text, reason=reason)
 
 

@@ -10,6 +10,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.messages import Message, gettext_lazy, join_messages
 from linkengine.domain.plans import ClusterProbe, GapFiller, TopicDescription
 from linkengine.kafka import producers
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -178,34 +179,43 @@ def _lags(source: TopicEnds, mirrored: Mapping[int, int]) -> Iterator[Blocker]:
         yield ErrorCode.WAITING_FOR_LAG, _open_transaction_message(pending[0])
 
 
-def _lag_message(behind: dict[int, int]) -> str:
+def _lag_message(behind: dict[int, int]) -> Message:
     worst = sorted(behind, key=lambda partition: -behind[partition])[:_NAMED_AT_MOST]
-    named = ", ".join(f"partition {partition}: {behind[partition]}" for partition in worst)
-    return f"{sum(behind.values())} offsets are still to be copied from the source ({named}). Mirroring continues until then."
-
-
-def _ahead_message(partition: int) -> str:
-    return (
-        f"The mirror is ahead of its source in partition {partition}: the source has lost acknowledged records (an unclean "
-        "leader election?), or another producer wrote to the mirror. Fail over to keep the mirror as it is."
+    named = (gettext_lazy("partition %(number)s: %(what)s", number=partition, what=behind[partition]) for partition in worst)
+    return gettext_lazy(
+        "%(count)s offsets are still to be copied from the source (%(partitions)s). Mirroring continues until then.",
+        count=sum(behind.values()),
+        partitions=join_messages(", ", named),
     )
 
 
-def _open_transaction_message(partition: int) -> str:
-    return (
-        f"A transaction is still open on the source in partition {partition}; its records are copied when it ends. Wait for "
-        "its producer or for the transaction timeout."
+def _ahead_message(partition: int) -> Message:
+    return gettext_lazy(
+        "The mirror is ahead of its source in partition %(partition)s: the source has lost acknowledged records (an unclean "
+        "leader election?), or another producer wrote to the mirror. Fail over to keep the mirror as it is.",
+        partition=partition,
+    )
+
+
+def _open_transaction_message(partition: int) -> Message:
+    return gettext_lazy(
+        "A transaction is still open on the source in partition %(partition)s; its records are copied when it ends. Wait for "
+        "its producer or for the transaction timeout.",
+        partition=partition,
     )
 
 
 def _partitions(source: TopicEnds, mirror: TopicDescription) -> Blocker:
-    return ErrorCode.WAITING_FOR_PARTITIONS, (
-        f"The source topic has {len(source.ends)} partitions, the mirror {mirror.partitions}. The next run adds them."
+    return ErrorCode.WAITING_FOR_PARTITIONS, gettext_lazy(
+        "The source topic has %(source)s partitions, the mirror %(mirror)s. The next run adds them.",
+        source=len(source.ends),
+        mirror=mirror.partitions,
     )
 
 
 def _configs(names: Sequence[str]) -> Blocker:
-    return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not equal the source's yet: {', '.join(names)}."
+    text = gettext_lazy("Configs of the mirror do not equal the source's yet: %(names)s.", names=", ".join(names))
+    return ErrorCode.WAITING_FOR_CONFIGS, text
 
 
 # --- tail check from recorded ends ---------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,16 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext, trans_real
 
 from console.access.key_actions import create_api_key
-from console.actors import SYSTEM
+from console.actors import SYSTEM, Actor
+from console.clusters.topic_actions import alter_topic_configs, create_topic, grow_topic
+from console.errors import ConsoleError
 from console.http.middleware import LANGUAGE, PageLanguageMiddleware
-from console.models import Account, AuditEvent
+from console.models import Account, AuditEvent, GateRun
+from console.verification.report_pdf import JAPANESE_FONT
+from console.web.request_handling import problem_of
+from tests.browser.addresses import PAGES, REFUSALS
 from tests.browser.page_data import EAST, PASSWORD, PageData
-from tests.browser.page_fixtures import APPROVAL
+from tests.browser.page_fixtures import APPROVAL, REPORT
 from tests.console.pages.conftest import client_of, htmx, post_form
 
 IN_JAPANESE = {"Accept-Language": "ja,en;q=0.5"}
@@ -167,7 +173,7 @@ class TestPages:
         reason = in_japanese("Cluster link '%(link)s' is paused. Set cluster.link.paused to false first.")
         assert reason % {"link": link.name} in html.unescape(refused.content.decode())
         assert denied.status_code == 403
-        assert "での権限「manage links」がありません。" in html.unescape(denied.content.decode())
+        assert 'での権限「<span lang="en">manage links</span>」がありません。' in html.unescape(denied.content.decode())
         reasons = AuditEvent.objects.filter(action="MANAGE_LINK").values_list("detail", flat=True)
         assert any("You do not have the permission to manage links" in str(detail) for detail in reasons)
 
@@ -182,6 +188,124 @@ class TestPages:
 
         assert response.status_code == 200
         assert "Save profile" in response.content.decode()
+
+
+class EnglishFinder(HTMLParser):
+    """Collects English in a page: three words in lower case, outside of elements and attributes in which it is expected."""
+
+    WORDS = re.compile("[A-Za-z']+(?: [a-z']{2,}){2,}")
+    EXPECTED = ("code", "pre", "script", "style", "textarea")
+    VOID = ("br", "hr", "img", "input", "link", "meta", "path", "use")
+    ATTRIBUTES = ("alt", "aria-label", "placeholder", "title")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._open: list[tuple[str, bool]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self._collect(" | ".join(values.get(name) or "" for name in self.ATTRIBUTES))
+        if tag not in self.VOID:
+            inside = bool(self._open) and self._open[-1][1]
+            self._open.append((tag, inside or tag in self.EXPECTED or values.get("lang") == "en"))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not (self._open and self._open[-1][1]):
+            self._collect(data)
+
+    def _collect(self, text: str) -> None:
+        self.found += [" ".join(text.split()) for _ in self.WORDS.findall(text)]
+
+
+class TestEnglishOnPages:
+    """A page in Japanese has no English sentence, except stored ones and those of the engine, which are marked as English."""
+
+    def test_pages_have_no_english_that_is_not_marked(self, page_data: PageData) -> None:
+        client = japanese_user(page_data)
+
+        pages = {address: client.get(address).content.decode() for address in (*PAGES, *(name for name, _ in REFUSALS))}
+
+        assert {address: found for address, page in pages.items() if (found := EnglishFinder(page).found)} == {}
+        assert all('<html lang="ja"' in page for page in pages.values())
+        assert sum('<span lang="en">' in page for page in pages.values()) > 5
+
+    def test_the_finder_finds_english(self) -> None:
+        page = '<p lang="en">It is marked as English.</p><p>これは Here it is not 文です。</p><br><img alt="a text for it">'
+
+        assert EnglishFinder(page).found == ["これは Here it is not 文です。", "a text for it | | |"]
+
+    def test_the_readiness_is_translated(self, page_data: PageData) -> None:
+        page = japanese_user(page_data).get(f"{page_data.link_url}readiness/").content.decode()
+
+        assert "12 件のミラートピックをフェイルオーバーする準備ができていません: " in page
+        assert "最後のフェイルオーバー訓練は" in page
+
+    def test_details_of_the_gate_are_translated_and_stored_in_english(self, page_data: PageData) -> None:
+        page = japanese_user(page_data).get(f"{page_data.mirror_url('flights')}migration-gate/").content.decode()
+
+        assert "送信元は、17 個のオフセットをコピーされる前に削除しました。" in page
+        stored = {check["name"]: check["detail"] for check in GateRun.objects.get().checks}
+        assert stored["NOTHING_LOST"] == "The source deleted 17 offsets before they were copied."
+
+    def test_checks_of_a_source_topic_are_translated(self, page_data: PageData) -> None:
+        page = japanese_user(page_data).get(f"{page_data.link_url}topics/no-such-topic/").content.decode()
+
+        assert in_japanese("No EXCLUDE filter matches.") in page
+        assert in_japanese("Check the name, or grant the link's user DESCRIBE and READ on the topic.") in page
+
+    def test_refused_topic_changes_are_english_for_programs_and_translated_for_pages(self, page_data: PageData) -> None:
+        by = Actor(name="amelia", user=page_data.admin)
+        about: dict[str, Any] = {"cluster": page_data.east, "topic": "flights", "by": by, "now": page_data.now}
+        changes: tuple[tuple[Callable[..., object], dict[str, Any]], ...] = (
+            (create_topic, {"partitions": 1, "replication_factor": None, "configs": {}}),
+            (grow_topic, {"partitions": 9}),
+            (alter_topic_configs, {"values": {"retention.ms": "1"}, "deletions": ()}),
+        )
+        refused: list[ConsoleError] = []
+        for action, values in changes:
+            with translation.override("ja"), pytest.raises(ConsoleError) as raised:
+                action(**about, **values)
+            refused.append(raised.value)
+
+        for error in refused:
+            with translation.override("ja"):
+                shown = problem_of(error)["message"]
+            assert not JAPANESE.search(error.message)
+            assert JAPANESE.search(shown)
+            assert EnglishFinder(f"<p>{shown}</p>").found == []
+            assert "'flights'" in shown
+
+    def test_the_reason_of_a_button_names_no_operations_in_any_language(self, page_data: PageData) -> None:
+        """The sentence about allowed operations also names those that only bidirectional links have."""
+        address = page_data.mirror_url("flights")
+        english, japanese = client_of(page_data.admin).get(address), japanese_user(page_data).get(address)
+
+        assert "Cannot resume a mirror topic in state ACTIVE.</dd>" in english.content.decode()
+        assert "ステートが ACTIVE のミラートピックには resume を実行できません。</dd>" in japanese.content.decode()
+
+    def test_wrong_values_of_forms_are_refused_in_japanese(self, page_data: PageData) -> None:
+        address = f"{page_data.link_url}configuration/set/topic.config.sync.ms/"
+
+        refused = post_form(japanese_user(page_data), address, {"value": "soon"})
+
+        assert refused.status_code == 422
+        assert "topic.config.sync.ms は整数にしてください。" in refused.content.decode()
+
+    def test_the_pdf_of_a_report_has_the_language_of_its_reader(self, page_data: PageData) -> None:
+        pytest.importorskip("reportlab")
+        address = f"/failover-reports/{REPORT}/report.pdf"
+
+        english, japanese = client_of(page_data.admin).get(address), japanese_user(page_data).get(address)
+
+        assert JAPANESE_FONT.encode() in japanese.content
+        assert JAPANESE_FONT.encode() not in english.content
+        assert japanese["Content-Disposition"] == english["Content-Disposition"]
 
 
 class TestEnglish:

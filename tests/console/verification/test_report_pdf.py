@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import translation
 
 from console.links.presenters import Tile
-from console.verification.report_pdf import printable, to_pdf
+from console.verification.report_pdf import JAPANESE_FONT, printable, to_pdf
 from console.verification.report_presenters import ClampedLine, RefusedRow, ReportDocument, ReportRow, StopPartition
 from console.web.numbers import UNKNOWN
 
@@ -53,7 +54,16 @@ def document(topics: int = 1, **values: Any) -> ReportDocument:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("plain", "plain"), ("Zürich", "Zürich"), (UNKNOWN, UNKNOWN), ("фон", "U+0444 U+043E U+043D "), ("a\0b", "aU+0000 b")],
+    [
+        ("plain", "plain"),
+        ("Zürich", "Zürich"),
+        (UNKNOWN, UNKNOWN),
+        ("фон", "U+0444 U+043E U+043D "),
+        ("a\0b", "aU+0000 b"),
+        ("訓練、ラグ", "訓練、ラグ"),
+        ("한", "U+D55C "),
+        ("丷", "U+4E37 "),
+    ],
 )
 def test_characters_without_a_glyph_are_shown_as_code_points(text: str, shown: str) -> None:
     assert printable(text) == shown
@@ -73,3 +83,26 @@ def test_long_report_has_several_pages_and_an_empty_one_has_one() -> None:
 
     assert to_pdf(document(topics=200), more=7).count(b"/Type /Page\n") > 3
     assert to_pdf(document(checklist=[], clamped=[], notes=[], facts=[], tiles=[])).count(b"/Type /Page\n") == 1
+
+
+def test_a_japanese_report_has_its_texts_in_a_japanese_font(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("reportlab")
+    from reportlab import rl_config  # noqa: PLC0415
+    from reportlab.pdfbase.cidfonts import UnicodeCIDFont  # noqa: PLC0415
+
+    monkeypatch.setattr(rl_config, "pageCompression", 0)
+    written = UnicodeCIDFont(JAPANESE_FONT).formatForPdf
+    made = to_pdf(document(checklist=[("Consumers of these topics are stopped on the source cluster.", True)], clamped=[]))
+    with translation.override("ja"):
+        japanese = to_pdf(
+            document(title="フェイルオーバー: 便", notes=["長い文" * 3_000], facts=[("理由", "us-west is down")]), more=7
+        )
+
+    assert b"Checklist for clients" in made
+    assert JAPANESE_FONT.encode() not in made
+    for text in ("クライアントのチェックリスト", "フェイルオーバー", "便", "理由", "確認済み", "パーティション", " ページ"[1:]):
+        assert written(text).encode("latin-1") in japanese, text
+    for latin in (b"us-west is down", b"topic-0", b"retention.ms"):
+        assert latin in japanese
+    assert b"/FontFile" not in japanese  # a viewer uses a font of its system
+    assert japanese.count(b"/Type /Page\n") > 2  # the text has no spaces, but its lines are broken
