@@ -8,10 +8,10 @@ import pytest
 
 from devcluster.kafka import OLDEST, KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.clusterviews import AclRule, TopicGroup, TopicGroups
+from linkengine.domain.clusterviews import AclRule, GroupView, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
-from linkengine.kafka import view_groups
+from linkengine.kafka import admin_groups, offsets, view_groups
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.protocol import BrokerError
@@ -124,7 +124,7 @@ def test_result_says_how_many_groups_were_examined(
 def test_log_end_that_cannot_be_read_leaves_the_lag_unknown(
     destination: ClusterAddress, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin, group, list_offsets = ClusterAdmin(destination), f"{topic_name}/a", view_groups.list_offsets
+    admin, group, list_offsets = ClusterAdmin(destination), f"{topic_name}/a", offsets.list_offsets
     admin.create_topic(topic_name, partitions=2)
     commit(admin, group, topic_name, {0: 0, 1: 0})
     with monkeypatch.context() as patch:
@@ -166,7 +166,8 @@ class TwoBrokers:
             leaders = view.survey([self.topic]).topics[self.topic].partitions.values()
             groups = view_groups.described(view, self.names)
         self.near_partitions = sum(leader.broker == self.near for leader in leaders)
-        self.near_groups = {name for name, group in groups.items() if group and group.coordinator == self.near}
+        found = {name: group for name, group in groups.items() if isinstance(group, GroupView)}
+        self.near_groups = {name for name, group in found.items() if group.coordinator == self.near}
         assert 0 < self.near_partitions < 8
         assert 0 < len(self.near_groups) < len(self.names)
         assert {(group.lag, group.known) for group in groups_of(self.address, self.topic).values()} == {(0, 8)}
@@ -202,7 +203,7 @@ def test_groups_that_a_silent_broker_does_not_list_are_reported_as_missing(make_
 def test_groups_of_a_coordinator_that_becomes_silent_are_unknown(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, list_groups = make_cluster("two", brokers=2), view_groups.list_groups
+    cluster, list_groups = make_cluster("two", brokers=2), admin_groups.list_groups
     two = TwoBrokers(cluster)
 
     def list_and_freeze(view: Cluster) -> object:
