@@ -61,7 +61,6 @@ _ROW = tuple(
     for column in MirrorPartition._meta.concrete_fields  # noqa: SLF001 - in the order of ``Model.from_db``
     if column.attname not in _UNREAD
 )
-_MIRROR_ID = _ROW.index("mirror_id")
 _MIRROR = (  # in the order of CurrentMirror's fields
     "pk",
     "name",
@@ -123,14 +122,17 @@ def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime, insist: bool = Fal
 
 
 def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = False) -> list[CurrentMirror]:
-    """Return mirrors with the current progress of all their partitions. Two queries, and one request to Redis per link."""
-    chosen = MirrorTopic.objects.filter(pk__in=mirrors.order_by().values("pk")).order_by("pk")
+    """Return mirrors with the current progress of all their partitions. One query, and one request to Redis per link."""
+    chosen = MirrorTopic.objects.filter(pk__in=mirrors.order_by().values("pk")).order_by("pk", "partitions__partition")
+    known: dict[int, CurrentMirror] = {}
     chosen = chosen.annotate(expected=Case(When(EXPECTED, then=True), default=False, output_field=BooleanField()))
-    known = {values[0]: CurrentMirror(*values) for values in chosen.values_list(*_MIRROR)}
-    stored = MirrorPartition.objects.filter(mirror__in=mirrors.order_by().values("pk")).order_by("mirror_id", "partition")
-    for row in stored.values_list(*_ROW):
-        if (mirror := known.get(row[_MIRROR_ID])) is not None:  # None: created between the two queries
-            mirror.partitions.append(MirrorPartition.from_db(stored.db, _ROW, row))
+    for values in chosen.values_list(*_MIRROR, *(f"partitions__{name}" for name in _ROW)):
+        mirror = known.get(values[0])
+        if mirror is None:
+            mirror = known[values[0]] = CurrentMirror(*values[: len(_MIRROR)])
+        row = values[len(_MIRROR) :]
+        if row[0] is not None:  # the primary key; None: the mirror has no partitions yet
+            mirror.partitions.append(MirrorPartition.from_db(chosen.db, _ROW, row))
     by_link: dict[int, list[CurrentMirror]] = defaultdict(list)
     for mirror in known.values():
         by_link[mirror.link_id].append(mirror)

@@ -186,7 +186,7 @@ def list_gaps(*, mirror: MirrorTopic, limit: int = 1000) -> list[GapRange]:
 
 
 def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartition]]:
-    """Return the partitions of mirrors with their current progress, by primary key of the mirror; two queries."""
+    """Return the partitions of mirrors with their current progress, by primary key of the mirror; one query."""
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
     return {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now())}
 
