@@ -60,4 +60,4 @@ def test_mirror_page_shows_the_configs_that_differ_from_the_source_first(page_da
     configs = shown[shown.index('id="configs"') :]
 
     assert '7 days (604800000) <span class="soft">on the mirror: unlimited (-1)</span>' in configs
-    assert configs.index("on the mirror:") < configs.index("Equal on both sides") < configs.index("cleanup.policy")
+    assert configs.index("on the mirror:") < configs.index("equal on both sides") < configs.index("cleanup.policy")
