@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from bench import gap_filling, idledemo, large_messages, load, manylinks, manymirrors, newmirror, pages, product, sparkworkers
 from bench.farreader import measure_far_readers
@@ -41,7 +42,10 @@ COPIED_BESIDE = "kb-4"  # the workload that is copied during verification
 def main() -> int:
     """Measure and write the result; return 0 if every workload was measured."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("only", nargs="*", help="words of the names to be run; docs/benchmarks.md then stays as it is")
+    parser.add_argument("only", nargs="*", help="words of the names to be run; docs/benchmarks.md stays as it is")
+    parser.add_argument(
+        "--earlier", type=Path, metavar="FILE", help="keep the other results of this run (var/bench/*.json); write the page"
+    )
     parser.add_argument("--minutes", type=float, help=f"duration of {MINUTES!r}, which is not run otherwise")
     arguments = parser.parse_args()
     only = " ".join(arguments.only)
@@ -49,7 +53,7 @@ def main() -> int:
     known = [workload.name for workload in (*THROUGHPUT, *LATENCY)] + [name for names in single for name in names]
     if not any(only in name for name in known):
         parser.error(f"no name contains {only!r}. The names:\n  " + "\n  ".join(known))
-    results = Results()
+    results = Results(earlier=arguments.earlier)
     try:
         with interruptible(), open_stage() as stage:
             _measure(stage, results, only=only)
@@ -61,7 +65,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print(f"Interrupted. What was measured is in {results.file}.", flush=True)
         return INTERRUPTED
-    if not only:
+    if not only or arguments.earlier:
         results.write()
     print(results.page())
     return 1 if results.failures else 0

@@ -22,6 +22,7 @@ from devcluster.processes import run
 
 LOAD_TIMEOUT_S = 300
 LEADERS_TIMEOUT_S = 60
+DELETED_S = 30.0
 TOPICS_AT_ONCE = 50
 WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"distance", b"origin", b"gate", b"hour", b"JFK")
 
@@ -39,10 +40,15 @@ def create_topic(cluster: KafkaCluster, name: str, *, partitions: int, configs: 
 
 
 def delete_topic(cluster: KafkaCluster, name: str) -> None:
-    """Delete a topic, so that its disk space does not affect the next run."""
+    """Delete a topic, so that its disk space does not affect the next run; return when the broker no longer shows it."""
     admin = admin_client(cluster)
     [future] = admin.delete_topics([name]).values()
     future.result(timeout=30)
+    deadline = time.monotonic() + DELETED_S
+    while name in admin.list_topics(timeout=10).topics:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Topic {name} still exists {DELETED_S:.0f} s after its deletion")
+        time.sleep(0.1)
 
 
 def create_topics(cluster: KafkaCluster, names: Sequence[str], *, partitions: int = 1) -> None:

@@ -89,12 +89,13 @@ def _of_all(takes: Sequence[Row], name: str, choose: Callable[[list[float]], flo
     return choose(known) if known else None
 
 
-def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> str:
+def document(rows: Sequence[Row], *, now: datetime, runs: int = 1, appendix: Sequence[str] = ()) -> str:
     """Return the benchmark page; ``appendix``: the lines of measurements other than copies."""
+    taken = "One run" if runs == 1 else f"The newest results of {runs} runs"
     return "\n".join([
         "# Benchmarks", "", _MARK, "",
         f"Measured {now:%Y-%m-%d} on {_machine()}. Two Kafka clusters (one broker each, SASL/SCRAM, ACLs on),",
-        "Spark and the measured engine share this machine. One run; the engines copy the same topics one after the other.",
+        f"Spark and the measured engine share this machine. {taken}; the engines copy the same topics one after the other.",
         f"Kafka and MirrorMaker 2: {KAFKA_VERSION}. Spark: {version('pyspark')}. Settings of both: `bench/`.", "",
         "**Rates and CPU.** MB/s and CPU seconds per GB are of record payload (before compression, decimal units), between",
         "5 % and 100 % of the copy. CPU is that of all processes of an engine; for Clusterlink the Spark Connect server, its",

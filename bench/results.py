@@ -1,32 +1,41 @@
-"""What a run has measured so far, written after every step: an interrupted run leaves it in ``var/bench``."""
+"""What a run has measured so far, written after every step: an interrupted run leaves it in ``var/bench``.
+
+A later run can keep these results and measure what is missing, or what was disturbed, again.
+"""
 
 from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from bench import figures, report
 from bench.figures import Figure
 from bench.report import Row
 
+T = TypeVar("T")
 DIRECTORY = Path("var/bench")  # one page and one JSON file per run, named after its start
 
 
 class Results:
-    """Rows, figures, lines, and the measurements that failed."""
+    """Rows, figures, lines, and the measurements that failed; those of an earlier run until they are measured again."""
 
-    def __init__(self, *, directory: Path = DIRECTORY) -> None:
+    def __init__(self, *, directory: Path = DIRECTORY, earlier: Path | None = None) -> None:
+        """Start without results, or with those in the JSON file of an earlier run."""
         self._began = datetime.now(tz=UTC)
         self._file = directory / f"{self._began:%Y%m%d-%H%M%S}.md"
-        self.rows: list[Row] = []
-        self._figures: list[Figure] = []
+        known = json.loads(earlier.read_text()) if earlier else {}
+        self._runs = known.get("runs", 0) + 1
+        self.rows = [Row(**row) for row in known.get("rows", ())]
+        self._figures = [Figure(**figure) for figure in known.get("figures", ())]
+        self._earlier_lines: list[str] = known.get("lines", [])
         self._lines: list[str] = []
-        self.failures: list[str] = []
+        self.failures: list[str] = known.get("failures", [])
 
     @property
     def file(self) -> Path:
@@ -36,6 +45,7 @@ class Results:
     @contextmanager
     def attempt(self, name: str) -> Iterator[None]:
         """Note an exception of the measurement beside the other results; the caller continues with the next measurement."""
+        self.failures = [failure for failure in self.failures if not failure.startswith(f"{name}: ")]
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever failed, hours of other measurements are not to be lost
@@ -45,12 +55,12 @@ class Results:
             self._save()
 
     def add(self, item: Row | Figure | str) -> None:
-        """Add a result, or a line about results, and write everything."""
+        """Add a result in place of an earlier one, or a line about results, and write everything."""
         match item:
             case Row():
-                self.rows.append(item)
+                _put(self.rows, item, lambda row: (row.workload, row.engine))
             case Figure():
-                self._figures.append(item)
+                _put(self._figures, item, lambda figure: figure.what)
                 print(f"  {item.what}: {item.found:,.{item.digits}f} {item.unit}", flush=True)
             case str():
                 self._lines.append(item)
@@ -59,8 +69,8 @@ class Results:
     def page(self) -> str:
         """Return the benchmark page."""
         failures = [line for failure in self.failures for line in ("", f"**Not measured:** {failure}")]
-        appendix = [*figures.table(self._figures), *failures, "", *self._lines]
-        return report.document(self.rows, now=self._began, appendix=appendix)
+        appendix = [*figures.table(self._figures), *failures, "", *(self._lines or self._earlier_lines)]
+        return report.document(self.rows, now=self._began, runs=self._runs, appendix=appendix)
 
     def write(self) -> None:
         """Write docs/benchmarks.md and var/benchmarks.json, after a complete run."""
@@ -71,7 +81,9 @@ class Results:
         measured = {
             "rows": [asdict(row) for row in self.rows],
             "figures": [asdict(figure) for figure in self._figures],
+            "lines": self._lines or self._earlier_lines,
             "failures": self.failures,
+            "runs": self._runs,
         }
         return json.dumps(measured, indent=2) + "\n"
 
@@ -79,3 +91,12 @@ class Results:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_text(self.page())
         self._file.with_suffix(".json").write_text(self._json())
+
+
+def _put(items: list[T], item: T, key: Callable[[T], object]) -> None:
+    """Replace the item with the same key, or append the new one."""
+    place = next((place for place, known in enumerate(items) if key(known) == key(item)), None)
+    if place is None:
+        items.append(item)
+    else:
+        items[place] = item

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,26 @@ def test_figures_and_lines_appear_in_the_order_of_the_page(results: Results) -> 
     page = results.page()
 
     assert page.index("control plane idle") < page.index("Verification of 1,000,000 records")
+
+
+def test_a_later_run_replaces_what_it_measures_again_and_keeps_the_rest(results: Results, tmp_path: Path) -> None:
+    results.add(ROW)
+    results.add(FIGURE)
+    results.add(replace(FIGURE, what="created", found=283.0))
+    results.add("Verification of 1,000,000 records")
+    for name in ("fifty links", "two Spark workers"):
+        with results.attempt(name):
+            raise RuntimeError("no record arrived")
+
+    later = Results(directory=tmp_path / "later", earlier=results.file.with_suffix(".json"))
+    later.add(replace(FIGURE, found=0.5))
+    with later.attempt("fifty links"):
+        later.add(replace(FIGURE, what="gap"))
+
+    page = later.page()
+    assert "The newest results of 2 runs" in page
+    assert "| 100 records/s, 1 partition | clusterlink | 2.0 |" in page
+    assert page.index("| control plane idle | 0.50 |") < page.index("| created | 283.00 |") < page.index("| gap | 0.25 |")
+    assert "| control plane idle | 0.25 |" not in page
+    assert "Verification of 1,000,000 records" in page
+    assert later.failures == ["two Spark workers: no record arrived (RuntimeError)"]
