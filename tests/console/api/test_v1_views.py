@@ -37,6 +37,7 @@ def test_the_state_of_a_mirror_has_the_prior_state_retries_and_errors(
         "health": {
             "health": "NOT_COPYING",
             "reason": "SOURCE_UNAVAILABLE",
+            "codes": [],
             "message": "No broker of the source cluster responds.",
             "next_step": "Check the source cluster and the network. In a disaster, fail over.",
         },
