@@ -15,13 +15,13 @@ from django.test.utils import CaptureQueriesContext
 
 from console.clusters import presenters
 from console.errors import UnavailableError
-from console.models import RoleBinding, SourceTopic
+from console.models import MirrorTopic, RoleBinding, SourceTopic
 from console.queue import dispatch
 from console.web.numbers import UNKNOWN
 from linkengine.domain.clusterviews import ConfigView, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import EAST, WEST, PageData, make_user
-from tests.console.pages.conftest import Queue, client_of
+from tests.console.pages.conftest import Queue, client_of, htmx
 
 URL = f"/clusters/{WEST}/topics/flights/"
 LOAD = f"{URL}?load=1"
@@ -106,6 +106,21 @@ def test_page_opens_from_stored_rows(page_data: PageData, admin: Client, worker:
     assert 'id="configs"' not in page
     assert 'id="groups"' not in page
     assert re.search(rf'<form[^>]* method="get" action="{URL}">\s*<input type="hidden" name="load" value="1">', page)
+
+
+def test_poll_shows_a_change_of_a_mirror_and_reads_nothing_from_the_cluster(
+    page_data: PageData, admin: Client, worker: Worker
+) -> None:
+    (region,) = re.findall(r'<div id="live" [^>]*>', admin.get(LOAD).content.decode())
+    assert f'hx-get="{URL}"' in region
+    worker.queries.clear()
+    MirrorTopic.objects.update(state="FAILED")
+
+    part = admin.get(URL, **htmx("live")).content.decode()
+
+    assert 'title="FAILED"' in part
+    assert "<h1" not in part
+    assert worker.queries == []
 
 
 def test_mirror_topic_names_its_source(page_data: PageData, admin: Client) -> None:
