@@ -181,27 +181,25 @@ def visible_operations(by: Actor) -> QuerySet[BulkOperation]:
     return operations.filter(scope)
 
 
-def _by_link_name(binding: RoleBinding) -> Q:
-    """Return the condition for rows that store the name and the destination of a link, which may have been deleted."""
+def _by_link_name(binding: RoleBinding, *, field: str = "link_name") -> Q:
+    """Return the condition for links, or for rows that store the name and the destination of a link; not for a topic binding.
+
+    ``field`` has the name of the link, which may have been deleted.
+    """
     above = _above(binding, path="destination__")
     if above is not None:
         return above
     cluster = Q(destination=binding.cluster_id)
     if binding.resource_type == ResourceType.CLUSTER_LINK:
-        return cluster & _name("link_name", binding)
+        return cluster & _name(field, binding)
     return _NOTHING if binding.resource_type == ResourceType.GROUP else cluster
 
 
 def _link_scope(binding: RoleBinding) -> Q:
-    above = _above(binding, path="destination__")
-    if above is not None:
-        return above
-    cluster = Q(destination=binding.cluster_id)
-    if binding.resource_type == ResourceType.CLUSTER_LINK:
-        return cluster & _name("name", binding)
     if binding.resource_type == ResourceType.TOPIC:
-        return cluster & Q(Exists(MirrorTopic.objects.filter(_name("name", binding), link=OuterRef("pk"))))
-    return _NOTHING if binding.resource_type == ResourceType.GROUP else cluster
+        mirrors = MirrorTopic.objects.filter(_name("name", binding), link=OuterRef("pk"))
+        return Q(Exists(mirrors), destination=binding.cluster_id)
+    return _by_link_name(binding, field="name")
 
 
 def _above(binding: RoleBinding, *, path: str = "") -> Q | None:

@@ -19,14 +19,13 @@ from console.links.health_queries import LinkHealth
 from console.links.queries import LinkSummary
 from console.models import Cluster, ClusterLink, Environment
 from console.web.health_presenters import HealthView, link_health_view, mirror_health_view
-from linkengine.domain.health import Health, Reason
+from linkengine.domain.health import SEVERITY, Health, Reason
 
 # --- fields -----------------------------------------------------------------------------------------------------------
 
 
 MAX_MIRRORS = 1000
 Text, Number = serializers.CharField, serializers.IntegerField
-_SEVERITY = {value: rank for rank, value in enumerate(Health)}
 
 
 class HealthData(serializers.Serializer[Any]):
@@ -172,7 +171,7 @@ class EnvironmentHealthListView(RestView):
             )
             for environment in cluster_queries.list_environments(by=by)
         ]
-        data.sort(key=lambda row: (_SEVERITY[row["health"]], row["environment"]))
+        data.sort(key=lambda row: (SEVERITY[row["health"]], row["environment"]))
         return Response({"data": EnvironmentHealthData(data, many=True).data})
 
 
@@ -193,7 +192,7 @@ class EnvironmentHealthView(RestView):
         summaries = link_queries.list_links(by=by, environment=found)
         listed = sorted(
             (_cluster(cluster, summaries) for cluster in clusters),
-            key=lambda row: (_SEVERITY[row["health"]], row["cluster_name"]),
+            key=lambda row: (SEVERITY[row["health"]], row["cluster_name"]),
         )
         return Response(EnvironmentHealthDetailData({**_environment(found, clusters, summaries), "clusters": listed}).data)
 

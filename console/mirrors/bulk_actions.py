@@ -17,7 +17,6 @@ from typing import Any
 
 import structlog
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
-from django.utils.translation import gettext
 
 from console import audit
 from console.access import Permission, can, check_permission, links_with_sight, visible_mirrors
@@ -63,7 +62,7 @@ def start(
     DeniedError if the actor may operate on none of the topics; the others are refused individually.
     """
     if not topics:
-        raise InvalidInputError(gettext("No topics are selected. Nothing was changed."), field="topics")
+        raise InvalidInputError(gettext_lazy("No topics are selected. Nothing was changed."), field="topics")
     check_number(len(topics))
     if any(len(name) > LONGEST_NAME for name in topics):
         raise InvalidInputError(
@@ -84,11 +83,14 @@ def start(
 def check_number(topics: int) -> None:
     """Raise InvalidInputError if an operation cannot take so many topics: it never takes some of them instead."""
     if topics > MOST:
-        message = gettext(
-            "%(number)s topics are selected, and an operation takes at most %(most)s. Nothing was changed. Narrow the filter, "
-            "then repeat the operation for the other topics."
+        raise InvalidInputError(
+            gettext_lazy(
+                "%(number)s topics are selected, and an operation takes at most %(most)s. Nothing was changed. Narrow the "
+                "filter, then repeat the operation for the other topics.",
+                number=f"{topics:,}",
+                most=f"{MOST:,}",
+            )
         )
-        raise InvalidInputError(message % {"number": f"{topics:,}", "most": f"{MOST:,}"})
 
 
 def operate_now(

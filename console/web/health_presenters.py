@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from console.web import numbers
 from console.web.badges import Badge, Family
 from console.web.errors import help_for
-from linkengine.domain.health import Health, HealthStatus, Reason, cluster_health, worst
+from linkengine.domain.health import SEVERITY, Health, HealthStatus, Reason, cluster_health, worst
 
 if TYPE_CHECKING:
     from console.links.health_queries import LinkHealth
@@ -338,7 +338,7 @@ def environment_health_view(links: Sequence[tuple[str, HealthView]], clusters: S
 
 def severity(view: HealthView) -> int:
     """Return a sort key: 0 is the worst health."""
-    return list(Health).index(Health(view.badge.code))
+    return SEVERITY[Health(view.badge.code)]
 
 
 def _share(health: LinkHealth) -> str:

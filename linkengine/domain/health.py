@@ -37,7 +37,7 @@ class Health(StrEnum):
 
 
 NEEDS_ATTENTION = frozenset({Health.NOT_COPYING, Health.UNKNOWN, Health.DEGRADED})
-_SEVERITY = {health: rank for rank, health in enumerate(Health)}
+SEVERITY = {health: rank for rank, health in enumerate(Health)}  # sort key: 0 is the worst
 
 
 class Reason(StrEnum):
@@ -136,7 +136,7 @@ class HealthStatus:
     @property
     def severity(self) -> int:
         """Return the sort key: 0 is the worst."""
-        return _SEVERITY[self.health]
+        return SEVERITY[self.health]
 
     @property
     def needs_attention(self) -> bool:
