@@ -34,7 +34,7 @@ CHANGES, LOADS = 50, 5
 MOST_SMALL_MS, MOST_LARGE_MS, MOST_POLL_MS = 50.0, 80.0, 10.0  # p95
 MOST_CHANGE_S, MOST_CHANGE_WORST_S, MOST_PICTURE_S, MOST_ACCEPT_S = 2.0, 3.0, 1.0, 1.0
 _TIMEOUT_S = 60.0
-# Run in the product's shell with the number of mirrors that should exist: creates what is missing, prints cookie and key.
+# Run in the product's shell with the wanted number of mirrors: creates what is missing, prints cookie, key and operation.
 _SEED = """
 import json, sys
 from datetime import timedelta
@@ -121,7 +121,7 @@ session = SessionStore()
 session[SESSION_KEY], session[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
 session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
 session.create()
-print(json.dumps([settings.SESSION_COOKIE_NAME, session.session_key]))
+print(json.dumps([settings.SESSION_COOKIE_NAME, session.session_key, str(operation.pk)]))
 """
 _LINKS, _LINK = "/links/", "/links/destination/link-00/"
 _MIRROR = f"{_LINK}mirrors/topic-00000/"
@@ -131,7 +131,7 @@ _PAGES = (
     ("/clusters/destination/", "a cluster"),
     ("/audit/", "audit log"),
     ("/operations/", "operations"),
-    ("/operations/1/", "an operation on all mirror topics"),
+    ("/operations/{operation}/", "an operation on all mirror topics"),
     (_LINKS, "list of links"),
     (_LINK, "page of a link with 50 of its mirror topics"),
     (f"{_LINK}?sort=-lag", "the same by lag"),
@@ -173,10 +173,11 @@ class Site:
     console: Console
     database_url: str
 
-    def fill(self, mirrors: int) -> tuple[str, str]:
-        """Create rows up to a number of mirrors; return name and value of a session cookie."""
-        name, value = json.loads(services.manage(self.console, "shell", "-v0", "-c", _SEED, text=str(mirrors)).splitlines()[-1])
-        return str(name), str(value)
+    def fill(self, mirrors: int) -> tuple[tuple[str, str], str]:
+        """Create rows up to a number of mirrors; return name and value of a session cookie, and the number of an operation."""
+        printed = services.manage(self.console, "shell", "-v0", "-c", _SEED, text=str(mirrors))
+        name, value, operation = map(str, json.loads(printed.splitlines()[-1]))
+        return (name, value), operation
 
     def change(self, state: str) -> None:
         """Change the state of the first mirror, as a worker does."""
@@ -189,9 +190,9 @@ def measure_pages() -> Iterator[Figure]:
     """Measure with 1,000 mirrors, then with 10,000."""
     chromium = browser_path()
     with _running() as site:
-        cookie = site.fill(SMALL)
+        cookie, operation = site.fill(SMALL)
         with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
-            yield from _first_bytes(client, mirrors=SMALL, most_ms=MOST_SMALL_MS)
+            yield from _first_bytes(client, operation, mirrors=SMALL, most_ms=MOST_SMALL_MS)
             yield from _polls(client)
             yield _bulk(client)
         with sync_playwright() as playwright:
@@ -201,9 +202,9 @@ def measure_pages() -> Iterator[Figure]:
                 yield from _changes(browser, site, cookie)
             finally:
                 browser.close()
-        cookie = site.fill(LARGE)
+        cookie, operation = site.fill(LARGE)
         with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
-            yield from _first_bytes(client, mirrors=LARGE, most_ms=MOST_LARGE_MS)
+            yield from _first_bytes(client, operation, mirrors=LARGE, most_ms=MOST_LARGE_MS)
 
 
 @contextmanager
@@ -227,9 +228,9 @@ def _is_up(console: Console) -> bool:
         return False
 
 
-def _first_bytes(client: httpx.Client, *, mirrors: int, most_ms: float) -> Iterator[Figure]:
+def _first_bytes(client: httpx.Client, operation: str, *, mirrors: int, most_ms: float) -> Iterator[Figure]:
     for path, what in _PAGES:
-        found = _p95_ms(partial(_first_byte_s, client, path, expect=200))
+        found = _p95_ms(partial(_first_byte_s, client, path.format(operation=operation), expect=200))
         yield Figure(
             what=f"{what}, {mirrors:,} mirror topics: first byte, p95", unit="ms", found=found, goal=most_ms, most=True
         )

@@ -24,6 +24,7 @@ from django.core.management.color import no_style
 from django.db import connections
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
+from pytest_django import DjangoDbBlocker
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
@@ -96,6 +97,13 @@ CALM: Mapping[str, object] = {
     "replica.high.watermark.checkpoint.interval.ms": 60_000,  # of all partitions; read when a broker starts again
 }
 LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """Look for JSON support, which Django does once with three queries, before a test counts queries."""
+    with django_db_blocker.unblock():
+        assert connections["default"].features.supports_json_field
 
 
 @pytest.hookimpl(trylast=True)
