@@ -196,7 +196,9 @@
 
   for (const list of document.querySelectorAll("select[data-combobox]")) {
     const plugins = list.multiple ? ["remove_button"] : [];
-    new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox, plugins });
+    // Without a throttle: a delayed refresh would open the list again after a quick choice, above the button that adds the topic.
+    const options = { maxOptions: 200, closeAfterSelect: true, refreshThrottle: 0, searchField: ["text"] };
+    new TomSelect(list, { ...options, placeholder: list.dataset.combobox, plugins });
     list.setAttribute("aria-hidden", "true"); // the combobox replaces it for assistive technology
   }
 

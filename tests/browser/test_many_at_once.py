@@ -118,6 +118,23 @@ def test_several_topics_are_chosen_as_chips(page_data: PageData, visits: Visits)
     assert visitor.errors == []
 
 
+def test_the_list_of_topics_stays_closed_after_a_quick_choice(page_data: PageData, visits: Visits) -> None:
+    visitor = visits.start(page_data.admin)
+    page = visitor.open(f"{page_data.link_url}mirrors/new/")
+    combobox = page.locator("input[role=combobox]")
+    combobox.click()
+    combobox.press_sequentially("fare")
+    expect(page.get_by_role("option")).to_have_count(1)
+
+    combobox.press("s")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(500)  # longer than the combobox delays a search by default
+
+    expect(page.locator(".ts-control .item")).to_have_count(1)
+    expect(page.get_by_role("option")).to_have_count(0)
+    page.get_by_role("button", name="Add", exact=True).click(timeout=2_000)  # is not covered
+
+
 def test_source_topics_are_selected_and_added_without_javascript(page_data: PageData, visits: Visits) -> None:
     for name in ("radar-1", "radar-2"):
         SourceTopic.objects.create(link=page_data.link, name=name, partitions=1, seen_at=page_data.now)
