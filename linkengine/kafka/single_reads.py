@@ -24,7 +24,7 @@ from linkengine.kafka.channel import MAX_FRAME
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST
-from linkengine.kafka.protocol import BrokerError, RedirectedError
+from linkengine.kafka.protocol import BrokerError, KafkaCode, RedirectedError
 from linkengine.kafka.requests import FETCH_BY_ID, FETCH_BY_NAME, READ_COMMITTED
 from linkengine.kafka.topicviews import TopicView
 
@@ -232,7 +232,13 @@ def offsets_for_time(
             broker = view.partitions[search.partition].broker
             if broker not in connections:
                 connections[broker] = stack.enter_context(closing(cluster.open(broker)))
-            _read_on(connections[broker], topic, view, search, timestamp_ms=timestamp_ms, deadline=deadline)
+            try:
+                _read_on(connections[broker], topic, view, search, timestamp_ms=timestamp_ms, deadline=deadline)
+            except BrokerError as error:
+                start = read_offsets(cluster, topic, view, timestamp=EARLIEST)[search.partition]
+                if error.kafka_code != KafkaCode.OFFSET_OUT_OF_RANGE or start <= search.at:
+                    raise
+                search.at = min(start, search.end)  # retention has deleted the records in the meantime
             if not search.is_complete:
                 waiting.append(search)
     return [search.result() for search in searches]

@@ -6,10 +6,12 @@ import struct
 import time
 from bisect import bisect_left
 from contextlib import closing
+from typing import Any
 
 import pytest
 import zstandard
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.patch import seal
@@ -27,6 +29,7 @@ from tests.linkengine.sync.conftest import commit, member, offsets_of
 
 pytestmark = pytest.mark.kafka
 END = -1
+START_MS = int(time.time() * 1000) - 3_600_000  # retention deletes records with an old timestamp
 
 
 @pytest.fixture
@@ -117,13 +120,13 @@ def test_every_partition_is_searched(destination: ClusterAddress, destination_cl
     producer = producer_for(destination_cluster)
     for partition, times in enumerate(([100, 50, 300], [10, 20], [])):
         for time_ms in times:
-            producer.produce(topic_name, value="x", partition=partition, timestamp=1_000_000_000_000 + time_ms)
+            producer.produce(topic_name, value="x", partition=partition, timestamp=START_MS + time_ms)
             producer.flush()
 
-    rows = browsing.offsets_for_time(destination, topic_name, 1_000_000_000_100)
+    rows = browsing.offsets_for_time(destination, topic_name, START_MS + 100)
 
     assert [(row.partition, row.offset, row.log_end_offset) for row in rows] == [(0, 0, 3), (1, None, 2), (2, None, 0)]
-    later = browsing.offsets_for_time(destination, topic_name, 1_000_000_000_101)
+    later = browsing.offsets_for_time(destination, topic_name, START_MS + 101)
     assert [row.offset for row in later] == [2, None, None]
 
 
@@ -133,15 +136,38 @@ def test_compressed_batches_are_searched_record_by_record(
     create_topic(destination_cluster, topic_name)
     producer = producer_for(destination_cluster, compression_type="zstd", linger_ms=500)
     for number in range(100):
-        producer.produce(topic_name, value="x" * 100, timestamp=1_000_000_000_000 + number)
+        producer.produce(topic_name, value="x" * 100, timestamp=START_MS + number)
     producer.flush()
 
-    found = [browsing.offsets_for_time(destination, topic_name, 1_000_000_000_000 + number)[0].offset for number in (0, 57, 99)]
+    found = [browsing.offsets_for_time(destination, topic_name, START_MS + number)[0].offset for number in (0, 57, 99)]
 
     assert found == [0, 57, 99]
 
 
-START_MS = int(time.time() * 1000) - 3_600_000  # retention deletes older records
+def test_records_deleted_during_a_search_are_passed_over(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(destination_cluster, topic_name, partitions=2)
+    producer = producer_for(destination_cluster)
+    for partition in (0, 1):
+        for number in range(10):
+            producer.produce(topic_name, value="x", partition=partition, timestamp=START_MS + number)
+    producer.flush()
+    begin = single_reads._begin
+
+    def begin_and_delete(*args: Any, **kwargs: Any) -> list[single_reads._Search]:
+        searches = begin(*args, **kwargs)
+        deletions = [TopicPartition(topic_name, 0, 7), TopicPartition(topic_name, 1, END)]
+        admin = AdminClient(destination_cluster.client("admin"))  # its futures resolve only while the client exists
+        for deletion in admin.delete_records(deletions).values():
+            deletion.result(30)
+        return searches
+
+    monkeypatch.setattr(single_reads, "_begin", begin_and_delete)
+
+    rows = browsing.offsets_for_time(destination, topic_name, START_MS + 3)
+
+    assert [(row.offset, row.is_complete, row.searched_to) for row in rows] == [(7, True, 7), (None, True, 10)]
 
 
 def abort_transactions(cluster: KafkaCluster, topic: str, count: int) -> None:
