@@ -81,7 +81,7 @@ THROUGHPUT = (
     Workload(name="100 B, default producer, 1 partition", slug="small-1", partitions=1, record_bytes=100, records=3_000_000,
              batch_bytes=16_384, least_times=2.0),
     Workload(name="100 B, one record per batch, 8 partitions", slug="singles", partitions=8, record_bytes=100,
-             records=480_000, batch_bytes=16_384, shape=Shape.SINGLES),
+             records=1_600_000, batch_bytes=16_384, shape=Shape.SINGLES),
     Workload(name="100 B, transactions of 100 ms, 20 partitions", slug="transactions", partitions=20, record_bytes=100,
              records=900_000, batch_bytes=16_384, shape=Shape.TRANSACTIONS),
     Workload(name="100 B, one record between two markers, 20 partitions", slug="streams", partitions=20, record_bytes=100,
