@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.pacing import Pace
+from linkengine.copyjob.pacing import FULL, Pace
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.fetch_session import (
@@ -307,7 +307,7 @@ class BrokerFetcher:
             # the broker read the log before it began to send; the transfer may have taken long
             responded_ms = self._services.clock.now_ms() - int((now - self._response_began_at) * 1000)
             self._take_partitions(
-                in_flight, response, buffer, responded_ms=responded_ms, roomy=len(body) < in_flight.max_bytes / 2
+                in_flight, response, buffer, responded_ms=responded_ms, roomy=len(body) < FULL * in_flight.max_bytes
             )
         finally:
             buffer.release()

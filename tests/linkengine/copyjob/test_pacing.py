@@ -5,6 +5,7 @@ import pytest
 from linkengine.copyjob.pacing import (
     FIRST_BYTES,
     FIRST_FAR_BYTES,
+    FULL,
     GATHER_MOST_S,
     LARGE_BYTES,
     Bandwidth,
@@ -50,7 +51,7 @@ def test_backlog_is_fetched_without_a_pause() -> None:
 def test_broker_of_ten_thousand_partitions_rests_as_long_as_it_worked(took_s: float, pause_s: float) -> None:
     pacer = pace()
     pacer.requested(100.0, partitions=10_000)
-    pacer.responded(100.0 + took_s, took_s=took_s, size=FIRST_BYTES // 2)
+    pacer.responded(100.0 + took_s, took_s=took_s, size=FIRST_BYTES // 4)
 
     assert pacer.ready_at == pytest.approx(100.0 + took_s + pause_s)
 
@@ -91,6 +92,16 @@ def test_requested_size_grows_while_responses_are_full_and_start_late_and_shrink
         sizes.append(pacer.max_bytes >> 20)
 
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
+
+
+def test_requested_size_grows_until_a_slow_response_cannot_have_left_a_partition_out() -> None:
+    pacer, size = pace(), int(0.6 * FIRST_BYTES)
+    pacer.requested(100.0, partitions=10_000)
+
+    pacer.responded(100.1, took_s=0.1, size=size)
+
+    assert size < FULL * pacer.max_bytes
+    assert pacer.ready_at <= 100.1  # the response was full, so more may be waiting
 
 
 def test_bandwidth_limit_makes_responses_small_and_waits_for_the_shared_budget() -> None:
