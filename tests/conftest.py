@@ -101,7 +101,7 @@ LONG_S = 280  # a file with a test that may take this long starts clusters of it
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
-    """Look for JSON support, which Django does once with three queries, before a test counts queries."""
+    """Detect JSON support, which takes Django three queries once, before a test counts queries."""
     with django_db_blocker.unblock():
         assert connections["default"].features.supports_json_field
 
