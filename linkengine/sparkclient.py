@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Lock, Timer
+from threading import Lock, RLock, Timer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -41,6 +41,7 @@ _GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkCon
 
 _log = structlog.get_logger(__name__)
 _lock = Lock()
+_importing = RLock()
 _sessions: dict[tuple[int, str], SparkSession] = {}
 _streams_end_at: ContextVar[float | None] = ContextVar("streams_end_at", default=None)  # of the monotonic clock
 
@@ -51,6 +52,17 @@ class SparkUnavailableError(Exception):
 
 class SparkUnresponsiveError(SparkUnavailableError):
     """A Spark Connect server accepts calls but does not respond to them."""
+
+
+def load_pyspark() -> None:
+    """Import PySpark, which takes a second. To be called before any other import of PySpark in a process with several threads.
+
+    PySpark's modules import each other. Threads that import them at the same time wait for each other's half-imported modules;
+    CPython resolves that with an error in some of them.
+    """
+    with _importing:
+        import grpc  # noqa: F401, PLC0415
+        import pyspark.sql.connect.session  # noqa: F401, PLC0415
 
 
 def session(url: str) -> SparkSession:
@@ -128,6 +140,7 @@ def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Ite
 @contextmanager
 def translate_spark_errors(what: str) -> Iterator[None]:
     """Convert a lost server to SparkUnavailableError; errors of Spark's own are raised unchanged."""
+    load_pyspark()
     import grpc  # noqa: PLC0415 - as heavy as PySpark
     from pyspark.errors.exceptions.connect import SparkConnectException  # noqa: PLC0415
 
@@ -171,6 +184,7 @@ def _check_port(url: str) -> None:
 
 
 def _open(url: str) -> SparkSession:
+    load_pyspark()
     from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415

@@ -32,7 +32,7 @@ from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plans import other_version
 from linkengine.domain.workers import Executor, WorkerSetup, read_setup, write_setup
-from linkengine.sparkclient import SparkUnavailableError, session, tagged, translate_spark_errors
+from linkengine.sparkclient import SparkUnavailableError, load_pyspark, session, tagged, translate_spark_errors
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,7 +47,8 @@ def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None =
 
     Raises SparkUnavailableError if the job was interrupted or Spark cannot be reached.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports that executors do not need
+    load_pyspark()
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - executors do not need it
 
     work = partial(run_in_executor, text=write_setup(setup), run=run)
     spark, tag = session(spark_url), _tag(setup.worker_id)

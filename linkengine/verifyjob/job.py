@@ -32,7 +32,7 @@ import structlog
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange, RecordDifference
-from linkengine.sparkclient import interrupted_after, session, tagged, translate_spark_errors
+from linkengine.sparkclient import interrupted_after, load_pyspark, session, tagged, translate_spark_errors
 from linkengine.verifyjob.reading import (
     EARLIEST,
     LATEST,
@@ -115,6 +115,7 @@ def run_verify(
 def _compare_with_fallback(
     access: _SparkAccess, plan: VerifyPlan, pieces: Pieces, *, tag: str, read_far: TopicReader | None
 ) -> _Result:
+    load_pyspark()
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports
 
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +40,42 @@ from tests.signing import SECRETS, SIGNER
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TIMEOUT_S = 180.0
+# Threads of a fresh process that import PySpark at the same time, by all functions that need it. Prints what they raised.
+IMPORTING = """
+import sys
+from threading import Barrier, Thread
+from linkengine import sparkclient
+from linkengine.copyjob import spark_job
+from linkengine.domain.workers import WorkerSetup
+from linkengine.verifyjob import job
+
+def convert():
+    with sparkclient.translate_spark_errors("do this"):
+        pass
+
+def compare():
+    job._compare_with_fallback(None, None, {}, tag="", read_far=None)
+
+def submit():
+    setup = WorkerSetup(worker_id="0000-0", redis_url="", key="", lease_ttl_ms=1)
+    spark_job.submit_worker(setup, spark_url="sc://127.0.0.1:1")
+
+def call(function):
+    begin.wait()
+    try:
+        function()
+    except Exception as error:
+        sys.stdout.write(f"{type(error).__name__}\\n")  # in one piece
+
+sys.setswitchinterval(1e-5)
+functions = [convert, compare, submit, sparkclient.load_pyspark] * 2
+begin = Barrier(len(functions))
+threads = [Thread(target=call, args=[function]) for function in functions]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
 VERBOSE = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.log.level": "INFO"}
 
 
@@ -227,3 +265,9 @@ def create_topics(cluster: KafkaCluster, *names: str) -> None:
     for name in names:
         producer.produce(name, b"value", timestamp=time.time_ns() // 1_000_000 // 60_000 * 60_000)
     assert producer.flush(30) == 0
+
+
+def test_threads_import_pyspark_at_the_same_time() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    assert sorted(done.stdout.split()) == ["AttributeError", "AttributeError", *["SparkUnavailableError"] * 2], done.stderr
