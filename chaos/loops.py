@@ -47,6 +47,7 @@ POOL = 2  # copy workers
 BEGIN_S = 10.0  # a worker without a heartbeat by then is replaced
 DRAIN_S = 3.0  # for a replaced worker to complete its requests
 POLL_S = 0.25
+END_EVERY_S = 0.5  # the order to end is repeated while Redis is not available
 SLOW_PASS_S = 1.0  # between two passes while there are two assigners: each placement stays long enough to be applied
 DRAIN_TIMEOUT_S = 120.0
 AT_ONCE = 4  # mirrors that are set up, or promoted, in parallel
@@ -183,8 +184,11 @@ class LoopEngine:
 
     def _end_later(self, names: Collection[str], seconds: float) -> None:
         def end() -> None:
-            with suppress(CoordinationUnavailableError):
-                jobs.end_workers(self._environment.redis.url, names, secrets=SECRETS)
+            while True:
+                with suppress(CoordinationUnavailableError):
+                    jobs.end_workers(self._environment.redis.url, names, secrets=SECRETS)
+                    return
+                time.sleep(END_EVERY_S)
 
         timer = threading.Timer(seconds, end)
         timer.daemon = True

@@ -48,6 +48,7 @@ POOL = 2  # copy workers
 POLL_S = 0.5
 START_ATTEMPTS = 3
 KILL_TRIES = 3
+END_EVERY_S = 0.5  # the order to end is repeated
 BESIDE_S = 15.0  # how long another copy worker runs while the others are frozen
 SETUP_TIMEOUT_S = 240.0
 REST_TIMEOUT_S = 120.0  # with retries: the console itself is hit by the storm
@@ -297,14 +298,19 @@ class Product:
         setup = jobs.setup_worker(name, redis_url=url, secrets=SECRETS, lease_ttl_ms=self._lease_ttl_ms)
         with suppress(CoordinationUnavailableError):
             jobs.write_assignments(url, self._plan.link_id, {name: self._plan}, secrets=SECRETS)
-        timer = threading.Timer(seconds, partial(self._end, name))
+        began = time.monotonic()
+        pid = self._copiers.copy(setup)
+        timer = threading.Timer(max(0.0, began + seconds - time.monotonic()), partial(self._end, name, pid))
         timer.daemon = True
         timer.start()
-        return self._copiers.copy(setup), name
+        return pid, name
 
-    def _end(self, name: str) -> None:
-        with suppress(CoordinationUnavailableError):
-            jobs.end_workers(self._environment.redis.url, [name], secrets=SECRETS)
+    def _end(self, name: str, pid: int) -> None:
+        """End a worker outside the product: the order may be lost with Redis's data, or removed by the product with it."""
+        while psutil.pid_exists(pid):
+            with suppress(CoordinationUnavailableError):
+                jobs.end_workers(self._environment.redis.url, [name], secrets=SECRETS)
+            time.sleep(END_EVERY_S)
 
     def _inside(self, call: str) -> str:
         """Call a function of `chaos.inside` with the product's settings; return its printed result."""
