@@ -197,15 +197,19 @@ def _read(link_key: str, rows: Mapping[str, MirrorPartition], *, insist: bool) -
 
 def is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
     """Return whether a report is newer than the row."""
-    if row.observed_at is None or row.observed_at > now + AHEAD or report.hold_id != row.hold_id:
+    if row.observed_at is None or row.observed_at > now + AHEAD or report.copy_run_id != row.copy_run_id:
         return True
     later_by = time_of(report.observed_at_ms) - row.observed_at
     return later_by > (SAME if report.phase == row.phase else timedelta(0))
 
 
 def is_former_news(former: PartitionProgress, latest: PartitionProgress | None, row: MirrorPartition) -> bool:
-    """Return whether the row lacks ``former``, the last report of a hold that ended after the row was stored."""
-    if latest is None or latest.hold_id in {row.hold_id, former.hold_id} or former.hold_id == row.former_hold_id:
+    """Return whether the row lacks ``former``, the last report of a copy run that ended after the row was stored."""
+    if (
+        latest is None
+        or latest.copy_run_id in {row.copy_run_id, former.copy_run_id}
+        or former.copy_run_id == row.former_copy_run_id
+    ):
         return False
     return row.observed_at is None or time_of(former.observed_at_ms) > row.observed_at
 
@@ -237,23 +241,23 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
 
 def count(row: MirrorPartition, report: PartitionProgress) -> bool:
     """Add the increase of a report's counters to the row, without saving; return whether there was any."""
-    use_counters_of(row, report.hold_id)
-    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # a kept report may be older than the last one counted
-    new_records = max(0, report.records_copied - row.hold_records)
+    use_counters_of(row, report.copy_run_id)
+    new_bytes = max(0, report.bytes_copied - row.copy_run_bytes)  # a kept report may be older than the last one counted
+    new_records = max(0, report.records_copied - row.copy_run_records)
     row.bytes_copied += new_bytes
     row.records_copied += new_records
-    row.hold_bytes, row.hold_records = row.hold_bytes + new_bytes, row.hold_records + new_records
+    row.copy_run_bytes, row.copy_run_records = row.copy_run_bytes + new_bytes, row.copy_run_records + new_records
     return bool(new_bytes or new_records)
 
 
-def use_counters_of(row: MirrorPartition, hold_id: str) -> None:
-    """Make this hold the current one of the row, without saving. The hold that was current becomes the former one."""
-    if hold_id == row.hold_id:
+def use_counters_of(row: MirrorPartition, copy_run_id: str) -> None:
+    """Make this copy run the current one of the row, without saving. The run that was current becomes the former one."""
+    if copy_run_id == row.copy_run_id:
         return
-    known, former = (row.hold_id, row.hold_bytes, row.hold_records), (row.former_bytes, row.former_records)
-    counted = former if hold_id == row.former_hold_id else (0, 0)
-    row.hold_id, (row.hold_bytes, row.hold_records) = hold_id, counted
-    row.former_hold_id, row.former_bytes, row.former_records = known
+    known, former = (row.copy_run_id, row.copy_run_bytes, row.copy_run_records), (row.former_bytes, row.former_records)
+    counted = former if copy_run_id == row.former_copy_run_id else (0, 0)
+    row.copy_run_id, (row.copy_run_bytes, row.copy_run_records) = copy_run_id, counted
+    row.former_copy_run_id, row.former_bytes, row.former_records = known
 
 
 def forget_old(row: MirrorPartition, now: datetime) -> None:

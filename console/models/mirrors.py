@@ -177,10 +177,11 @@ class MirrorPartition(models.Model):
     bytes_copied = models.BigIntegerField(default=0)  # since the creation of the mirror
     records_copied = models.BigIntegerField(default=0)
     worker_id = models.CharField(max_length=64, blank=True, default="", db_index=True)  # the copy worker it is assigned to
-    hold_id = models.CharField(max_length=64, blank=True, default="")  # of the reports that the next two counters are from
-    hold_bytes = models.BigIntegerField(default=0)
-    hold_records = models.BigIntegerField(default=0)
-    former_hold_id = models.CharField(max_length=64, blank=True, default="")  # the previous; its last report may be late
+    # the copy run whose reports the next two counters are from; the former run's last report may be late
+    copy_run_id = models.CharField(max_length=64, blank=True, default="")
+    copy_run_bytes = models.BigIntegerField(default=0)
+    copy_run_records = models.BigIntegerField(default=0)
+    former_copy_run_id = models.CharField(max_length=64, blank=True, default="")
     former_bytes = models.BigIntegerField(default=0)
     former_records = models.BigIntegerField(default=0)
     phase = models.CharField(max_length=30, blank=True, default="")

@@ -95,21 +95,21 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 # --- what is stored, and when -----------------------------------------------------------------------------------------
 #
-# * Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, owner (hold), a mirror that
-#   became shorter, leader epoch, the first report, the last report of a hold, ``behind``.
+# * Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, copy run, a mirror that
+#   became shorter, leader epoch, the first report, the last report of a copy run, ``behind``.
 # * Stored as samples, at most every ``EVERY``, the rows stored longest ago first: offsets, counters and rates that have
 #   changed.
 # * Not stored: times of idle partitions, for which ``ClusterLink.level_at`` stands.
 #
 # The newest values are in Redis (``console.mirrors.progress``).
 #
-# The counters of a report start at zero when a worker starts the partition, with a new ``hold_id``: a *hold*, for short.
-# The difference between two reports of the same hold was copied in between; the first report of a new hold counts from zero.
+# The counters of a report start at zero when a worker starts the partition, with a new ``copy_run_id``. The difference
+# between two reports of the same run was copied in between; the first report of a new run counts from zero.
 #
-#     hold A   report ─── report ───── ending          ending: the last report of a hold, with what it copied since the
-#     hold B                    report ──── report     report before; it may arrive after the first report of the next hold
+#     run A   report ─── report ───── ending          ending: the last report of a run, with what it copied since the
+#     run B                   report ──── report      report before; it may arrive after the first report of the next run
 #
-# Therefore a row contains the counters of two holds, the current one (``hold_*``) and the one before (``former_*``).
+# Therefore a row contains the counters of two runs, the current one (``copy_run_*``) and the one before (``former_*``).
 
 
 EVERY = timedelta(seconds=10)  # between two samples of a partition
@@ -118,7 +118,7 @@ LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
-_AT_ONCE = ("phase", "error_code", "error_message", "hold_id", "source_epoch", "behind")
+_AT_ONCE = ("phase", "error_code", "error_message", "copy_run_id", "source_epoch", "behind")
 _MOVING = (
     "source_start",
     "last_source_end",
@@ -140,9 +140,9 @@ _BY_THE_WAY = (
     "caught_up_at",
     "whole_at",
     "late_until",
-    "hold_bytes",
-    "hold_records",
-    "former_hold_id",
+    "copy_run_bytes",
+    "copy_run_records",
+    "former_copy_run_id",
     "former_bytes",
     "former_records",
     "observed_at",
@@ -162,7 +162,7 @@ def store_progress(
 ) -> bool:
     """Apply new reports to their rows (by key), and store the rows that are due. Return whether pages show a change.
 
-    Of ``endings``, the kept last reports of holds in their order, only the counters are used: a later hold may have reported
+    Of ``endings``, the kept last reports of copy runs in their order, only the counters are used: a later run may have reported
     since. ``at_once`` are primary keys of mirrors whose rows are stored whatever changed. ``samples`` limits the number of rows
     that are stored although they are not urgent.
     """
@@ -311,9 +311,9 @@ def _by_key(endings: Iterable[PartitionProgress]) -> dict[str, list[PartitionPro
 
 
 def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
-    """Add what a hold copied since its last report. Skips holds before the last two, whose counters are not stored."""
-    current = row.hold_id
-    if ending.hold_id not in {current, row.former_hold_id}:
+    """Add what a copy run copied since its last report. Skips runs before the last two, whose counters are not stored."""
+    current = row.copy_run_id
+    if ending.copy_run_id not in {current, row.former_copy_run_id}:
         return False
     added = progress.count(row, ending)
     progress.use_counters_of(row, current)

@@ -188,7 +188,7 @@ def _note_observed(rows: Rows, reports: Iterable[PartitionProgress], failures: F
         if row is not None and failures.has_failed(row.mirror_id):
             with suppress(ValueError, OverflowError, OSError):  # a time outside the range of datetime
                 row.observed_at = time_of(report.observed_at_ms)
-                row.phase, row.hold_id = report.phase, report.hold_id
+                row.phase, row.copy_run_id = report.phase, report.copy_run_id
 
 
 def read_kept(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
@@ -244,8 +244,8 @@ _COLUMNS = (
     "partition",
     "behind",
     "observed_at",
-    "hold_id",
-    "hold_bytes",
+    "copy_run_id",
+    "copy_run_bytes",
     "mirror_end",
     "last_high_watermark",
     "bytes_per_s",
@@ -355,7 +355,7 @@ def _sample_rows(link: ClusterLink, *, now: datetime) -> bool:
     for row in found:
         name, topic_ids = mirrors.get(row.mirror_id, ("", ""))
         report = readings.latest.get(f"{name}/{row.partition}")
-        if report is None or report.hold_id != row.hold_id or report.topic_ids != topic_ids or row.observed_at is None:
+        if report is None or report.copy_run_id != row.copy_run_id or report.topic_ids != topic_ids or row.observed_at is None:
             return False
         level_at = _level_at(report)
         if not row.behind:
@@ -409,7 +409,9 @@ def _level_at(report: PartitionProgress) -> datetime | None:
 
 def _moved(row: Any, report: PartitionProgress) -> bool:
     now = (report.mirror_end, report.source_high_watermark, report.bytes_copied)
-    return now != (row.mirror_end, row.last_high_watermark, row.hold_bytes) or bool(row.bytes_per_s) != bool(report.bytes_per_s)
+    return now != (row.mirror_end, row.last_high_watermark, row.copy_run_bytes) or bool(row.bytes_per_s) != bool(
+        report.bytes_per_s
+    )
 
 
 def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Sequence[WorstReport | None]) -> bool:

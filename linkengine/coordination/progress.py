@@ -4,13 +4,13 @@
   consists of the time at which Redis received the report, the time at which it was signed (both by Redis' clock), the
   signature, and the report as JSON. While a partition moves between workers, both may report it. A report is therefore dropped
   if a report with a higher lease generation arrived, or was renewed, less than ``OWNER_SILENT_MS`` ago.
-  When another hold reports a partition, the last report of the previous hold moves to the field ``former <key>``: a reader
-  that reads every few seconds still sees where that hold ended, also after a crash. The field ``news`` counts the reports that
+  When another copy run reports a partition, the last report of the previous run moves to the field ``former <key>``: a reader
+  that reads every few seconds still sees where that run ended, also after a crash. The field ``news`` counts the reports that
   the console has to process immediately (``_matters_of``).
 * ``renewals:<link id>``: a hash with two fields per copy worker: its last *renewal* and a mark (below).
-* ``kept:<link id>``: a hash of reports that stay until the reader removes them: the last report of each hold on a partition,
-  and a report per minute of partitions in which gaps are filled. In the first hash, each report replaces the previous report,
-  read or unread.
+* ``kept:<link id>``: a hash of reports that stay until the reader removes them: the last report of each copy run, and a report
+  per minute of partitions in which gaps are filled. In the first hash, each report replaces the previous report, read or
+  unread.
 
 A partition that is idle and in sync is reported once. While each further observation of it equals the report in all but its
 times, the worker only renews the report: a renewal is a signed list of the signatures of such reports, with the time of the
@@ -84,8 +84,8 @@ _SIGNED_WORDS = 4  # time received by Redis, time signed, signature, JSON
 _log = structlog.get_logger(__name__)
 # Patterns parse the JSON of ``to_json``: decoding it would take ten times as long, during which Redis serves no other client.
 # KEYS: reports, renewals. ARGV: expiry, OWNER_SILENT_MS, number of news, worker, its previous mark, number of its new mark, its
-# renewal or '', then per report: key, hold, lease generation (0: no lease), signed report. Returns the new mark, whether the
-# reports and the previous mark were there, and the keys of dropped reports.
+# renewal or '', then per report: key, copy_run_id, lease generation (0: no lease), signed report. Returns the new mark,
+# whether the reports and the previous mark were there, and the keys of dropped reports.
 _REPORT = (
     NOW_MS
     + """
@@ -101,12 +101,12 @@ end
 local complete = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[2], 'mark ' .. ARGV[4]) == ARGV[5]
 local dropped, replaced = {}, false
 for i = 8, #ARGV, 4 do
-  local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+  local key, run, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local before = redis.call('HGET', KEYS[1], key) or ''
   local hidden, at, signature, text, owner = false
-  if not string.find(before, '"hold_id": "' .. hold .. '"', 1, true) then
+  if not string.find(before, '"copy_run_id": "' .. run .. '"', 1, true) then
     at, signature, text = string.match(before, '^(%d+) %d+ (%x+) (.*)$')
-    owner = at and string.match(text, '"hold_id": "([^"]*)"')
+    owner = at and string.match(text, '"copy_run_id": "([^"]*)"')
   end
   if owner then
     local age, known = now - tonumber(at), tonumber(string.match(text, '"generation": (%d+)') or '0')
@@ -215,7 +215,7 @@ class RedisProgress:
             words = [
                 word
                 for seen, text in zip(changed, texts, strict=True)
-                for word in (seen.key, seen.hold_id, seen.generation, text)
+                for word in (seen.key, seen.copy_run_id, seen.generation, text)
             ]
             news, renewal = _news(link, changed), self._renewal(link_id, link, at_ms=at_ms)
             if not changed and not renewal:
@@ -227,7 +227,7 @@ class RedisProgress:
             link.reported.clear()
             link.matters.clear()
         for seen, text in zip(changed, texts, strict=True):
-            link.reported.pop(seen.key, None)  # an earlier hold in the same request
+            link.reported.pop(seen.key, None)  # an earlier copy run in the same request
             if _is_level(seen) and seen.key not in dropped:
                 link.reported[seen.key] = _Reported(_CONTENT(seen), _name_in_renewals(text), self._seen_at(seen))
         _remember(link, news, changed)
@@ -275,7 +275,7 @@ class RedisProgress:
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Store an observation until the reader removes it; raise CoordinationUnavailableError in an outage."""
-        name = f"{observation.key} {observation.hold_id} {observation.observed_at_ms}"
+        name = f"{observation.key} {observation.copy_run_id} {observation.observed_at_ms}"
         with translate_redis_errors("store progress"):
             text = signed_report(self._signer_of(link_id), link_id, observation, at_ms=self._now_ms(), kept_as=name)
             self._redis.eval(_KEEP, 1, _kept(link_id), KEPT_MS, name, text)
@@ -348,7 +348,7 @@ class Readings:
     """Reports of a link's copy workers, by partition key."""
 
     latest: Mapping[str, PartitionProgress]
-    former: Mapping[str, PartitionProgress]  # the last report of the previous hold
+    former: Mapping[str, PartitionProgress]  # the last report of the previous copy run
     names: Mapping[str, str]  # of the latest reports, in renewals
 
 
@@ -553,11 +553,11 @@ _decoded: dict[tuple[str, str], dict[str, _Decoded]] = {}  # by Redis URL and ha
 
 
 def _matters_of(progress: PartitionProgress) -> tuple[object, ...]:
-    """Return the values that the console acts on immediately: hold, phase, error, set-backs, whether the ends are known."""
+    """Return the values that the console acts on immediately: copy run, phase, error, set-backs, whether the ends are known."""
     unknown = (progress.mirror_end is None, progress.source_end is None)
     errors = (progress.error_code, progress.error_message, progress.failed_at_ms)
     return (
-        progress.hold_id,
+        progress.copy_run_id,
         progress.phase,
         *errors,
         progress.set_backs,

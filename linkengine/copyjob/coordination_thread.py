@@ -14,8 +14,8 @@ A slow Redis must not delay the renewals: all leases of the worker would expire 
 
 1. what is due periodically (renewals, assignments, leases to acquire), checked after each request;
 2. requests, in their order;
-3. progress, a request per link. A newer report of the same hold on a partition replaces one that was not sent yet, so unsent
-   reports take bounded memory and time, however slow Redis is. A heartbeat replaces an unsent one as well.
+3. progress, a request per link. A newer report of the same copy run replaces one that was not sent yet, so unsent reports take
+   bounded memory and time, however slow Redis is. A heartbeat replaces an unsent one as well.
 
 A report may therefore be published after a later release of its lease. Redis refuses it then if the next owner has reported.
 """
@@ -294,7 +294,7 @@ class _Unsent:
     def __init__(self) -> None:
         self._lock = Lock()
         self._heartbeat: Heartbeat | None = None
-        self._reports: dict[str, dict[tuple[str, str], PartitionProgress]] = {}  # by link, then by partition key and hold
+        self._reports: dict[str, dict[tuple[str, str], PartitionProgress]] = {}  # by link, then by partition and copy run
 
     @property
     def has_reports(self) -> bool:
@@ -318,9 +318,9 @@ class _Unsent:
             is_first = not self._reports
             reports = self._reports.setdefault(link_id, {})
             for progress in observations:
-                hold = (progress.key, progress.hold_id)
-                reports.pop(hold, None)  # the order of reports on a partition is kept
-                reports[hold] = progress
+                run = (progress.key, progress.copy_run_id)
+                reports.pop(run, None)  # the order of reports on a partition is kept
+                reports[run] = progress
             return is_first
 
     def take_reports(self) -> tuple[str, list[PartitionProgress]]:
@@ -328,7 +328,7 @@ class _Unsent:
         with self._lock:
             link_id = next(iter(self._reports))
             reports = self._reports.pop(link_id)
-            taken = [reports.pop(hold) for hold in list(islice(reports, REPORTED_TOGETHER))]
+            taken = [reports.pop(run) for run in list(islice(reports, REPORTED_TOGETHER))]
             if reports:
                 self._reports[link_id] = reports
             return link_id, taken

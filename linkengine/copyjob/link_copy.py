@@ -18,10 +18,9 @@ A release is clean if no marker of an earlier owner can still be written either 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, KeysView, Mapping
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -54,12 +53,6 @@ FAILED_RETRY_S = 60.0
 KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps; Redis keeps them until they are processed
 
 
-class HoldNames(Protocol):
-    """A function that returns a new ``PartitionState.hold_id`` at each call."""
-
-    def __call__(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """The services that all links of a worker share."""
@@ -72,7 +65,7 @@ class Shared:
     coordination: CoordinationThread
     progress: ProgressSink  # losses are reported from a link's own threads
     limited: bool  # whether a bandwidth budget exists that all workers of a link share
-    name_hold: HoldNames
+    next_copy_run_id: Callable[[], str]
     ahead: AheadMemory
 
 
@@ -229,7 +222,7 @@ class LinkCopy:
             del self._start_at[key]
             if old is not None:
                 self._drop(old)
-            partition = PartitionState(self._assignments[key], hold_id=self._shared.name_hold())
+            partition = PartitionState(self._assignments[key], copy_run_id=self._shared.next_copy_run_id())
             self._partitions[key] = self._active[key] = partition
             self._report_schedule.add(partition)
             self._coordination.want(key)

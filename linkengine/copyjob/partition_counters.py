@@ -36,7 +36,7 @@ RUN_MS = 10_000
 
 
 class PartitionCounters:
-    """Counters of a partition since this worker started it; reported with its ``hold_id``. Unknown is None, never 0."""
+    """Counters of a partition since this worker started it; reported with its ``copy_run_id``. Unknown is None, never 0."""
 
     __slots__ = (
         "_catch_up",

@@ -18,8 +18,9 @@ Order within an attempt, which keeps mirror offsets equal to source offsets:
 * The first append of an attempt, or after a pause, is sent alone. A leader without producer state for our producer id (new
   log, expired producer) accepts any sequence number, so a second append in flight would take the offset of a refused first.
 
-A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. ``hold_id`` and the
-counters stay the same for the life of a ``PartitionState``, also if the lease is lost and granted to this worker again.
+A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. A *copy run* is
+the life of a ``PartitionState``: it has several holds if the lease is lost and granted to this worker again. Its reports
+have its ``copy_run_id``, and the counters count since it began.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching an
 class PartitionState:
     """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
 
-    def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:
+    def __init__(self, assignment: PartitionAssignment, *, copy_run_id: str) -> None:
         self.assignment = assignment
-        self.key, self.hold_id = assignment.key, hold_id
+        self.key, self.copy_run_id = assignment.key, copy_run_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
         self.may_send_markers: bool | None = None  # True: the lease records that this owner may send markers; False: requested

@@ -40,7 +40,7 @@ def progress_of(partition: PartitionState, *, now_ms: int, gaps_of_ms: int | Non
     source_known = partition.source_trouble is None and checked  # else its end may have moved since: the lag is unknown
     return PartitionProgress(
         key=partition.key,
-        hold_id=partition.hold_id,
+        copy_run_id=partition.copy_run_id,
         phase=phase_of(partition),
         observed_at_ms=now_ms,
         generation=0 if partition.grant is None else partition.grant.generation,

@@ -74,7 +74,7 @@ class CopyWorker:
             coordination=self._coordination,
             progress=ports.progress,
             limited=ports.allowances is not None,
-            name_hold=partial(_hold_name, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
+            next_copy_run_id=partial(_copy_run_id, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
             ahead=AheadMemory(changed=self._share_memory, excess=self._memory_excess),
         )
         self._links: dict[str, LinkCopy] = {}
@@ -325,5 +325,5 @@ def _context_of(plan: CopyPlan) -> Context:
     return context
 
 
-def _hold_name(prefix: str, numbers: count[int]) -> str:
+def _copy_run_id(prefix: str, numbers: count[int]) -> str:
     return f"{prefix}.{next(numbers)}"

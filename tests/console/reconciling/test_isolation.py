@@ -48,7 +48,7 @@ def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
 
 
 def progress_of(mirror: MirrorTopic, **changes: Any) -> PartitionProgress:
-    values = {"hold_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **changes}
+    values = {"copy_run_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **changes}
     return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", topic_ids=topic_ids_of("there", "here"), **values)
 
 

@@ -76,7 +76,7 @@ def report(sink: RedisProgress, mirror: MirrorTopic, **values: Any) -> None:
         **values,
     }
     progress = PartitionProgress(
-        key=f"{plans.mirror_key(mirror)}/0", hold_id="h", observed_at_ms=now_ms, source_seen_at_ms=now_ms, **known
+        key=f"{plans.mirror_key(mirror)}/0", copy_run_id="h", observed_at_ms=now_ms, source_seen_at_ms=now_ms, **known
     )
     sink.report(plans.link_key(mirror.link), [progress])
 
@@ -245,12 +245,12 @@ def test_sampling_a_link_that_needs_a_pass_reconciles_it(
     elif what == "silent":
         redis_client().delete(f"progress:{plans.link_key(link)}")
     elif what == "another owner":
-        MirrorPartition.objects.update(hold_id="before")
+        MirrorPartition.objects.update(copy_run_id="before")
     else:
         now_ms = int(time.time() * 1000)
         kept = PartitionProgress(
             key=f"{plans.mirror_key(mirror)}/0",
-            hold_id="h",
+            copy_run_id="h",
             phase=PartitionPhase.RELEASED,
             observed_at_ms=now_ms,
             topic_ids=TOPIC_IDS,

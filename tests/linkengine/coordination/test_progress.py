@@ -48,7 +48,7 @@ ranges = st.tuples(offsets, offsets).map(lambda pair: OffsetRange(min(pair), max
 observations = st.builds(
     PartitionProgress,
     key=st.text(min_size=1),
-    hold_id=st.text(),
+    copy_run_id=st.text(),
     phase=st.sampled_from(PartitionPhase),
     observed_at_ms=offsets,
     generation=st.integers(0, 2**31),
@@ -87,14 +87,14 @@ def link_id() -> str:
 def seen(
     key: str = "mirror/0",
     *,
-    hold_id: str = "s1",
+    copy_run_id: str = "s1",
     phase: PartitionPhase = PartitionPhase.COPYING,
     generation: int = 1,
     after_ms: int = 0,
 ) -> PartitionProgress:
     return PartitionProgress(
         key=key,
-        hold_id=hold_id,
+        copy_run_id=copy_run_id,
         phase=phase,
         generation=0 if phase is PartitionPhase.WAITING else generation,
         observed_at_ms=NOW_MS + after_ms,
@@ -156,12 +156,12 @@ def test_text_that_is_not_a_report_is_refused(text: str) -> None:
 def test_unknown_fields_of_a_report_are_ignored_and_missing_fields_have_defaults() -> None:
     gap = Gap(OffsetRange(3, 5), GapReason.LOST, 2, 10, 20)
     progress = PartitionProgress(
-        key="m/0", hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,)
+        key="m/0", copy_run_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,)
     )
     values = json.loads(to_json(progress))
 
     newer = {**values, "a_field_of_tomorrow": 7, "gaps": [[*values["gaps"][0], "more of tomorrow"]]}
-    older = {name: values[name] for name in ("key", "hold_id", "phase", "observed_at_ms", "mirror_end")}
+    older = {name: values[name] for name in ("key", "copy_run_id", "phase", "observed_at_ms", "mirror_end")}
 
     assert from_json(json.dumps(newer)) == progress
     assert from_json(json.dumps(older)) == replace(progress, gaps=())
@@ -201,37 +201,37 @@ def test_times_are_by_the_readers_clock_even_if_the_writers_is_wrong(redis_url: 
     assert {name: read.observed_at_ms - getattr(read, name) for name in ago} == ago
 
 
-def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_hold(redis_url: str, link_id: str) -> None:
+def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_copy_run(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
-    progress.report(link_id, [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)])
+    progress.report(link_id, [seen(copy_run_id="s1", after_ms=HOUR_MS)])
+    progress.report(link_id, [seen(copy_run_id="s2", generation=2, phase=PartitionPhase.FAILED)])
 
-    assert shown(redis_url, link_id) == [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)]
+    assert shown(redis_url, link_id) == [seen(copy_run_id="s2", generation=2, phase=PartitionPhase.FAILED)]
 
 
 def test_a_redis_clock_that_was_set_back_hides_no_report_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s1")])
+    progress.report(link_id, [seen(copy_run_id="s1")])
     age(redis_url, link_id, ms=-HOUR_MS)
     assert read_progress(redis_url, link_id, SIGNER)[0].observed_at_ms > time.time_ns() // 1_000_000 + HOUR_MS // 2
 
-    progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING)])
+    progress.report(link_id, [seen(copy_run_id="s2", phase=PartitionPhase.WAITING)])
 
-    assert [progress.hold_id for progress in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
+    assert [progress.copy_run_id for progress in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
 
 
 def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s1")])
-    progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
+    progress.report(link_id, [seen(copy_run_id="s1")])
+    progress.report(link_id, [seen(copy_run_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
 
-    assert shown(redis_url, link_id) == [seen(hold_id="s1")]
+    assert shown(redis_url, link_id) == [seen(copy_run_id="s1")]
 
 
 def test_a_waiting_task_is_shown_after_the_owner_has_stopped_reporting(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
-    progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
+    waiting = seen(copy_run_id="s2", phase=PartitionPhase.WAITING)
+    progress.report(link_id, [seen(copy_run_id="s1", after_ms=HOUR_MS)])
     age(redis_url, link_id, ms=6_000)
     progress.report(link_id, [waiting])
 
@@ -240,8 +240,8 @@ def test_a_waiting_task_is_shown_after_the_owner_has_stopped_reporting(redis_url
 
 def test_a_waiting_task_is_shown_after_the_owner_has_released_the_partition(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
-    progress.report(link_id, [seen(hold_id="s1", phase=PartitionPhase.RELEASED)])
+    waiting = seen(copy_run_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
+    progress.report(link_id, [seen(copy_run_id="s1", phase=PartitionPhase.RELEASED)])
     progress.report(link_id, [waiting])
 
     assert shown(redis_url, link_id) == [waiting]
@@ -250,10 +250,10 @@ def test_a_waiting_task_is_shown_after_the_owner_has_released_the_partition(redi
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED, PartitionPhase.COPYING])
 def test_a_report_of_an_earlier_lease_is_dropped(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s2", generation=5)])
-    progress.report(link_id, [seen(hold_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
+    progress.report(link_id, [seen(copy_run_id="s2", generation=5)])
+    progress.report(link_id, [seen(copy_run_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
 
-    assert shown(redis_url, link_id) == [seen(hold_id="s2", generation=5)]
+    assert shown(redis_url, link_id) == [seen(copy_run_id="s2", generation=5)]
 
 
 def test_unreadable_reports_are_ignored_until_they_are_replaced(redis_url: str, link_id: str) -> None:
@@ -294,7 +294,7 @@ def test_without_redis_reporting_and_reading_raise(own_redis: RedisServer, link_
 def test_kept_reports_stay_until_they_are_removed(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     first, last = seen("a/0"), seen("a/0", after_ms=10)
-    other = replace(first, hold_id="s2")
+    other = replace(first, copy_run_id="s2")
     for observation in (first, last, other):
         progress.keep(link_id, observation)
         progress.keep(link_id, observation)
@@ -397,26 +397,26 @@ def test_a_report_that_is_written_to_redis_again_keeps_its_age(redis_url: str, l
     assert read.observed_at_ms < time.time_ns() // 1_000_000 - HOUR_MS + 60_000
 
 
-def test_the_last_report_of_a_hold_stays_when_another_hold_reports(redis_url: str, link_id: str) -> None:
+def test_the_last_report_of_a_copy_run_stays_when_another_run_reports(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    for end, hold_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
-        progress.report(link_id, [replace(seen(hold_id=hold_id, generation=generation), mirror_end=end)])
+    for end, copy_run_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
+        progress.report(link_id, [replace(seen(copy_run_id=copy_run_id, generation=generation), mirror_end=end)])
 
     readings = read_readings(redis_url, link_id, SIGNER)
 
-    assert [(progress.hold_id, progress.mirror_end) for progress in readings.latest.values()] == [("s2", 22)]
-    assert [(progress.hold_id, progress.mirror_end) for progress in readings.former.values()] == [("s1", 20)]
+    assert [(progress.copy_run_id, progress.mirror_end) for progress in readings.latest.values()] == [("s2", 22)]
+    assert [(progress.copy_run_id, progress.mirror_end) for progress in readings.former.values()] == [("s1", 20)]
     some = read_readings(redis_url, link_id, SIGNER, keys=["mirror/0", "mirror/7"])
     assert (set(some.latest), set(some.former)) == ({"mirror/0"}, {"mirror/0"})
     clear_mirror(redis_url, link_id, mirror_id="mirror")
     assert read_readings(redis_url, link_id, SIGNER).former == {}
 
 
-def test_an_old_report_of_a_former_hold_is_skipped_without_an_alert(redis_url: str, link_id: str) -> None:
+def test_an_old_report_of_a_former_copy_run_is_skipped_without_an_alert(redis_url: str, link_id: str) -> None:
     """Its field stays while the link reports, perhaps longer than the key that signed it."""
     progress, client = RedisProgress(redis_url, signer_of), client_for(redis_url)
-    for hold_id, generation in [("s1", 1), ("s2", 2)]:
-        progress.report(link_id, [seen(hold_id=hold_id, generation=generation)])
+    for copy_run_id, generation in [("s1", 1), ("s2", 2)]:
+        progress.report(link_id, [seen(copy_run_id=copy_run_id, generation=generation)])
     former = str(client.hget(f"progress:{link_id}", "former mirror/0"))
     received_ms, rest = former.split(" ", maxsplit=1)
     refused = client.hget("refused", "report")
@@ -443,7 +443,7 @@ def test_reports_to_act_on_change_the_count_of_news(redis_url: str, link_id: str
     assert news(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR", failed_at_ms=NOW_MS)
     assert news()
     assert news(set_backs=1, set_back_to=3)
-    assert news(hold_id="s2")
+    assert news(copy_run_id="s2")
 
 
 def test_an_altered_report_is_refused_although_the_original_was_read_before(redis_url: str, link_id: str) -> None:
@@ -518,7 +518,7 @@ def test_renewals_are_limited_in_number(redis_url: str, link_id: str) -> None:
         {"phase": PartitionPhase.SOURCE_UNREACHABLE, "error_code": "TIMEOUT_ERROR"},
         {"error_code": "TIMEOUT_ERROR"},
         {"bytes_copied": 7},
-        {"hold_id": "s2"},
+        {"copy_run_id": "s2"},
         {"generation": 2},
         {"mirror_end": None, "unproven_end": 10},
         {"source_end": None, "source_high_watermark": None},
@@ -730,19 +730,19 @@ def test_the_previous_owner_cannot_renew_the_report_of_the_new_owner(
 ) -> None:
     for _ in range(2):
         writer.report(link_id, [level()])
-    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, hold_id="s2")])
+    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, copy_run_id="s2")])
     time.sleep(PAUSE_S)
     writer.report(link_id, [level()])  # has not noticed yet that it lost the lease
 
     readings = read_readings(redis_url, link_id, SIGNER)
-    assert readings.latest["mirror/0"].hold_id == "s2"
+    assert readings.latest["mirror/0"].copy_run_id == "s2"
     assert unix_ms() - readings.latest["mirror/0"].observed_at_ms >= PAUSE_S * 1000
     assert unix_ms() - readings.former["mirror/0"].observed_at_ms >= PAUSE_S * 1000
 
 
 def test_a_report_that_was_dropped_is_not_renewed_but_sent_again(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     owner = RedisProgress(redis_url, signer_of)
-    owner.report(link_id, [level(generation=5, hold_id="s2")])
+    owner.report(link_id, [level(generation=5, copy_run_id="s2")])
     writer.report(link_id, [level(generation=4)])
     clear_mirror(redis_url, link_id, mirror_id="mirror")
 
@@ -775,16 +775,16 @@ def test_an_owner_reports_again_after_a_late_report_of_another_worker_was_accept
 ) -> None:
     """Its renewals have no effect then: the partition would be shown as the other worker left it until its next record."""
     for _ in range(2):
-        writer.report(link_id, [level(generation=5, hold_id="s2"), level("mirror/1")])
+        writer.report(link_id, [level(generation=5, copy_run_id="s2"), level("mirror/1")])
     silence(redis_url, link_id)
     RedisProgress(redis_url, signer_of).report(link_id, [level(**late)])
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s1"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s1"
 
     for _ in range(2):  # the first finds that its mark was removed
-        writer.report(link_id, [level(generation=5, hold_id="s2"), level("mirror/1")])
+        writer.report(link_id, [level(generation=5, copy_run_id="s2"), level("mirror/1")])
 
     read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
-    assert (read.hold_id, read.mirror_end) == ("s2", 10)
+    assert (read.copy_run_id, read.mirror_end) == ("s2", 10)
     assert max(ages(redis_url, link_id).values()) < 30_000
 
 
@@ -797,19 +797,19 @@ def test_a_handover_makes_no_worker_report_again(
         writer.report(link_id, [level("mirror/1")])
     first, previous = stored(redis_url, link_id, "mirror/1"), RedisProgress(redis_url, signer_of)
     previous.report(link_id, [level(generation=4, phase=phase)])
-    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=5, hold_id="s2")])
+    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=5, copy_run_id="s2")])
 
     for _ in range(2):
         writer.report(link_id, [level("mirror/1")])
 
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s2"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s2"
     assert stored(redis_url, link_id, "mirror/1") == first
 
 
 def test_a_waiting_worker_does_not_hide_an_owner_that_renews_its_report(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
-    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
+    waiting = seen(copy_run_id="s2", phase=PartitionPhase.WAITING)
     for _ in range(2):
         writer.report(link_id, [level()])
     received_ms, rest = stored(redis_url, link_id).split(" ", maxsplit=1)
@@ -817,14 +817,14 @@ def test_a_waiting_worker_does_not_hide_an_owner_that_renews_its_report(
     other = RedisProgress(redis_url, signer_of)
 
     other.report(link_id, [waiting])
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s1"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s1"
 
     client_for(redis_url).delete(f"renewals:{link_id}")  # the owner has renewed nothing for long
     other.report(link_id, [waiting])
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s2"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s2"
 
 
-def test_the_last_report_of_a_hold_stays_although_it_was_renewed_for_longer_than_reports_are_kept(
+def test_the_last_report_of_a_copy_run_stays_although_it_was_renewed_for_longer_than_reports_are_kept(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
     for _ in range(2):
@@ -832,9 +832,9 @@ def test_the_last_report_of_a_hold_stays_although_it_was_renewed_for_longer_than
     received_ms, rest = stored(redis_url, link_id).split(" ", maxsplit=1)
     client_for(redis_url).hset(f"progress:{link_id}", "mirror/0", f"{int(received_ms) - HOUR_MS} {rest}")
 
-    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, hold_id="s2")])
+    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, copy_run_id="s2")])
 
-    assert read_readings(redis_url, link_id, SIGNER).former["mirror/0"].hold_id == "s1"
+    assert read_readings(redis_url, link_id, SIGNER).former["mirror/0"].copy_run_id == "s1"
 
 
 def test_reports_are_signed_again_with_another_key(redis_url: str, link_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

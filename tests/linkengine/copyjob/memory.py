@@ -159,5 +159,7 @@ class MemoryProgress:
     def last_of(self, key: str) -> PartitionProgress:
         """Return the last observation of a partition, with all gaps filled since its lease was granted."""
         last = self.latest[key]
-        kept = [observation for observation in self.kept if (observation.key, observation.hold_id) == (key, last.hold_id)]
+        kept = [
+            observation for observation in self.kept if (observation.key, observation.copy_run_id) == (key, last.copy_run_id)
+        ]
         return replace(last, gaps=kept[-1].gaps) if kept else last

@@ -289,14 +289,14 @@ def test_fenced_partition_that_is_still_assigned_is_started_again(
     monkeypatch.setattr(LinkCopy, "tick", tick)
     with working(assignments, progress, lease) as errors:
         wait_until_copied(progress, plan, 0)
-        first = progress.latest[plan.assignments[0].key].hold_id
+        first = progress.latest[plan.assignments[0].key].copy_run_id
         fenced.set()
         wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in progress.history)
         write(clusters, topic_name, "later")
         wait_until_copied(progress, plan, 1)
 
     assert errors == []
-    assert progress.latest[plan.assignments[0].key].hold_id != first
+    assert progress.latest[plan.assignments[0].key].copy_run_id != first
 
 
 def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, topic_name: str) -> None:
