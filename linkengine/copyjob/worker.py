@@ -28,7 +28,7 @@ from linkengine.copyjob.event_loop import Background, Event, Poller
 from linkengine.copyjob.link_copy import LinkCopy, Shared
 from linkengine.copyjob.ports import Clock, SystemClock, WorkerAssignments
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import HEARTBEAT_MS, Executor, Grant, Heartbeat, LinkShare, WorkerSetup
+from linkengine.domain.workers import HEARTBEAT_MS, AssignmentStatus, Executor, Grant, Heartbeat, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -297,7 +297,7 @@ class CopyWorker:
                 started_at_ms=self._started_at_ms,
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,
-                links={link_id: self._state_of(link_id) for link_id in sorted(self._reported_links())},
+                links={link_id: self._status_of(link_id) for link_id in sorted(self._reported_links())},
                 ended=ended,
             )
         )
@@ -310,13 +310,13 @@ class CopyWorker:
         assigned = (link_id for link_id, plan in assignments.plans.items() if plan.assignments)
         return {*self._links, *assignments.refused, *assigned}
 
-    def _state_of(self, link_id: str) -> LinkShare:
+    def _status_of(self, link_id: str) -> AssignmentStatus:
         assert self._assignments is not None
         link = self._links.get(link_id)
         failure = self._errors.get(link_id, "") if link_id in self._retry_at else ""
         error = self._assignments.refused.get(link_id) or failure
         partitions = 0 if link is None else link.partitions
-        return LinkShare(applied=self._assignments.numbers.get(link_id, 0), partitions=partitions, error=error)
+        return AssignmentStatus(applied=self._assignments.numbers.get(link_id, 0), partitions=partitions, error=error)
 
 
 def _context_of(plan: CopyPlan) -> Context:

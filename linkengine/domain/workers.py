@@ -51,10 +51,10 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkShare:
-    """A worker's state of a link that it has an assignment for."""
+class AssignmentStatus:
+    """How far a worker has applied its assignment of a link."""
 
-    applied: int  # number of the assignment that is in effect
+    applied: int  # number of the assignment that is in effect; 0: none
     partitions: int = 0  # that it has not released
     error: str = ""  # why it does not copy the link
 
@@ -71,7 +71,7 @@ class Heartbeat:
     started_at_ms: int = 0  # by its own clock
     partitions: int = 0
     bytes_per_s: float = 0.0
-    links: Mapping[str, LinkShare] = field(default_factory=dict)
+    links: Mapping[str, AssignmentStatus] = field(default_factory=dict)
     ended: bool = False  # the last heartbeat of a worker that ends in order: it has released everything
     silent_ms: int = 0  # since Redis received it; set by the reader
 
@@ -131,7 +131,7 @@ def read_heartbeat(text: str, *, silent_ms: int) -> Heartbeat:
     """Return the heartbeat that ``write_heartbeat`` wrote; raise ValueError for any other text."""
     try:
         values = _known(Heartbeat, json.loads(text))
-        links = {name: LinkShare(**_known(LinkShare, share)) for name, share in values.get("links", {}).items()}
+        links = {name: AssignmentStatus(**_known(AssignmentStatus, status)) for name, status in values.get("links", {}).items()}
         return Heartbeat(**{**values, "links": links, "silent_ms": silent_ms})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a copy worker's heartbeat: {error}") from error

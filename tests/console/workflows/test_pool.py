@@ -24,7 +24,7 @@ from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.domain.states import LinkState, MirrorState
-from linkengine.domain.workers import Heartbeat, LinkShare, Place, assign, worker_id_for
+from linkengine.domain.workers import AssignmentStatus, Heartbeat, Place, assign, worker_id_for
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
@@ -54,7 +54,7 @@ class Worker:
 
     def beat(self, **shown: Any) -> None:
         assignments = self._assignments.read()
-        links = {name: LinkShare(applied=number, **shown) for name, number in assignments.numbers.items()}
+        links = {name: AssignmentStatus(applied=number, **shown) for name, number in assignments.numbers.items()}
         self._assignments.beat(Heartbeat(worker_id=self.worker_id, host="h", links=links))
 
     def keys(self, link: ClusterLink) -> set[str]:
