@@ -118,7 +118,7 @@ class MirrorStop:
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
     restoring_configs: bool = False  # an earlier attempt has begun to restore the source's configs, perhaps not all of them
     copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded
-    left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the last copy worker ended in an orderly way
+    released_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) with which the last copy worker released its lease
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used if the source does not respond
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None

@@ -405,8 +405,8 @@ class Grant:
     markers_announced: bool = False  # only if not clean: markers of an earlier owner, not only data, may be in flight
     # of a clean hand-over: the source's leader epoch under which everything below the mirror's end was read, and that end
     seen: tuple[int, int] | None = None
-    # the same of the previous owner if it ended in an orderly way; markers of an owner before it may still be in flight
-    left: tuple[int, int] | None = None
+    # the same of the previous owner if it released; ``clean`` may be False, as markers of an earlier owner may be in flight
+    last_release: tuple[int, int] | None = None
     rested_ms: int = 0  # of a clean hand-over: for how long the partition had no owner
 
     @property

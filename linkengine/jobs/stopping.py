@@ -461,9 +461,9 @@ def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fence
 def _known_ends(stop: MirrorStop) -> dict[int, int]:
     """Return the ends of mirrored records by partition, as far as they are known without reading the log."""
     copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
-    left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
+    released = {number: end for number, end in stop.released_ends if end >= copied.get(number, 0)}
     # the ends of fenced partitions were recorded by an earlier attempt
-    return left | {number: end for number, end in copied.items() if number in fenced}
+    return released | {number: end for number, end in copied.items() if number in fenced}
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:

@@ -20,7 +20,7 @@ class MemoryLease:
         self._lock = threading.Lock()
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
-        self.left: dict[str, tuple[int, int] | None] = {}  # ``seen`` of the last owner that released cleanly, by key
+        self.seen: dict[str, tuple[int, int] | None] = {}  # with which the last owner released cleanly, by key
         self.markers_announced: set[str] = set()
         self.rested_ms = 0  # ``rested_ms`` of the next grants
 
@@ -32,7 +32,7 @@ class MemoryLease:
                 return None
             generation = self.generations[key] = self.generations.get(key, 0) + 1
             self._holds[key] = (generation, now + self.ttl_s)
-            deadline, seen = now + self.ttl_s * 0.9, self.left.get(key) if hold is None else None
+            deadline, seen = now + self.ttl_s * 0.9, self.seen.get(key) if hold is None else None
             markers_announced = hold is not None and key in self.markers_announced
             return Grant(
                 key=key,
@@ -66,7 +66,7 @@ class MemoryLease:
                 return
             if clean:
                 del self._holds[grant.key]
-                self.left[grant.key] = seen
+                self.seen[grant.key] = seen
                 self.markers_announced.discard(grant.key)
             else:
                 self._holds[grant.key] = (grant.generation, 0.0)  # as if it had expired

@@ -72,7 +72,7 @@ def test_lease_granted_while_the_loop_ends_is_released_unchanged(
     lease: MemoryLease, coordination: CoordinationThread, *, settled: bool, rested_ms: int, seen: tuple[int, int] | None
 ) -> None:
     """Otherwise the next owner would have to wait until the lease expires."""
-    lease.left[KEY], lease.rested_ms = (3, 40), rested_ms
+    lease.seen[KEY], lease.rested_ms = (3, 40), rested_ms
     coordination.want(KEY)
     wait_for(lambda: KEY in lease.generations)
 

@@ -116,11 +116,11 @@ def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
     [
         ({"copied": ((0, 5), (1, 0))}, ()),
         ({"copied": ((0, 3), (1, 0))}, ((0, 3),)),
-        ({"copied": ((0, 2), (1, 0)), "left": ((0, 4),)}, ((0, 4),)),
-        ({"copied": ((0, 2), (1, 0)), "left": ((0, 5),)}, ()),
+        ({"copied": ((0, 2), (1, 0)), "released_ends": ((0, 4),)}, ((0, 4),)),
+        ({"copied": ((0, 2), (1, 0)), "released_ends": ((0, 5),)}, ()),
         ({"copied": ((0, 3), (1, 0)), "was_mirror": False}, ()),  # it was always an ordinary topic
     ],
-    ids=["equal", "reported", "left", "left equal", "no mirror"],
+    ids=["equal", "reported", "released", "released equal", "no mirror"],
 )
 def test_records_that_no_copy_worker_wrote_count_as_foreign(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, known: dict[str, Any], foreign: tuple[tuple[int, int], ...]
@@ -129,7 +129,7 @@ def test_records_that_no_copy_worker_wrote_count_as_foreign(
     first = stop_mirror(replace(stop, **known))
     send_here(stop.mirror_topic, user="app", count=2)
     recorded = tuple(sorted((dict(first.ends) | dict(first.foreign)).items()))
-    again = stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "left": ()}))
+    again = stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "released_ends": ()}))
 
     assert (first.ends, first.foreign) == (((0, 5), (1, 0)), foreign)
     assert replace(again, epochs=first.epochs) == first

@@ -187,15 +187,15 @@ def test_mirror_that_is_not_fenced_in_time_keeps_its_fences_and_delays_no_other(
 
 
 @pytest.mark.parametrize(
-    ("copied", "left", "together"),
+    ("copied", "released_ends", "together"),
     [(((0, 3), (1, 0)), (), False), ((), ((0, 3), (1, 0)), True)],
-    ids=["the log has to be searched", "a copy worker left its end"],
+    ids=["the log has to be searched", "a copy worker released the lease with its end"],
 )
 def test_mirror_with_foreign_writes_is_stopped_with_others_if_its_log_need_not_be_read(
-    stops: list[MirrorStop], here: ClusterAdmin, copied: Ends, left: Ends, *, together: bool
+    stops: list[MirrorStop], here: ClusterAdmin, copied: Ends, released_ends: Ends, *, together: bool
 ) -> None:
     first, *others = stops
-    foreign = replace(first, copied=copied, left=left)
+    foreign = replace(first, copied=copied, released_ends=released_ends)
 
     results = jobs.stop_mirrors([foreign, *others])
 
