@@ -77,7 +77,7 @@ class PartitionState:
         # mirror side
         self.log_end: LogEnd | None = None
         self.sent_end: int | None = None  # offset after everything that this hold has sent
-        self.overtaken: Overtaken | None = None  # offsets where a response claims other records than those that were sent
+        self.overtaken: Overtaken | None = None  # offsets with other records than those that were sent, by a response
         self.chunks: deque[Chunk] = deque()
         self.in_flight: deque[Append] = deque()
         self.fill: FillInFlight | None = None

@@ -277,7 +277,7 @@ def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> 
     return found
 
 
-def claimed_ends(stopped: CommonPart, taken: CommonPart) -> dict[int, int]:
+def ends_behind_takeover_markers(stopped: CommonPart, taken: CommonPart) -> dict[int, int]:
     """Return, by partition, the end of the common part behind the fence of a mirror whose former source has taken over.
 
     ``stopped`` is the stop of that mirror, as both sides confirm it; ``taken`` is a later stop of the former source, whose

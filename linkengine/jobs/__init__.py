@@ -49,13 +49,13 @@ from linkengine.jobs.probes import (
     unclean_elections,
 )
 from linkengine.jobs.reversing import (
-    claimed_before,
     close_topic,
     kept_up_to,
     log_ranges,
     open_if_closed,
     open_topic,
     take_over_mirror,
+    taken_over_before,
 )
 from linkengine.jobs.stopping import reopen_mirror, restore_source_configs, stop_mirrors
 from linkengine.jobs.syncing import (
@@ -75,7 +75,6 @@ __all__ = [
     "check_connection",
     "check_link",
     "check_mirror_topic",
-    "claimed_before",
     "clear_link",
     "clear_mirror",
     "close_topic",
@@ -124,6 +123,7 @@ __all__ = [
     "sync_mirror",
     "sync_mirrors",
     "take_over_mirror",
+    "taken_over_before",
     "topic_ends",
     "transactional_writers",
     "try_writing",
