@@ -91,7 +91,7 @@ class MirrorSynced:
 
     partitions: int  # of the mirror, after growth: new partitions need assignments
     source_partitions: int  # more if the mirror did not grow
-    ungrown: LinkEngineError | None = None  # why it did not grow
+    growth_error: LinkEngineError | None = None  # why partitions could not be added
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
     read: bool = True  # False: ``source_configs`` are the previous configs; the mirror was being changed to an ordinary topic
     refused: tuple[RefusedStep, ...] = ()  # configs that the destination refused

@@ -54,8 +54,8 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
     (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
         raise outcome
-    if outcome.ungrown is not None:
-        raise outcome.ungrown
+    if outcome.growth_error is not None:
+        raise outcome.growth_error
     return outcome
 
 
@@ -129,7 +129,7 @@ def _follow(
         if stopped:
             raise stopped_error(destination, mirror)
         recount = partial(count_partitions, source.address, topic.name)
-        partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions, recount=recount)
+        partitions, growth_error = _grow(destination, mirror, partitions=topic.partitions, recount=recount)
         topic = replace(topic, partitions=max(topic.partitions, partitions))
         wanted = source_values(values, include=plan.sync_include)
         copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
@@ -142,7 +142,7 @@ def _follow(
     return MirrorSynced(
         partitions=partitions,
         source_partitions=topic.partitions,
-        ungrown=ungrown,
+        growth_error=growth_error,
         source_configs=wanted,
         refused=refused,
         changed=tuple(name for name in change.names if name not in {step.name for step in refused}),
@@ -161,10 +161,10 @@ def _change_configs(destination: ClusterAdmin, topic: str, change: ConfigChange)
     return ()
 
 
-def _grown(
+def _grow(
     destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int, recount: Callable[[], int]
 ) -> tuple[int, LinkEngineError | None]:
-    """Return how many partitions the mirror has now, and why these are too few; raise if it has too many."""
+    """Add the missing partitions; return how many the mirror has then, and why it has too few. Raise if it has too many."""
     try:
         return grow_mirror(destination, mirror, partitions=partitions, recount=recount), None
     except LinkEngineError as error:
