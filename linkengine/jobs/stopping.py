@@ -209,13 +209,7 @@ class _Stopping:
         for stop in chosen:
             found = seen.get(_topic_of(stop))
             if self._alone:
-                found = find_mirror(
-                    self._destination,
-                    _topic_of(stop),
-                    topic_id=stop.mirror_topic_id,
-                    contested=stop.contested,
-                    seen=found,
-                )
+                found = _find_topic(self._destination, stop, seen=found)
             elif found is not None and found.topic_id != stop.mirror_topic_id:
                 found = None
             if found is not None:
@@ -319,7 +313,7 @@ class _Stopping:
 
     def _finish_seeding(self, mirror: _Mirror) -> None:
         if mirror.was_seeding:
-            mirror.refused += _finish_seeding(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
+            mirror.refused += _remove_head(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
 
     def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
         topics = [mirror.topic for mirror in mirrors if mirror.restores_configs]
@@ -333,7 +327,7 @@ class _Stopping:
                 raise _deferred(mirror)
             configs = present.get(mirror.topic)
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
-            changes[mirror.topic] = _due(mirror.stop, configs)
+            changes[mirror.topic] = _restoring_change(mirror.stop, configs)
 
         mirrors = self._owned(self._each(mirrors, note_change))
         kept = {mirror.topic for mirror in mirrors}
@@ -379,13 +373,13 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
     A config with another value than the mirror's is left alone: it was set by a user since. Raises MIRROR_TOPIC_MISSING if
     the topic is gone.
     """
-    found = _find(stop)
+    destination = ClusterAdmin(stop.destination)
+    found = _find_topic(destination, stop)
     if found is None:
         raise missing_mirror(_topic_of(stop))
-    destination = ClusterAdmin(stop.destination)
     # the source's values of the time of the stop, not current ones
     known = replace(stop, restoring_configs=True, reason=StopReason.FAILOVER)
-    change = _due(known, found.configs)
+    change = _restoring_change(known, found.configs)
     check_owner()
     return restore_configs(destination, {found.name: change}).get(found.name, ())
 
@@ -396,12 +390,13 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     Such a set-up or takeover was suspended during the stop. Returns the topic's id ("" if there is no topic) and what the
     destination refused. Nothing is fenced or trimmed: applications may have written since.
     """
-    found = _find(stop)
-    _open(stop, found)
+    destination = ClusterAdmin(stop.destination)
+    found = _find_topic(destination, stop)
+    _remove_acls(stop, found)
     refused: tuple[RefusedStep, ...] = ()
     if found is not None and has_mirror_configs(found.configs):
-        change = _due(stop, found.configs)
-        refused = restore_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
+        change = _restoring_change(stop, found.configs)
+        refused = restore_configs(destination, {found.name: change}).get(found.name, ())
     log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
 
@@ -410,7 +405,7 @@ def _missing(stop: MirrorStop) -> LinkEngineError:
     """Remove the mirror's ACLs from the name of a topic that is gone, and return the error for the missing topic."""
     error = missing_mirror(_topic_of(stop))
     try:
-        _open(stop, None)
+        _remove_acls(stop, None)
     except LinkEngineError as refusal:
         if refusal.code != ErrorCode.AUTHORIZATION_ERROR:
             raise
@@ -430,12 +425,13 @@ def _topic_of(stop: MirrorStop) -> str:
     return stop.mirror_topic or stop.assignments[0].mirror_topic
 
 
-def _find(stop: MirrorStop) -> TopicDescription | None:
-    destination = ClusterAdmin(stop.destination)
-    return find_mirror(destination, _topic_of(stop), topic_id=stop.mirror_topic_id, contested=stop.contested)
+def _find_topic(
+    destination: ClusterAdmin, stop: MirrorStop, *, seen: TopicDescription | None = None
+) -> TopicDescription | None:
+    return find_mirror(destination, _topic_of(stop), topic_id=stop.mirror_topic_id, contested=stop.contested, seen=seen)
 
 
-def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
+def _remove_acls(stop: MirrorStop, found: TopicDescription | None) -> None:
     """Remove the mirror's ACLs from its name, unless they guard another mirror there."""
     if found is None and stop.contested:
         return
@@ -486,7 +482,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
         return unread_groups(stop.group_offsets, ends=ends, error=error)
 
 
-def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
+def _restoring_change(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
     """Return the changes that make a topic with the configs ``present`` an ordinary topic with the source's configs."""
     values = _source_configs(stop)
     change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
@@ -507,10 +503,10 @@ def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorSt
     return destination.offsets(found.name, OffsetKind.END, partitions=found.partitions) | fences
 
 
-def _finish_seeding(
+def _remove_head(
     destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped, *, heads: Mapping[int, int]
 ) -> list[RefusedStep]:
-    """If the head was still being seeded, delete the fillers written so far and make the (empty) topic readable.
+    """Delete the fillers of a head that is not fully seeded, and make the (empty) topic readable.
 
     Call it only for a topic that never held a record: on other topics, an ACL that denies reads may have been set by a user or
     synced from the source. Producers may have written behind the fence by now. Fillers that cannot be deleted stay visible, as
