@@ -64,7 +64,7 @@ class Shared:
     lease_ttl_s: float
     coordination: CoordinationThread
     progress: ProgressSink  # losses are reported from a link's own threads
-    limited: bool  # whether a bandwidth budget exists that all workers of a link share
+    has_shared_budget: bool  # whether all workers of a link share a bandwidth budget
     next_copy_run_id: Callable[[], str]
     ahead: AheadMemory
 
@@ -88,12 +88,12 @@ class LinkCopy:
         self._report_schedule = ReportSchedule(every_s=plan.tuning.progress_ms / 1000, stagger=stagger)
         self._persist_at: dict[str, float] = {}
         self._scan_at = 0.0
-        self._moved_bytes = 0  # of partitions that have ended
+        self._bytes_of_ended = 0  # copied bytes of partitions that have ended
         self.pool = BufferPool()
         self._threads = LinkThreads(shared.background, guard=guard)
         limit = max(0, plan.tuning.bytes_per_s)
-        own_limit = limit if shared.limited else -(-limit // max(1, plan.workers))
-        self._bandwidth = Bandwidth(own_limit, spend_shared=self._spend if shared.limited else None)
+        own_limit = limit if shared.has_shared_budget else -(-limit // max(1, plan.workers))
+        self._bandwidth = Bandwidth(own_limit, spend_shared=self._spend if shared.has_shared_budget else None)
         services = Services(
             background=self._threads,
             poller=GuardedPoller(shared.poller, guard=guard),
@@ -106,7 +106,7 @@ class LinkCopy:
         )
         lose = partial(shared.progress.lose, plan.link_id)
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed, lose=lose)
-        self._mirror = DestinationSide(
+        self._destination = DestinationSide(
             services,
             plan.destination,
             may_write=self._may_write,
@@ -155,7 +155,7 @@ class LinkCopy:
             self._release(key)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all partitions have ended, so that this LinkCopy can be closed."""
         return not self._partitions and not self._start_at
 
@@ -165,9 +165,9 @@ class LinkCopy:
         return len(self._active)
 
     @property
-    def moved_bytes(self) -> int:
+    def bytes_copied(self) -> int:
         """Bytes copied by this LinkCopy."""
-        return self._moved_bytes + sum(partition.counters.bytes_copied for partition in self._active.values())
+        return self._bytes_of_ended + sum(partition.counters.bytes_copied for partition in self._active.values())
 
     @property
     def keys(self) -> KeysView[str]:
@@ -179,7 +179,7 @@ class LinkCopy:
     def pump(self, now: float) -> None:
         """Send the Fetch and Produce requests that can be sent now."""
         self._source.pump(now)  # first: the source reads while records are written
-        self._mirror.pump(now)
+        self._destination.pump(now)
         self._source.pump(now)
 
     def due(self) -> float:
@@ -190,7 +190,7 @@ class LinkCopy:
         """Do everything whose time has come: starts, retries, timeouts, expired leases, reports."""
         self._start_due(now)
         self._source.tick(now)
-        self._mirror.tick(now)
+        self._destination.tick(now)
         if self._source.starved(now):
             self._detach_waiting_chunks()
         self._end_drained(now)
@@ -211,7 +211,7 @@ class LinkCopy:
         self._report(self._active.values())
         self._threads.close()
         self._source.close()
-        self._mirror.close()
+        self._destination.close()
 
     def _start_due(self, now: float) -> None:
         for key in [key for key, at in self._start_at.items() if at <= now and self.expiring_leases.get(key, 0.0) <= now]:
@@ -248,15 +248,15 @@ class LinkCopy:
     def _end_drained(self, now: float) -> None:
         for key, drained_by in list(self._stopping.items()):
             partition = self._active[key]
-            if partition.quiet or now >= drained_by:
+            if partition.is_drained or now >= drained_by:
                 self._end(partition, now)
 
     def _end(self, partition: PartitionState, now: float) -> None:
-        self._mirror.release_buffers(partition, partition.end())
-        self._mirror.forget(partition)
+        self._destination.release_buffers(partition, partition.end())
+        self._destination.forget(partition)
         self._source.forget(partition)
         del self._active[partition.key], self._stopping[partition.key]
-        self._moved_bytes += partition.counters.bytes_copied
+        self._bytes_of_ended += partition.counters.bytes_copied
         self._persist_at.pop(partition.key, None)
         (final,) = self._observations([partition], gaps_of_ms=None)
         if _is_news(final):
@@ -271,7 +271,7 @@ class LinkCopy:
     def _release_lease(self, partition: PartitionState) -> None:
         if partition.grant is None:
             self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
-        elif partition.quiet and partition.lost_marker is None and not partition.late_appends:
+        elif partition.is_drained and partition.lost_marker is None and not partition.late_appends:
             self._coordination.release(
                 partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant)
             )
@@ -319,7 +319,7 @@ class LinkCopy:
         for partition in self._active.values():
             for chunk in partition.chunks:
                 chunk.detach(self.pool)
-        self._mirror.own_unsent()
+        self._destination.own_unsent()
 
     # --- events of the coordination thread ---------------------------------------------------------------------------
 
@@ -329,10 +329,8 @@ class LinkCopy:
         if partition is not None and partition.stage is Stage.WAITING:
             partition.granted(grant)
             self._source.inherited(partition)
-            self._mirror.resume(partition)
-        elif (
-            partition is not None and partition.stage is not Stage.ENDED
-        ):  # of an ended partition, ``CoordinationThread.unwant`` releases it
+            self._destination.resume(partition)
+        elif partition is not None and partition.stage is not Stage.ENDED:  # else ``_release_lease`` has requested the release
             self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
 
     def markers_announced(self, grant: Grant) -> None:
@@ -355,7 +353,7 @@ class LinkCopy:
         _log.warning("lease.lost", partition=partition.key)
         stopping, grant = partition.stage is Stage.STOPPING, partition.grant
         self._discard(partition, partition.lost_lease())
-        self._mirror.forget(partition)
+        self._destination.forget(partition)
         if grant is not None:
             self._coordination.expire_lease(grant)
         if stopping:
@@ -374,13 +372,13 @@ class LinkCopy:
                 self._discard(partition, partition.stop())
         self._end_drained(self._clock.monotonic())
 
-    # --- events of the source side and the mirror side ---------------------------------------------------------------
+    # --- events of the source side and the destination side ----------------------------------------------------------
 
     def _may_write(self, partition: PartitionState) -> bool:
         return partition.grant is not None and self._clock.monotonic() < self._lease.deadline(partition.grant)
 
     def _planned(self, partition: PartitionState) -> None:
-        self._mirror.wake(partition)  # sent at the end of this iteration of the loop, together with other partitions
+        self._destination.wake(partition)  # sent at the end of this iteration of the loop, together with other partitions
 
     def _advanced(self, partition: PartitionState) -> None:
         if partition.stage is Stage.STOPPING:
@@ -410,7 +408,7 @@ class LinkCopy:
             self._expire_lease(partition.key, grant)
 
     def _discard(self, partition: PartitionState, chunks: list[Chunk]) -> None:
-        self._mirror.release_buffers(partition, chunks)
+        self._destination.release_buffers(partition, chunks)
         self._source.wake(partition)
         if partition.stage is Stage.STOPPING:
             self._stopping.setdefault(partition.key, self._clock.monotonic() + DRAIN_S)

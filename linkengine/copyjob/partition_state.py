@@ -51,7 +51,7 @@ CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching an
 
 
 class PartitionState:
-    """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
+    """State of a partition and the rules for what may be sent next; called by the source side and the destination side."""
 
     def __init__(self, assignment: PartitionAssignment, *, copy_run_id: str) -> None:
         self.assignment = assignment
@@ -74,7 +74,7 @@ class PartitionState:
         self.position: int | None = None  # next source offset to fetch
         self.examining, self.source_retry_at = False, 0.0  # examining: a background check of the source is running
         self.source_backoff = Backoff()
-        # mirror side
+        # destination side
         self.log_end: LogEnd | None = None
         self.sent_end: int | None = None  # offset after everything that this hold has sent
         self.overtaken: Overtaken | None = None  # offsets with other records than those that were sent, by a response
@@ -106,10 +106,10 @@ class PartitionState:
         dropped, self.sent_end, self.unacknowledged = self._new_attempt(), None, None
         return dropped
 
-    # --- mirror side -------------------------------------------------------------------------------------------------
+    # --- destination side --------------------------------------------------------------------------------------------
 
     def interrupt(self, *, retry_at: float) -> list[Chunk]:
-        """Resume at ``retry_at`` after an error of the mirror side; return the chunks whose buffers can be released."""
+        """Resume at ``retry_at`` after an error of the destination side; return the chunks whose buffers can be released."""
         self.stage = Stage.RESUMING if self.copying else self.stage
         self.mirror_retry_at = max(self.mirror_retry_at, retry_at)
         return self._new_attempt()
@@ -276,7 +276,7 @@ class PartitionState:
         return self.stage is Stage.COPYING
 
     @property
-    def quiet(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether no request is in flight. A late Produce of an earlier attempt is conditional, hence harmless."""
         return not self.in_flight and self.fill is None
 
@@ -289,7 +289,7 @@ class PartitionState:
     @property
     def idle(self) -> bool:
         """Whether nothing is in flight or planned, so that the mirror's log end must not move."""
-        return self.stage is Stage.COPYING and self.quiet and not self.chunks
+        return self.stage is Stage.COPYING and self.is_drained and not self.chunks
 
     def _settle_unverified(self, end: int, *, now_ms: int) -> None:
         """Count the markers of a fill without a response that are in the log."""

@@ -73,7 +73,7 @@ class CopyWorker:
             lease_ttl_s=setup.lease_ttl_ms / 1000,
             coordination=self._coordination,
             progress=ports.progress,
-            limited=ports.allowances is not None,
+            has_shared_budget=ports.allowances is not None,
             next_copy_run_id=partial(_copy_run_id, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
             ahead=AheadMemory(changed=self._share_memory, excess=self._memory_excess),
         )
@@ -142,7 +142,7 @@ class CopyWorker:
                 continue
             self._tick_at[link_id] = now + pause_s
             self._guarded(link_id, partial(link.tick, now))
-            if link_id in self._retiring and link.over:
+            if link_id in self._retiring and link.is_over:
                 self._retired(link_id, link)
         for link_id in [key for key, at in self._retry_at.items() if at <= now]:
             del self._retry_at[link_id]
@@ -283,10 +283,10 @@ class CopyWorker:
 
     def _beat(self, now: float, *, ended: bool = False) -> None:
         self._beat_at = now + HEARTBEAT_MS / 1000
-        moved = sum(link.moved_bytes for link in self._links.values())
+        copied = sum(link.bytes_copied for link in self._links.values())
         before_at, before = self._last_beat
-        self._last_beat = (now, moved)
-        rate = max(0, moved - before) / (now - before_at) if before_at and now > before_at else 0.0
+        self._last_beat = (now, copied)
+        rate = max(0, copied - before) / (now - before_at) if before_at and now > before_at else 0.0
         self._coordination.beat(
             Heartbeat(
                 worker_id=self._setup.worker_id,
