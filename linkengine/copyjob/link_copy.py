@@ -207,7 +207,7 @@ class LinkCopy:
             if partition.grant is not None:
                 self._expire_lease(partition.key, partition.grant)
             else:
-                self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
+                self._coordination.stop_acquiring(partition.key, settled=partial(is_settled, partition))
         self._report(self._active.values())
         self._threads.close()
         self._source.close()
@@ -225,7 +225,7 @@ class LinkCopy:
             partition = PartitionState(self._assignments[key], copy_run_id=self._shared.next_copy_run_id())
             self._partitions[key] = self._active[key] = partition
             self._report_schedule.add(partition)
-            self._coordination.want(key)
+            self._coordination.acquire(key)
             self._source.add(partition)
 
     def _release(self, key: str) -> None:
@@ -270,7 +270,7 @@ class LinkCopy:
 
     def _release_lease(self, partition: PartitionState) -> None:
         if partition.grant is None:
-            self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
+            self._coordination.stop_acquiring(partition.key, settled=partial(is_settled, partition))
         elif partition.is_drained and partition.lost_marker is None and not partition.late_appends:
             self._coordination.release(
                 partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant)
@@ -330,7 +330,7 @@ class LinkCopy:
             partition.granted(grant)
             self._source.inherited(partition)
             self._destination.resume(partition)
-        elif partition is not None and partition.stage is not Stage.ENDED:  # else ``_release_lease`` has requested the release
+        elif partition is not None and partition.stage is not Stage.ENDED:  # else ``stop_acquiring`` releases it
             self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
 
     def markers_announced(self, grant: Grant) -> None:
@@ -359,7 +359,7 @@ class LinkCopy:
         if stopping:
             partition.stage = Stage.STOPPING  # its drain time keeps running
         else:
-            self._coordination.want(partition.key)
+            self._coordination.acquire(partition.key)
 
     def _spend(self, size: int) -> None:
         limit = self._bandwidth.bytes_per_s

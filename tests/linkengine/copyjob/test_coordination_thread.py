@@ -73,10 +73,10 @@ def test_lease_granted_while_the_loop_ends_is_released_unchanged(
 ) -> None:
     """Otherwise the next owner would have to wait until the lease expires."""
     lease.seen[KEY], lease.rested_ms = (3, 40), rested_ms
-    coordination.want(KEY)
+    coordination.acquire(KEY)
     wait_for(lambda: KEY in lease.generations)
 
-    coordination.unwant(KEY, settled=lambda _: settled)
+    coordination.stop_acquiring(KEY, settled=lambda _: settled)
     coordination.finish()
     grant = lease.acquire(KEY, "next")
 
@@ -89,7 +89,7 @@ def test_leases_are_renewed_and_heartbeats_sent_in_time_while_reports_are_slow()
     """50 links report ten times a second, five times as much as can be published."""
     lease, assignments, progress = MemoryLease(ttl_s=4.0), MemoryAssignments(), SlowProgress()
     with coordinating(lease, assignments, progress) as coordination:
-        coordination.want(KEY)
+        coordination.acquire(KEY)
         wait_for(lambda: KEY in lease.generations)
         grant = Grant(key=KEY, generation=1, clean=True, valid_until=0.0)
         left_s, late_s = list[float](), list[int]()
