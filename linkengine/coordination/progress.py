@@ -280,7 +280,7 @@ class RedisProgress:
             text = signed_report(self._signer_of(link_id), link_id, observation, at_ms=self._now_ms(), kept_as=name)
             self._redis.eval(_KEEP, 1, _kept(link_id), KEPT_MS, name, text)
 
-    def lose(self, link_id: str, loss: Loss) -> None:
+    def report_loss(self, link_id: str, loss: Loss) -> None:
         """Store a loss until it is in the gap ledger; raise CoordinationUnavailableError in an outage."""
         note_loss(self._url, link_id, self._signer_of(link_id), loss)
         with translate_redis_errors("store progress"):

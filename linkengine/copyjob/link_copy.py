@@ -104,7 +104,7 @@ class LinkCopy:
             bandwidth=self._bandwidth,
             stagger=stagger,
         )
-        lose = partial(shared.progress.lose, plan.link_id)
+        lose = partial(shared.progress.report_loss, plan.link_id)
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed, lose=lose)
         self._destination = DestinationSide(
             services,

@@ -83,7 +83,7 @@ class ProgressSink(Protocol):
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Publish an observation that is stored until the reconciler has processed it."""
 
-    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
+    def report_loss(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         """Store a range of lost offsets of a partition (by key). May raise CoordinationUnavailableError."""
 
 

@@ -125,7 +125,7 @@ def test_a_change_that_needs_a_pass_ends_the_rest(
 
     match what:
         case "loss":
-            sink.lose(plans.link_key(link), (f"{plans.mirror_key(mirror)}/0", OffsetRange(3, 5)))
+            sink.report_loss(plans.link_key(link), (f"{plans.mirror_key(mirror)}/0", OffsetRange(3, 5)))
         case "page":
             show_change(link.pk)
         case "settings":

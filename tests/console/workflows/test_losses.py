@@ -38,7 +38,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(mirror.link), (key, LOST))
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report_loss(plans.link_key(mirror.link), (key, LOST))
     return key
 
 
@@ -84,7 +84,7 @@ def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink
 def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(link), other)
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report_loss(plans.link_key(link), other)
 
     reconcile_link(link_id=link.pk)
 
@@ -109,7 +109,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
     stranger = RedisProgress(settings.REDIS_URL, lambda _: OTHER)
     stranger.report(plans.link_key(link), [forged])
     stranger.keep(plans.link_key(link), forged)
-    stranger.lose(plans.link_key(link), (key, LOST))
+    stranger.report_loss(plans.link_key(link), (key, LOST))
 
     reconcile_link(link_id=link.pk)
 

@@ -142,7 +142,7 @@ class MemoryProgress:
         self.history: list[tuple[str, PartitionPhase, str]] = []
         self.times_ms: list[tuple[str, int]] = []  # key and time of each report
 
-    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
+    def report_loss(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         self.lost.append(loss)
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
