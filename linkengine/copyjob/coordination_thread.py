@@ -32,9 +32,9 @@ from threading import Lock, Thread
 import structlog
 
 from linkengine.copyjob.event_loop import Background
-from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink, WorkerAssignments
+from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink
 from linkengine.domain.plans import PartitionProgress
-from linkengine.domain.workers import CoordinationUnavailableError, Grant, Heartbeat, WorkerSetup
+from linkengine.domain.workers import CoordinationUnavailableError, Grant, Heartbeat, WorkerAssignments, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 

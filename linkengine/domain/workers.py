@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from linkengine.domain.plans import CopyPlan
+
 # --- set-up and heartbeats -----------------------------------------------------------------------------------------------
 # JSON objects with named fields, as plans are (``plans``), because executors may run another version.
 #
@@ -48,6 +50,16 @@ class Executor:
 
     name: str = ""
     slots: int = 0  # its cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAssignments:
+    """The current assignments of a copy worker, by link."""
+
+    plans: Mapping[str, CopyPlan]  # what to copy; a plan without partitions: release the link
+    numbers: Mapping[str, int]  # of the assignments; reported in the heartbeat
+    refused: Mapping[str, str] = field(default_factory=dict)  # why the worker cannot apply an assignment
+    ends: bool = False  # release everything and end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

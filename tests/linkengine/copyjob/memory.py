@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.workers import Grant, Heartbeat
+from linkengine.domain.workers import Grant, Heartbeat, WorkerAssignments
 
 
 class MemoryLease:
@@ -92,22 +92,12 @@ class NoLease(MemoryLease):
             return Grant(key=key, generation=1, clean=True, valid_until=float("inf"))
 
 
-@dataclass(frozen=True)
-class MemoryAssigned:
-    """Assignments of a worker as a test sets them (the protocol ``WorkerAssignments``)."""
-
-    plans: Mapping[str, CopyPlan]
-    numbers: Mapping[str, int]
-    refused: Mapping[str, str] = field(default_factory=dict)
-    ends: bool = False
-
-
 class MemoryAssignments:
     """Assignments that a test sets, and the heartbeats received."""
 
     def __init__(self, *plans: CopyPlan) -> None:
         self.beats: list[Heartbeat] = []
-        self.assigned = MemoryAssigned(plans={}, numbers={})
+        self.assigned = WorkerAssignments(plans={}, numbers={})
         self.assign(*plans)
 
     def assign(self, *plans: CopyPlan) -> None:
@@ -121,7 +111,7 @@ class MemoryAssignments:
     def end(self) -> None:
         self.assigned = replace(self.assigned, ends=True)
 
-    def read(self) -> MemoryAssigned:
+    def read(self) -> WorkerAssignments:
         return self.assigned
 
     def beat(self, heartbeat: Heartbeat) -> None:

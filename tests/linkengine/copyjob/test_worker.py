@@ -21,7 +21,7 @@ from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, PartitionPhase
-from linkengine.domain.workers import CoordinationUnavailableError, Grant
+from linkengine.domain.workers import CoordinationUnavailableError, Grant, WorkerAssignments
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, Connection
 from tests.linkengine.copyjob.copying import (
@@ -37,7 +37,7 @@ from tests.linkengine.copyjob.copying import (
     setup_for,
     wait_for,
 )
-from tests.linkengine.copyjob.memory import MemoryAssigned, MemoryAssignments, MemoryLease, MemoryProgress
+from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 
 LINKS = 3
 MANY, ROUNDS, ROUND_S = 50, 60, 0.1
@@ -243,7 +243,7 @@ class CutOff(MemoryLease, MemoryAssignments):
         self._check()
         return super().acquire_all(keys, owner)
 
-    def read(self) -> MemoryAssigned:
+    def read(self) -> WorkerAssignments:
         self._check()
         return super().read()
 
