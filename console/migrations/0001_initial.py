@@ -117,7 +117,7 @@ class Migration(migrations.Migration):
                 ('probed_at', models.DateTimeField(null=True)),
                 ('looked_at', models.DateTimeField(null=True)),
                 ('topics_at', models.DateTimeField(null=True)),
-                ('level_at', models.DateTimeField(null=True)),
+                ('in_sync_at', models.DateTimeField(null=True)),
                 ('config_sync_position', models.BigIntegerField(null=True)),
                 ('error_since', models.DateTimeField(null=True)),
                 ('engine_error', models.TextField(blank=True, default='')),

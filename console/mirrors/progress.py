@@ -73,7 +73,7 @@ _MIRROR = (  # in the order of CurrentMirror's fields
     "link__name",
     "link__state_since",
     "link__link_uuid",
-    "link__level_at",
+    "link__in_sync_at",
     "link__destination__cluster_id",
     "drill_id",
     "expected",
@@ -96,7 +96,7 @@ class CurrentMirror:
     link: str
     link_since: datetime
     link_uuid: UUID
-    level_at: datetime | None
+    in_sync_at: datetime | None
     cluster_id: str
     drill_id: int | None
     expected: bool  # by ``EXPECTED``
@@ -118,7 +118,7 @@ def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime, insist: bool = Fal
         link = group[0].link
         rows = {f"{mirror.engine_name}/{row.partition}": row for mirror in group for row in mirror.partitions.all()}
         topic_ids = {mirror.engine_name: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in group}
-        _update(rows, topic_ids, link_key=link.link_uuid.hex, level_at=link.level_at, now=now, insist=insist)
+        _update(rows, topic_ids, link_key=link.link_uuid.hex, in_sync_at=link.in_sync_at, now=now, insist=insist)
 
 
 def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = False) -> list[CurrentMirror]:
@@ -140,7 +140,7 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
         names = {mirror.pk: engine_name_of(mirror.pk, first=mirror.first_link_uuid, link=mirror.link_uuid) for mirror in group}
         topic_ids = {names[mirror.pk]: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in group}
         rows = {f"{names[mirror.pk]}/{row.partition}": row for mirror in group for row in mirror.partitions}
-        _update(rows, topic_ids, link_key=group[0].link_uuid.hex, level_at=group[0].level_at, now=now, insist=insist)
+        _update(rows, topic_ids, link_key=group[0].link_uuid.hex, in_sync_at=group[0].in_sync_at, now=now, insist=insist)
     return list(known.values())
 
 
@@ -155,7 +155,7 @@ def _update(
     topic_ids: Mapping[str, str],
     *,
     link_key: str,
-    level_at: datetime | None,
+    in_sync_at: datetime | None,
     now: datetime,
     insist: bool,
 ) -> None:
@@ -169,8 +169,8 @@ def _update(
             apply(row, former)
         if latest is not None and is_new(latest, row, now):
             apply(row, latest)
-        elif level_at is not None and not row.behind and row.observed_at is not None:
-            row.observed_at = max(row.observed_at, level_at)  # rows of idle partitions are not stored repeatedly
+        elif in_sync_at is not None and not row.behind and row.observed_at is not None:
+            row.observed_at = max(row.observed_at, in_sync_at)  # rows of idle partitions are not stored repeatedly
         forget_old(row, now)
 
 

@@ -166,7 +166,7 @@ class MirrorPartition(models.Model):
     # When it last had everything that its source, or an earlier source, may clean; at first, when the copy began. Tombstones
     # that were written later were read, or will be read in time (``reconciling.gaps``).
     whole_at = models.DateTimeField(null=True)
-    # False: at ``ClusterLink.level_at`` or later it was in sync; that time is stored once for all such partitions of a link
+    # False: at ``ClusterLink.in_sync_at`` or later it was in sync; that time is stored once for all such partitions of a link
     behind = models.BooleanField(default=True)
     # Span in which records were copied more than ten seconds after the mirror had everything. Whether that was too late is
     # unknown until the source's configs of that time are read.
@@ -192,7 +192,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # offset of the fence; from stopped_end to it are foreign writes
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence was at that offset
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
-    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.level_at``
+    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.in_sync_at``
     failed_again = False  # not stored: a further read of the source failed since the previous report
 
     class Meta:

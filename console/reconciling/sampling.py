@@ -99,7 +99,7 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 #   became shorter, leader epoch, the first report, the last report of a copy run, ``behind``.
 # * Stored as samples, at most every ``EVERY``, the rows stored longest ago first: offsets, counters and rates that have
 #   changed.
-# * Not stored: times of idle partitions, for which ``ClusterLink.level_at`` stands.
+# * Not stored: times of idle partitions, for which ``ClusterLink.in_sync_at`` stands.
 #
 # The newest values are in Redis (``console.mirrors.progress``).
 #
@@ -114,7 +114,7 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
-LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``LEAST``
+IN_SYNC_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.in_sync_at``; below ``LEAST``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
@@ -191,30 +191,30 @@ def store_progress(
     return changed
 
 
-def note_level(link: ClusterLink, rows: Iterable[MirrorPartition], *, now: datetime) -> None:
+def note_in_sync(link: ClusterLink, rows: Iterable[MirrorPartition], *, now: datetime) -> None:
     """Store, once for all partitions that are not behind, when they were in sync. Call it after their rows were stored."""
     times = [row.whole_at for row in rows if not row.behind and row.whole_at is not None]
-    note_level_at(link, min(times, default=None), now=now)
+    note_in_sync_at(link, min(times, default=None), now=now)
 
 
-def note_level_at(link: ClusterLink, level_at: datetime | None, *, now: datetime) -> None:
+def note_in_sync_at(link: ClusterLink, in_sync_at: datetime | None, *, now: datetime) -> None:
     """Store a time at which all partitions that are not behind were in sync; None: there are no such partitions."""
-    if level_at is None:
+    if in_sync_at is None:
         return
-    known = link.level_at
-    if known is None or known > now + AHEAD or level_at - known >= LEVEL_EVERY:
-        ClusterLink.objects.filter(pk=link.pk).update(level_at=level_at)
-        link.level_at = level_at
+    known = link.in_sync_at
+    if known is None or known > now + AHEAD or in_sync_at - known >= IN_SYNC_EVERY:
+        ClusterLink.objects.filter(pk=link.pk).update(in_sync_at=in_sync_at)
+        link.in_sync_at = in_sync_at
 
 
-def lift_level(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
+def raise_whole_at(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
     """Raise ``whole_at`` of rows that are not behind to the time that is stored for all of them, unsaved."""
-    if link.level_at is None:
+    if link.in_sync_at is None:
         return
     for row in rows:
         if not row.behind and row.whole_at is not None:
-            row.lifted = row.lifted or link.level_at > row.whole_at
-            row.whole_at = max(row.whole_at, link.level_at)
+            row.lifted = row.lifted or link.in_sync_at > row.whole_at
+            row.whole_at = max(row.whole_at, link.in_sync_at)
 
 
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
@@ -263,7 +263,7 @@ def _apply(
         at = getattr(row, name)
         if at is not None and at > now + AHEAD:  # of a clock that was set back: unknown
             setattr(row, name, None)
-    copying = row.phase == PartitionPhase.COPYING  # ``level_at`` also advances while this partition is not copied
+    copying = row.phase == PartitionPhase.COPYING  # ``in_sync_at`` also advances while this partition is not copied
     row.behind = not (copying and is_fresh(row.whole_at, now=now, within=LEAST))
     return any(counted)
 

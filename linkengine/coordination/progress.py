@@ -228,7 +228,7 @@ class RedisProgress:
             link.matters.clear()
         for seen, text in zip(changed, texts, strict=True):
             link.reported.pop(seen.key, None)  # an earlier copy run in the same request
-            if _is_level(seen) and seen.key not in dropped:
+            if _is_in_sync(seen) and seen.key not in dropped:
                 link.reported[seen.key] = _Reported(_CONTENT(seen), _name_in_renewals(text), self._seen_at(seen))
         _remember(link, news, changed)
 
@@ -245,7 +245,7 @@ class RedisProgress:
     def _renews(self, link: _LinkReports, seen: PartitionProgress) -> bool:
         """Note an observation; return whether it renews the partition's report, which is forgotten otherwise."""
         known = link.reported.get(seen.key)
-        if known is not None and _is_level(seen) and _CONTENT(seen) == known.content:
+        if known is not None and _is_in_sync(seen) and _CONTENT(seen) == known.content:
             known.seen_at = self._seen_at(seen)
             return True
         link.reported.pop(seen.key, None)
@@ -253,7 +253,7 @@ class RedisProgress:
 
     def _seen_at(self, seen: PartitionProgress) -> float:
         """Return when the partition's source was observed, by this process's monotonic clock; never in the future."""
-        assert seen.source_seen_at_ms is not None  # by ``_is_level``
+        assert seen.source_seen_at_ms is not None  # by ``_is_in_sync``
         return time.monotonic() - max(0, self._unix_ms() - seen.source_seen_at_ms) / 1000
 
     def _renewal(self, link_id: str, link: _LinkReports, *, at_ms: int) -> str:
@@ -334,7 +334,7 @@ def _name_in_renewals(signed: str) -> str:
     return signed.split(" ", maxsplit=2)[1][:_NAMED]
 
 
-def _is_level(seen: PartitionProgress) -> bool:
+def _is_in_sync(seen: PartitionProgress) -> bool:
     """Return whether a partition is copied without error and had all records of its source when it was observed."""
     end, ends = seen.mirror_end, (seen.source_end, seen.source_high_watermark)
     if seen.phase is not PartitionPhase.COPYING or seen.error_code or not seen.generation or seen.source_seen_at_ms is None:

@@ -184,7 +184,7 @@ def test_without_redis_an_idle_partition_has_the_time_stored_for_its_link(
     mirror: MirrorTopic, link: ClusterLink, settings: Any
 ) -> None:
     seen_at = timezone.now() - timedelta(seconds=30)
-    ClusterLink.objects.update(level_at=seen_at)
+    ClusterLink.objects.update(in_sync_at=seen_at)
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
 
     assert row_of(mirror).observed_at != seen_at
@@ -289,12 +289,12 @@ def test_a_promotion_reads_a_permanent_failure_that_is_not_stored_yet(mirror: Mi
     assert MirrorPartition.objects.get(mirror=mirror).phase == PartitionPhase.COPYING
 
 
-def test_a_report_is_applied_although_level_at_is_as_new(mirror: MirrorTopic) -> None:
-    """The stored row is minutes old, and the link's ``level_at`` is the time of this report."""
+def test_a_report_is_applied_although_in_sync_at_is_as_new(mirror: MirrorTopic) -> None:
+    """The stored row is minutes old, and the link's ``in_sync_at`` is the time of this report."""
     values = report(mirror, source_end=20, source_high_watermark=20)
     publish(mirror, values)
     mirror.partitions.update(behind=False)
-    ClusterLink.objects.update(level_at=progress.time_of(values.observed_at_ms))
+    ClusterLink.objects.update(in_sync_at=progress.time_of(values.observed_at_ms))
 
     assert row_of(mirror).lag == 0
 
