@@ -6,7 +6,7 @@
   if a report with a higher lease generation arrived, or was renewed, less than ``OWNER_SILENT_MS`` ago.
   When another copy run reports a partition, the last report of the previous run moves to the field ``former <key>``: a reader
   that reads every few seconds still sees where that run ended, also after a crash. The field ``news`` counts the reports that
-  the console has to process immediately (``_matters_of``).
+  the console has to process immediately (``_urgent_values``).
 * ``renewals:<link id>``: a hash with two fields per copy worker: its last *renewal* and a mark (below).
 * ``kept:<link id>``: a hash of reports that stay until the reader removes them: the last report of each copy run, and a report
   per minute of partitions in which gaps are filled. In the first hash, each report replaces the previous report, read or
@@ -178,7 +178,9 @@ class _LinkReports:
 
     signer: Signer
     reported: dict[str, _Reported] = field(default_factory=dict)  # that can be renewed, by partition key
-    matters: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of the last report of each partition that arrived
+    urgent_values: dict[str, tuple[object, ...]] = field(
+        default_factory=dict
+    )  # of the last report of each partition that arrived
     mark: str = ""  # that the last request left in Redis
     renew_at: float = 0.0  # monotonic seconds
     renews: bool = False  # the last renewal names reports
@@ -225,7 +227,7 @@ class RedisProgress:
         before, (link.mark, is_complete, dropped) = link.mark, reply
         if before and not is_complete:  # Redis has lost reports
             link.reported.clear()
-            link.matters.clear()
+            link.urgent_values.clear()
         for seen, text in zip(changed, texts, strict=True):
             link.reported.pop(seen.key, None)  # an earlier copy run in the same request
             if _is_in_sync(seen) and seen.key not in dropped:
@@ -305,17 +307,17 @@ class RedisProgress:
 
 
 def _news(link: _LinkReports, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
-    """Return ``_matters_of`` each report in which it differs from the partition's previous report, by key."""
-    matters = {seen.key: _matters_of(seen) for seen in observations}
-    return {key: values for key, values in matters.items() if link.matters.get(key) != values}
+    """Return the urgent values of each report in which they differ from the partition's previous report, by key."""
+    values_of = {seen.key: _urgent_values(seen) for seen in observations}
+    return {key: values for key, values in values_of.items() if link.urgent_values.get(key) != values}
 
 
 def _remember(link: _LinkReports, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
     """Remember what Redis has counted as news. Not called in an outage, so the next report is counted as news again."""
-    link.matters |= news
+    link.urgent_values |= news
     for seen in observations:
         if seen.phase is PartitionPhase.RELEASED:
-            link.matters.pop(seen.key, None)
+            link.urgent_values.pop(seen.key, None)
 
 
 def signed_report(signer: Signer, link_id: str, progress: PartitionProgress, *, at_ms: int, kept_as: str | None = None) -> str:
@@ -497,7 +499,7 @@ def _read(
             if at_ms is None:
                 report_refused(url, "report", link_id, f"{key} {value}")
                 continue
-            last = _Decoded(value, signer, ahead_ms, _readable(text, observed_at_ms=at_ms + ahead_ms))
+            last = _Decoded(value, signer, ahead_ms, _decode(text, observed_at_ms=at_ms + ahead_ms))
         found[key] = last
     if keys is None and not kept:
         if len(_decoded) >= _LINKS_DECODED:
@@ -552,7 +554,7 @@ class _Decoded(NamedTuple):
 _decoded: dict[tuple[str, str], dict[str, _Decoded]] = {}  # by Redis URL and hash, as last read
 
 
-def _matters_of(progress: PartitionProgress) -> tuple[object, ...]:
+def _urgent_values(progress: PartitionProgress) -> tuple[object, ...]:
     """Return the values that the console acts on immediately: copy run, phase, error, set-backs, whether the ends are known."""
     unknown = (progress.mirror_end is None, progress.source_end is None)
     errors = (progress.error_code, progress.error_message, progress.failed_at_ms)
@@ -581,7 +583,7 @@ def _signed(link_id: str, at_ms: str, text: str, kept_as: str | None) -> tuple[s
     return (_PURPOSE, link_id, at_ms, text) if kept_as is None else (_KEPT_PURPOSE, link_id, kept_as, at_ms, text)
 
 
-def _readable(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
+def _decode(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
     try:
         return from_json(text, observed_at_ms=observed_at_ms)
     except ValueError as error:  # written by another version during a rolling deployment; the next report replaces it
