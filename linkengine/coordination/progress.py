@@ -178,9 +178,7 @@ class _LinkReports:
 
     signer: Signer
     reported: dict[str, _Reported] = field(default_factory=dict)  # that can be renewed, by partition key
-    urgent_values: dict[str, tuple[object, ...]] = field(
-        default_factory=dict
-    )  # of the last report of each partition that arrived
+    urgent_values: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of each partition's last report that arrived
     mark: str = ""  # that the last request left in Redis
     renew_at: float = 0.0  # monotonic seconds
     renews: bool = False  # the last renewal names reports

@@ -221,7 +221,7 @@ class _Stopping:
     def _note_restores_configs(self, mirror: _Mirror) -> None:
         mirror.restores_configs = mirror.stop.restoring_configs or _is_mirror(self._destination, mirror.stop, mirror.found)
         if not mirror.restores_configs and not self._alone:
-            raise _deferred(mirror)
+            raise _deferred_error(mirror)
 
     def _fences(self, mirrors: Sequence[_Mirror]) -> Generator[dict[str, FenceOrError]]:
         unfenced = [(mirror, partition) for mirror in mirrors for partition in mirror.unfenced]
@@ -254,7 +254,7 @@ class _Stopping:
         ends, epochs = mirror.ends, {number: fence.epoch for number, fence in mirror.fences.items()}
         assignments = [partition for partition in mirror.stop.assignments if partition.partition in ends]
         if not self._alone and _reads_log(mirror.stop, assignments, ends):
-            raise _deferred(mirror)
+            raise _deferred_error(mirror)
         foreign = _foreign(mirror.stop, assignments, ends)
         mirror.stopped = MirrorStopped(
             ends=tuple(sorted(ends.items())),
@@ -292,7 +292,7 @@ class _Stopping:
         A coordinator that does not respond takes seconds per mirror.
         """
         if self._groups_are_slow and _has_groups_to_move(mirror):
-            raise _deferred(mirror)
+            raise _deferred_error(mirror)
         if mirror.restores_configs:
             began = time.monotonic()
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
@@ -324,7 +324,7 @@ class _Stopping:
             if not mirror.restores_configs:
                 return
             if mirror.topic not in present and not self._alone:
-                raise _deferred(mirror)
+                raise _deferred_error(mirror)
             configs = present.get(mirror.topic)
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
             changes[mirror.topic] = _restoring_change(mirror.stop, configs)
@@ -337,7 +337,7 @@ class _Stopping:
         return mirrors
 
 
-def _deferred(mirror: _Mirror) -> LinkEngineError:
+def _deferred_error(mirror: _Mirror) -> LinkEngineError:
     """Return the error of a mirror that is left out because it would delay the other mirrors of the list."""
     message = f"Mirror topic {mirror.topic!r} is not stopped together with others, since its stop may take long. Retrying."
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)

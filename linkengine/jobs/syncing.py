@@ -78,7 +78,7 @@ def sync_mirrors(
     here = {topic.name: topic for topic in destination.topics([mirror.mirror_topic for mirror in mirrors])}
     follow = partial(_follow, (source, destination), here=here, still_mirrors=still_mirrors)
     return [
-        _differing(mirror.source_topic)
+        _differing_error(mirror.source_topic)
         if mirror.source_topic in doubtful
         else follow(mirror, topics[mirror.source_topic], values=values.get(mirror.source_topic))
         for mirror in mirrors
@@ -114,7 +114,7 @@ def _follow(
     if isinstance(topic, LinkEngineError):
         return topic
     if values is None:
-        return _unreadable(plan)
+        return _unreadable_error(plan)
     source, destination = clusters
     try:
         name = plan.mirror_topic
@@ -173,14 +173,14 @@ def _grow(
         return mirror.partitions, error
 
 
-def _differing(topic: str) -> LinkEngineError:
+def _differing_error(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
         f"Two readings of the configs of source topic {topic!r} differ. They are applied once two are equal. Retrying.",
     )
 
 
-def _unreadable(plan: MirrorSync) -> LinkEngineError:
+def _unreadable_error(plan: MirrorSync) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.AUTHORIZATION_ERROR,
         f"User {plan.source.sasl_username!r} may not read the configs of source topic {plan.source_topic!r}. Grant it "
