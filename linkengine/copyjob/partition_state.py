@@ -141,7 +141,7 @@ class PartitionState:
         self.unchecked_tail = log_end.tail
         self.position = self.sent_end = log_end.end
         self.counters.observed_mirror(
-            start=log_end.start, end=log_end.end, left_at=self.read_position.seen[1] if self.read_position.seen else None
+            start=log_end.start, end=log_end.end, previous_end=self.read_position.seen[1] if self.read_position.seen else None
         )
         if self.refused_at is None or log_end.end > self.refused_at:  # else only a successful append clears the error
             self.mirror_trouble = None

@@ -79,7 +79,7 @@ class LogEndQuery:
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
-    left_end: int | None = None  # the same, also if the source has had another leader since
+    previous_end: int | None = None  # where the previous owner ended, also if the source has had another leader since
     unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
     check_tail: bool = False  # a tail check is needed wherever the log ends
     overtaken: Overtaken | None = None  # offsets with records that this owner did not write, by a response
@@ -182,9 +182,9 @@ def _read_group(
 
 
 def _checked(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> LogEnd | LinkEngineError:
-    expected, assignment, left_end = _own_end(query, log_end), query.assignment, query.left_end
-    if left_end is not None and left_end < log_end.start and not _is_stopped(query, log_end):
-        return foreign_write(assignment, left_end)  # another producer's records, which were deleted again
+    expected, assignment, previous_end = _own_end(query, log_end), query.assignment, query.previous_end
+    if previous_end is not None and previous_end < log_end.start and not _is_stopped(query, log_end):
+        return foreign_write(assignment, previous_end)  # another producer's records, which were deleted again
     overtaken = query.overtaken
     start, end = (expected, log_end.end) if overtaken is None else (overtaken.start, min(overtaken.end, log_end.end))
     offsets = (log_end.end if start is None else max(start, log_end.start), end)
