@@ -5,27 +5,21 @@ functions use neither database, Celery nor pages, and callers need no other pack
 ``linkengine.domain``.
 """
 
-from linkengine.jobs.comparing_records import RecordSide, compare_record, read_canary, try_writing
-from linkengine.jobs.connectiontests import check_connection, list_source
-from linkengine.jobs.copying import (
-    clear_link,
-    clear_mirror,
-    end_workers,
+from linkengine.coordination.losses import forget_losses, read_losses
+from linkengine.coordination.pool import end_workers, read_workers, write_assignments
+from linkengine.coordination.progress import (
     forget_kept,
-    forget_losses,
     has_kept,
-    interrupt_worker,
     read_kept,
-    read_losses,
     read_news,
     read_progress,
     read_readings,
     read_renewal,
-    read_workers,
-    run_copy_worker,
-    setup_worker,
-    write_assignments,
 )
+from linkengine.copyjob.spark_job import interrupt_worker
+from linkengine.jobs.comparing_records import RecordSide, compare_record, read_canary, try_writing
+from linkengine.jobs.connectiontests import check_connection, list_source
+from linkengine.jobs.copying import clear_link, clear_mirror, run_copy_worker, setup_worker
 from linkengine.jobs.exporting import export_records, replay_records
 from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.mirror_topics import (
