@@ -20,7 +20,7 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
 from linkengine.domain.signatures import Signer
-from linkengine.domain.workers import Place, Wanted, assign, worker_id_for
+from linkengine.domain.workers import PartitionLoad, PoolWorker, assign, worker_id_for
 
 LINK_ID = "bench"
 SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))
@@ -64,8 +64,8 @@ class EngineCopy:
 
     def __enter__(self) -> Self:
         moves = assign(
-            [Wanted(key=assignment.key, link_id=LINK_ID) for assignment in self._all],
-            [Place(worker_id=name) for name in self._names],
+            [PartitionLoad(key=assignment.key, link_id=LINK_ID) for assignment in self._all],
+            [PoolWorker(worker_id=name) for name in self._names],
         )
         assigned = {
             name: tuple(assignment for assignment in self._all if moves[assignment.key] == name) for name in self._names

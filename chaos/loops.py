@@ -39,7 +39,7 @@ from linkengine.domain.plans import (
 )
 from linkengine.domain.signatures import Signer
 from linkengine.domain.states import StopReason
-from linkengine.domain.workers import CoordinationUnavailableError, Place, Wanted, assign, worker_id_for
+from linkengine.domain.workers import CoordinationUnavailableError, PartitionLoad, PoolWorker, assign, worker_id_for
 
 LINK = "chaos"
 SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))
@@ -295,12 +295,12 @@ class LoopEngine:
     def write_orders(self) -> None:
         """Assign the partitions to the pool's workers with a recent heartbeat, and write the assignments."""
         alive = self._alive()
-        places = [Place(worker_id=name) for name, _ in self._pool.values() if name in alive]
-        wanted = [
-            Wanted(key=assignment.key, link_id=self._link, worker_id=self._placed.get(assignment.key, ""))
+        workers = [PoolWorker(worker_id=name) for name, _ in self._pool.values() if name in alive]
+        partitions = [
+            PartitionLoad(key=assignment.key, link_id=self._link, worker_id=self._placed.get(assignment.key, ""))
             for assignment in self.plan().assignments
         ]
-        self._placed = {partition.key: partition.worker_id for partition in wanted} | assign(wanted, places)
+        self._placed = {partition.key: partition.worker_id for partition in partitions} | assign(partitions, workers)
         shares = {name: {key for key, worker in self._placed.items() if worker == name} for name in alive}
         self._write_assignments({name: self.plan(keys=shares[name]) for name in self._alive_in_pool(alive)})
 

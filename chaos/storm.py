@@ -26,7 +26,6 @@ from chaos.watch import Watch
 from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, TransactionalWriter, Writer, open_transaction
 
 _log = structlog.get_logger(__name__)
-TICK_S = 0.1
 REPAIR_TIMEOUT_S = 240.0
 SETTLE_TIMEOUT_S = 240.0
 ENDS_TIMEOUT_S = 60.0

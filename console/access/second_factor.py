@@ -51,11 +51,6 @@ def qr_of(uri: str) -> str:
     return str(_adapter().build_totp_svg(uri))
 
 
-def matches(secret: str, code: str) -> bool:
-    """Return whether a code belongs to a secret now, to confirm a set-up."""
-    return _counter_of(secret, code) is not None
-
-
 def activate(user: User, secret: str, code: str) -> list[str] | None:
     """Store the secret of a user and return new recovery codes; None if the code does not belong to the secret.
 

@@ -115,7 +115,7 @@ def unregister(*, cluster: Cluster, by: Actor, now: datetime) -> None:
         raise ConflictError(message, code="CLUSTER_IN_USE") from None
 
 
-def refresh(*, cluster: Cluster, by: Actor, now: datetime) -> None:
+def refresh(*, cluster: Cluster, by: Actor) -> None:
     """Queue a probe of the cluster and a refresh of its topic list."""
     check_permission(by, Permission.VIEW, cluster=cluster)
     dispatch.send("probe_cluster", cluster_pk=cluster.pk)

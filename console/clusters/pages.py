@@ -203,7 +203,7 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Request a new probe of the cluster."""
     by = actor_of(request)
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-    cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
+    cluster_actions.refresh(cluster=found, by=by)
     return done(request, found.get_absolute_url(), gettext("Refresh of the cluster requested."))
 
 

@@ -73,7 +73,7 @@ _MIRROR = (  # in the order of CurrentMirror's fields
     "link__name",
     "link__state_since",
     "link__link_uuid",
-    "link__level_at",
+    "link__in_sync_at",
     "link__destination__cluster_id",
     "drill_id",
     "expected",
@@ -96,7 +96,7 @@ class CurrentMirror:
     link: str
     link_since: datetime
     link_uuid: UUID
-    level_at: datetime | None
+    in_sync_at: datetime | None
     cluster_id: str
     drill_id: int | None
     expected: bool  # by ``EXPECTED``
@@ -118,7 +118,7 @@ def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime, insist: bool = Fal
         link = group[0].link
         rows = {f"{mirror.engine_name}/{row.partition}": row for mirror in group for row in mirror.partitions.all()}
         topic_ids = {mirror.engine_name: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in group}
-        _update(rows, topic_ids, link_key=link.link_uuid.hex, level_at=link.level_at, now=now, insist=insist)
+        _update(rows, topic_ids, link_key=link.link_uuid.hex, in_sync_at=link.in_sync_at, now=now, insist=insist)
 
 
 def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = False) -> list[CurrentMirror]:
@@ -140,7 +140,7 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
         names = {mirror.pk: engine_name_of(mirror.pk, first=mirror.first_link_uuid, link=mirror.link_uuid) for mirror in group}
         topic_ids = {names[mirror.pk]: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in group}
         rows = {f"{names[mirror.pk]}/{row.partition}": row for mirror in group for row in mirror.partitions}
-        _update(rows, topic_ids, link_key=group[0].link_uuid.hex, level_at=group[0].level_at, now=now, insist=insist)
+        _update(rows, topic_ids, link_key=group[0].link_uuid.hex, in_sync_at=group[0].in_sync_at, now=now, insist=insist)
     return list(known.values())
 
 
@@ -155,7 +155,7 @@ def _update(
     topic_ids: Mapping[str, str],
     *,
     link_key: str,
-    level_at: datetime | None,
+    in_sync_at: datetime | None,
     now: datetime,
     insist: bool,
 ) -> None:
@@ -169,8 +169,8 @@ def _update(
             apply(row, former)
         if latest is not None and is_new(latest, row, now):
             apply(row, latest)
-        elif level_at is not None and not row.behind and row.observed_at is not None:
-            row.observed_at = max(row.observed_at, level_at)  # rows of idle partitions are not stored repeatedly
+        elif in_sync_at is not None and not row.behind and row.observed_at is not None:
+            row.observed_at = max(row.observed_at, in_sync_at)  # rows of idle partitions are not stored repeatedly
         forget_old(row, now)
 
 
@@ -197,15 +197,19 @@ def _read(link_key: str, rows: Mapping[str, MirrorPartition], *, insist: bool) -
 
 def is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
     """Return whether a report is newer than the row."""
-    if row.observed_at is None or row.observed_at > now + AHEAD or report.hold_id != row.hold_id:
+    if row.observed_at is None or row.observed_at > now + AHEAD or report.copy_run_id != row.copy_run_id:
         return True
     later_by = time_of(report.observed_at_ms) - row.observed_at
     return later_by > (SAME if report.phase == row.phase else timedelta(0))
 
 
 def is_former_news(former: PartitionProgress, latest: PartitionProgress | None, row: MirrorPartition) -> bool:
-    """Return whether the row lacks ``former``, the last report of a hold that ended after the row was stored."""
-    if latest is None or latest.hold_id in {row.hold_id, former.hold_id} or former.hold_id == row.former_hold_id:
+    """Return whether the row lacks ``former``, the last report of a copy run that ended after the row was stored."""
+    if (
+        latest is None
+        or latest.copy_run_id in {row.copy_run_id, former.copy_run_id}
+        or former.copy_run_id == row.former_copy_run_id
+    ):
         return False
     return row.observed_at is None or time_of(former.observed_at_ms) > row.observed_at
 
@@ -237,23 +241,23 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
 
 def count(row: MirrorPartition, report: PartitionProgress) -> bool:
     """Add the increase of a report's counters to the row, without saving; return whether there was any."""
-    use_counters_of(row, report.hold_id)
-    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # a kept report may be older than the last one counted
-    new_records = max(0, report.records_copied - row.hold_records)
+    use_counters_of(row, report.copy_run_id)
+    new_bytes = max(0, report.bytes_copied - row.copy_run_bytes)  # a kept report may be older than the last one counted
+    new_records = max(0, report.records_copied - row.copy_run_records)
     row.bytes_copied += new_bytes
     row.records_copied += new_records
-    row.hold_bytes, row.hold_records = row.hold_bytes + new_bytes, row.hold_records + new_records
+    row.copy_run_bytes, row.copy_run_records = row.copy_run_bytes + new_bytes, row.copy_run_records + new_records
     return bool(new_bytes or new_records)
 
 
-def use_counters_of(row: MirrorPartition, hold_id: str) -> None:
-    """Make this hold the current one of the row, without saving. The hold that was current becomes the former one."""
-    if hold_id == row.hold_id:
+def use_counters_of(row: MirrorPartition, copy_run_id: str) -> None:
+    """Make this copy run the current one of the row, without saving. The run that was current becomes the former one."""
+    if copy_run_id == row.copy_run_id:
         return
-    known, former = (row.hold_id, row.hold_bytes, row.hold_records), (row.former_bytes, row.former_records)
-    counted = former if hold_id == row.former_hold_id else (0, 0)
-    row.hold_id, (row.hold_bytes, row.hold_records) = hold_id, counted
-    row.former_hold_id, row.former_bytes, row.former_records = known
+    known, former = (row.copy_run_id, row.copy_run_bytes, row.copy_run_records), (row.former_bytes, row.former_records)
+    counted = former if copy_run_id == row.former_copy_run_id else (0, 0)
+    row.copy_run_id, (row.copy_run_bytes, row.copy_run_records) = copy_run_id, counted
+    row.former_copy_run_id, row.former_bytes, row.former_records = known
 
 
 def forget_old(row: MirrorPartition, now: datetime) -> None:

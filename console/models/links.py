@@ -70,7 +70,7 @@ class ClusterLink(models.Model):
     looked_at = models.DateTimeField(null=True)  # last probe, successful or not
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
     # When all partitions that are not ``behind`` were in sync; stored once here, because rows of idle partitions are not stored
-    level_at = models.DateTimeField(null=True)
+    in_sync_at = models.DateTimeField(null=True)
     # Primary key of the last mirror of the last batch that TopicConfigsSync began; the next run starts after it.
     config_sync_position = models.BigIntegerField(null=True)
     error_since = models.DateTimeField(null=True)  # first of an unbroken series of failed probes

@@ -166,7 +166,7 @@ class MirrorPartition(models.Model):
     # When it last had everything that its source, or an earlier source, may clean; at first, when the copy began. Tombstones
     # that were written later were read, or will be read in time (``reconciling.gaps``).
     whole_at = models.DateTimeField(null=True)
-    # False: at ``ClusterLink.level_at`` or later it was in sync; that time is stored once for all such partitions of a link
+    # False: at ``ClusterLink.in_sync_at`` or later it was in sync; that time is stored once for all such partitions of a link
     behind = models.BooleanField(default=True)
     # Span in which records were copied more than ten seconds after the mirror had everything. Whether that was too late is
     # unknown until the source's configs of that time are read.
@@ -177,10 +177,11 @@ class MirrorPartition(models.Model):
     bytes_copied = models.BigIntegerField(default=0)  # since the creation of the mirror
     records_copied = models.BigIntegerField(default=0)
     worker_id = models.CharField(max_length=64, blank=True, default="", db_index=True)  # the copy worker it is assigned to
-    hold_id = models.CharField(max_length=64, blank=True, default="")  # of the reports that the next two counters are from
-    hold_bytes = models.BigIntegerField(default=0)
-    hold_records = models.BigIntegerField(default=0)
-    former_hold_id = models.CharField(max_length=64, blank=True, default="")  # the previous; its last report may be late
+    # the copy run whose reports the next two counters are from; the former run's last report may be late
+    copy_run_id = models.CharField(max_length=64, blank=True, default="")
+    copy_run_bytes = models.BigIntegerField(default=0)
+    copy_run_records = models.BigIntegerField(default=0)
+    former_copy_run_id = models.CharField(max_length=64, blank=True, default="")
     former_bytes = models.BigIntegerField(default=0)
     former_records = models.BigIntegerField(default=0)
     phase = models.CharField(max_length=30, blank=True, default="")
@@ -191,7 +192,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # offset of the fence; from stopped_end to it are foreign writes
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence was at that offset
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
-    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.level_at``
+    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.in_sync_at``
     failed_again = False  # not stored: a further read of the source failed since the previous report
 
     class Meta:

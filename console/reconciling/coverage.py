@@ -146,7 +146,7 @@ def _is_known(report: PartitionProgress) -> bool:
 
 
 def _loss_name(report: PartitionProgress) -> str:
-    return f"set-back:{report.key}:{report.hold_id}:{report.set_backs}:{report.source_kept}"
+    return f"set-back:{report.key}:{report.copy_run_id}:{report.set_backs}:{report.source_kept}"
 
 
 def _loss_end(report: PartitionProgress) -> int | None:

@@ -157,7 +157,7 @@ def caught_up(*, mirrors: Iterable[MirrorTopic], rows: Rows, now: datetime) -> I
         if mirror.state != MirrorState.PENDING_STOPPED or mirror.stop_reason != StopReason.PROMOTE:
             continue
         lagged = any(error.code == ErrorCode.WAITING_FOR_LAG for error in mirror.transition_errors.all())
-        if is_promote_postponed(mirror, now=now) and lagged and _is_level(mirror, rows):
+        if is_promote_postponed(mirror, now=now) and lagged and _is_in_sync(mirror, rows):
             yield mirror
 
 
@@ -173,7 +173,7 @@ def wake_after(*, link: ClusterLink, task: TaskName, outcome: TaskOutcome) -> bo
     return bool(MirrorTopic.objects.filter(pk__in=list(keys)).update(retry_at=None))
 
 
-def _is_level(mirror: MirrorTopic, rows: Rows) -> bool:
+def _is_in_sync(mirror: MirrorTopic, rows: Rows) -> bool:
     key = mirror_key(mirror)
     own = [rows.get(f"{key}/{number}") for number in range(mirror.num_partitions)]
     return all(

@@ -51,15 +51,18 @@ def with_known_ends(stops: Sequence[tuple[MirrorTopic, MirrorStop]], *, grants: 
 
     Takes two queries, and one request to Redis per link.
     """
-    left = {grant.key: grant.left[1] for grant in grants if grant.left is not None}
+    released = {grant.key: grant.last_release[1] for grant in grants if grant.last_release is not None}
     copied = _copied([mirror for mirror, _ in stops])
     return [
-        replace(stop, copied=tuple(sorted(copied.get(mirror.pk, {}).items())), left=_left(stop, left)) for mirror, stop in stops
+        replace(stop, copied=tuple(sorted(copied.get(mirror.pk, {}).items())), released_ends=_released(stop, released))
+        for mirror, stop in stops
     ]
 
 
-def _left(stop: MirrorStop, left: Mapping[str, int]) -> Ends:
-    return tuple((assignment.partition, left[assignment.key]) for assignment in stop.assignments if assignment.key in left)
+def _released(stop: MirrorStop, released: Mapping[str, int]) -> Ends:
+    return tuple(
+        (assignment.partition, released[assignment.key]) for assignment in stop.assignments if assignment.key in released
+    )
 
 
 def _copied(mirrors: Sequence[MirrorTopic]) -> dict[int, dict[int, int]]:

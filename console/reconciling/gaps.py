@@ -301,8 +301,8 @@ def _known_cleaned(mirror: MirrorTopic) -> Cleaned | None:
 def _is_needed(mirror: MirrorTopic, known: Cleaned) -> bool:
     """Return whether any partition was last complete before that time, or has stored lateness."""
     rows, long_ago = MirrorPartition.objects.filter(mirror=mirror), known.until + AHEAD
-    level_later = Q(behind=False, mirror__link__level_at__gt=long_ago)
-    lacking = rows.filter(whole_at__lte=long_ago).exclude(level_later)
+    in_sync_later = Q(behind=False, mirror__link__in_sync_at__gt=long_ago)
+    lacking = rows.filter(whole_at__lte=long_ago).exclude(in_sync_later)
     return lacking.exists() or rows.exclude(late_until=None).exists()
 
 

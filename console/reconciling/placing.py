@@ -18,7 +18,7 @@ from console.reconciling.plans import mirror_key, partition_keys
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
-from linkengine.domain.workers import EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing
+from linkengine.domain.workers import EACH_BYTES_PER_S, PartitionLoad, PoolWorker, assign, moves_nothing
 
 
 def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
@@ -62,21 +62,23 @@ def take_from_workers(rows: Iterable[MirrorPartition]) -> None:
         row.worker_id = ""
 
 
-def place(places: Collection[Place], newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
+def place(workers: Collection[PoolWorker], newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
     """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
 
     ``newcomers``: partitions (primary keys) that are to be copied and have no worker. ``fine``: as for ``assign``. Takes a
     query while all partitions stay, else two, and another per pair of old and new worker.
     """
-    if not newcomers and moves_nothing(_loads(), places, fine=fine):
+    if not newcomers and moves_nothing(_loads(), workers, fine=fine):
         return set()
     rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=newcomers))
     found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))
-    wanted = [Wanted(key=str(pk), link_id=str(link), worker_id=worker, bytes_per_s=rate) for pk, link, worker, rate in found]
+    partitions = [
+        PartitionLoad(key=str(pk), link_id=str(link), worker_id=worker, bytes_per_s=rate) for pk, link, worker, rate in found
+    ]
     links = {str(pk): link for pk, link, _, _ in found}
-    before = {wish.key: wish.worker_id for wish in wanted}
+    before = {partition.key: partition.worker_id for partition in partitions}
     moves: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for key, worker in assign(wanted, places, fine=fine).items():
+    for key, worker in assign(partitions, workers, fine=fine).items():
         moves[before[key], worker].append(key)
     for (old, new), keys in moves.items():
         MirrorPartition.objects.filter(pk__in=[int(key) for key in keys], worker_id=old).update(worker_id=new)
@@ -84,7 +86,7 @@ def place(places: Collection[Place], newcomers: Collection[int] = (), *, fine: b
 
 
 def _loads() -> dict[str, float]:
-    """Return the load of each worker that has partitions, as ``Wanted.load`` of all of them."""
+    """Return the load of each worker that has partitions, as ``PartitionLoad.load`` of all of them."""
     placed = MirrorPartition.objects.exclude(worker_id="").order_by().values("worker_id")
     sums = placed.annotate(partitions=Count("pk"), rate=Coalesce(Sum("bytes_per_s"), 0.0))
     return {row["worker_id"]: row["rate"] + row["partitions"] * EACH_BYTES_PER_S for row in sums}

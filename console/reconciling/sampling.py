@@ -95,30 +95,30 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 # --- what is stored, and when -----------------------------------------------------------------------------------------
 #
-# * Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, owner (hold), a mirror that
-#   became shorter, leader epoch, the first report, the last report of a hold, ``behind``.
+# * Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, copy run, a mirror that
+#   became shorter, leader epoch, the first report, the last report of a copy run, ``behind``.
 # * Stored as samples, at most every ``EVERY``, the rows stored longest ago first: offsets, counters and rates that have
 #   changed.
-# * Not stored: times of idle partitions, for which ``ClusterLink.level_at`` stands.
+# * Not stored: times of idle partitions, for which ``ClusterLink.in_sync_at`` stands.
 #
 # The newest values are in Redis (``console.mirrors.progress``).
 #
-# The counters of a report start at zero when a worker starts the partition, with a new ``hold_id``: a *hold*, for short.
-# The difference between two reports of the same hold was copied in between; the first report of a new hold counts from zero.
+# The counters of a report start at zero when a worker starts the partition, with a new ``copy_run_id``. The difference
+# between two reports of the same run was copied in between; the first report of a new run counts from zero.
 #
-#     hold A   report ─── report ───── ending          ending: the last report of a hold, with what it copied since the
-#     hold B                    report ──── report     report before; it may arrive after the first report of the next hold
+#     run A   report ─── report ───── ending          ending: the last report of a run, with what it copied since the
+#     run B                   report ──── report      report before; it may arrive after the first report of the next run
 #
-# Therefore a row contains the counters of two holds, the current one (``hold_*``) and the one before (``former_*``).
+# Therefore a row contains the counters of two runs, the current one (``copy_run_*``) and the one before (``former_*``).
 
 
 EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
-LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``LEAST``
+IN_SYNC_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.in_sync_at``; below ``LEAST``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
-_AT_ONCE = ("phase", "error_code", "error_message", "hold_id", "source_epoch", "behind")
+_AT_ONCE = ("phase", "error_code", "error_message", "copy_run_id", "source_epoch", "behind")
 _MOVING = (
     "source_start",
     "last_source_end",
@@ -140,9 +140,9 @@ _BY_THE_WAY = (
     "caught_up_at",
     "whole_at",
     "late_until",
-    "hold_bytes",
-    "hold_records",
-    "former_hold_id",
+    "copy_run_bytes",
+    "copy_run_records",
+    "former_copy_run_id",
     "former_bytes",
     "former_records",
     "observed_at",
@@ -162,7 +162,7 @@ def store_progress(
 ) -> bool:
     """Apply new reports to their rows (by key), and store the rows that are due. Return whether pages show a change.
 
-    Of ``endings``, the kept last reports of holds in their order, only the counters are used: a later hold may have reported
+    Of ``endings``, the kept last reports of copy runs in their order, only the counters are used: a later run may have reported
     since. ``at_once`` are primary keys of mirrors whose rows are stored whatever changed. ``samples`` limits the number of rows
     that are stored although they are not urgent.
     """
@@ -191,30 +191,30 @@ def store_progress(
     return changed
 
 
-def note_level(link: ClusterLink, rows: Iterable[MirrorPartition], *, now: datetime) -> None:
+def note_in_sync(link: ClusterLink, rows: Iterable[MirrorPartition], *, now: datetime) -> None:
     """Store, once for all partitions that are not behind, when they were in sync. Call it after their rows were stored."""
     times = [row.whole_at for row in rows if not row.behind and row.whole_at is not None]
-    note_level_at(link, min(times, default=None), now=now)
+    note_in_sync_at(link, min(times, default=None), now=now)
 
 
-def note_level_at(link: ClusterLink, level_at: datetime | None, *, now: datetime) -> None:
+def note_in_sync_at(link: ClusterLink, in_sync_at: datetime | None, *, now: datetime) -> None:
     """Store a time at which all partitions that are not behind were in sync; None: there are no such partitions."""
-    if level_at is None:
+    if in_sync_at is None:
         return
-    known = link.level_at
-    if known is None or known > now + AHEAD or level_at - known >= LEVEL_EVERY:
-        ClusterLink.objects.filter(pk=link.pk).update(level_at=level_at)
-        link.level_at = level_at
+    known = link.in_sync_at
+    if known is None or known > now + AHEAD or in_sync_at - known >= IN_SYNC_EVERY:
+        ClusterLink.objects.filter(pk=link.pk).update(in_sync_at=in_sync_at)
+        link.in_sync_at = in_sync_at
 
 
-def lift_level(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
+def raise_whole_at(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
     """Raise ``whole_at`` of rows that are not behind to the time that is stored for all of them, unsaved."""
-    if link.level_at is None:
+    if link.in_sync_at is None:
         return
     for row in rows:
         if not row.behind and row.whole_at is not None:
-            row.lifted = row.lifted or link.level_at > row.whole_at
-            row.whole_at = max(row.whole_at, link.level_at)
+            row.lifted = row.lifted or link.in_sync_at > row.whole_at
+            row.whole_at = max(row.whole_at, link.in_sync_at)
 
 
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
@@ -263,7 +263,7 @@ def _apply(
         at = getattr(row, name)
         if at is not None and at > now + AHEAD:  # of a clock that was set back: unknown
             setattr(row, name, None)
-    copying = row.phase == PartitionPhase.COPYING  # ``level_at`` also advances while this partition is not copied
+    copying = row.phase == PartitionPhase.COPYING  # ``in_sync_at`` also advances while this partition is not copied
     row.behind = not (copying and is_fresh(row.whole_at, now=now, within=LEAST))
     return any(counted)
 
@@ -311,9 +311,9 @@ def _by_key(endings: Iterable[PartitionProgress]) -> dict[str, list[PartitionPro
 
 
 def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
-    """Add what a hold copied since its last report. Skips holds before the last two, whose counters are not stored."""
-    current = row.hold_id
-    if ending.hold_id not in {current, row.former_hold_id}:
+    """Add what a copy run copied since its last report. Skips runs before the last two, whose counters are not stored."""
+    current = row.copy_run_id
+    if ending.copy_run_id not in {current, row.former_copy_run_id}:
         return False
     added = progress.count(row, ending)
     progress.use_counters_of(row, current)

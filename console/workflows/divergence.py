@@ -17,7 +17,7 @@ from console.workflows.leases import publish_or_request_assignments
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, claimed_ends, common_ends, restore_points
+from linkengine.domain.mirrorjobs import CommonPart, RestorePoint, common_ends, ends_behind_takeover_markers, restore_points
 from linkengine.domain.plans import LogRange
 from linkengine.domain.states import MirrorState
 
@@ -72,7 +72,7 @@ def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: t
     confirmed = [_as_kept(part, here, there) for part in fenced]
     common = common_ends(confirmed, here_id=ids[0], there_id=ids[1])
     for stopped, taken in product(confirmed, fenced):
-        for partition, end in claimed_ends(stopped, taken).items():
+        for partition, end in ends_behind_takeover_markers(stopped, taken).items():
             common[partition] = max(end, common.get(partition, 0))
     return common
 

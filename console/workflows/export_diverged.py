@@ -256,8 +256,8 @@ def _without_takeover_markers(mirror: MirrorTopic, run: RestoreRun, held: tuple[
     """Leave out the marker that an interrupted takeover of this topic has appended, since no other producer wrote it."""
     ends = {point.partition: point.common for point in run.restore_points} if run.in_place else {}
     grown = {part.partition: ends[part.partition] for part in held if part.end - 1 == ends.get(part.partition)}
-    claimed = jobs.claimed_before(plans.takeover_of(mirror, ends=grown, generation=0)) if grown else ()
-    return tuple(replace(part, end=part.end - 1) if part.partition in claimed else part for part in held)
+    taken_over = jobs.taken_over_before(plans.takeover_of(mirror, ends=grown, generation=0)) if grown else ()
+    return tuple(replace(part, end=part.end - 1) if part.partition in taken_over else part for part in held)
 
 
 def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:

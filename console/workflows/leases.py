@@ -158,18 +158,18 @@ def assign_link(
     known = _rows_of(mirrors) if rows is None else rows
     wanted = placing.wanted_rows(link, mirrors, known)
     placing.take_from_workers(row for key, row in known.items() if key not in wanted)
-    workers = pool.current_pool()
-    _place(workers, wanted)
+    live = pool.current_pool()
+    _place(live, wanted)
     key, trouble = plans.link_key(link), ""
     try:
         by_worker = plans.copy_plans(link, mirrors, wanted)
     except LinkEngineError as error:  # the source's address is unknown: workers release what they copy
         by_worker, trouble = {}, error.message
     empty = plans.empty_plan(key)
-    published = {name: by_worker.get(name, empty) for name in (*workers.beats, *by_worker)}
-    applied = {name: beat.links[key].applied for name, beat in workers.beats.items() if key in beat.links}
+    published = {name: by_worker.get(name, empty) for name in (*live.beats, *by_worker)}
+    applied = {name: beat.links[key].applied for name, beat in live.beats.items() if key in beat.links}
     jobs.write_assignments(settings.REDIS_URL, key, published, secrets=signing_keys.worker_secrets(), applied=applied)
-    _note_trouble(link, trouble or _trouble(workers, key, wanted))
+    _note_trouble(link, trouble or _trouble(live, key, wanted))
 
 
 def publish_or_request_assignments(link_id: int) -> None:
@@ -199,24 +199,22 @@ def publish_assignments(link_id: int) -> None:
         _log.exception("assignments.not_written", link=link.name)
 
 
-def _place(workers: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
-    names = {place.worker_id for place in workers.places}
+def _place(live: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
+    names = {worker.worker_id for worker in live.workers}
     unplaced = [row.pk for row in wanted.values() if row.worker_id not in names]
-    if unplaced and any(not place.draining for place in workers.places):
-        pool.place(workers, unplaced)
+    if unplaced and any(not worker.draining for worker in live.workers):
+        pool.place(live, unplaced)
         placing.read_places(list(wanted.values()))
 
 
-def _trouble(workers: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:
+def _trouble(live: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:
     """Return why some partitions of the link are not copied although they are to be, or "" if all are."""
-    reported = next(
-        (beat.links[key].error for beat in workers.beats.values() if key in beat.links and beat.links[key].error), ""
-    )
+    reported = next((beat.links[key].error for beat in live.beats.values() if key in beat.links and beat.links[key].error), "")
     if reported:
         return reported
-    names = {place.worker_id for place in workers.places}
+    names = {worker.worker_id for worker in live.workers}
     is_unplaced = any(row.worker_id not in names for row in wanted.values())
-    return workers.trouble if is_unplaced else ""
+    return live.trouble if is_unplaced else ""
 
 
 def _note_trouble(link: ClusterLink, trouble: str) -> None:

@@ -190,8 +190,8 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, que
             setattr(mirror, name, value)
     if queried_at is not None and synced.read:
         gaps.judge_tombstones(mirror, queried_at=queried_at, now=now)
-    if synced.ungrown is not None:
-        sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
+    if synced.growth_error is not None:
+        sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.growth_error)
     if synced.reverted:
         transition_errors.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
     if grown:

@@ -85,7 +85,7 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     Raises CoordinationUnavailableError if Redis is unavailable.
     """
     key, signer = plans.link_key(link), plans.signer_of(link)
-    sampling.lift_level(link, rows.values())
+    sampling.raise_whole_at(link, rows.values())
     readings, now = jobs.read_readings(settings.REDIS_URL, key, signer), timezone.now()
     kept = read_kept(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
@@ -107,7 +107,7 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
         rows=sound, reports=latest, endings=kept.reports, now=now, failures=failures, at_once=at_once, samples=samples
     )
     if not failures.mirrors:
-        sampling.note_level(link, rows.values(), now=now)
+        sampling.note_in_sync(link, rows.values(), now=now)
     _forget_processed(link, mirrors, by_mirror=by_mirror, kept=kept, failures=failures)
     _note_observed(rows, latest, failures)
     return changed
@@ -188,7 +188,7 @@ def _note_observed(rows: Rows, reports: Iterable[PartitionProgress], failures: F
         if row is not None and failures.has_failed(row.mirror_id):
             with suppress(ValueError, OverflowError, OSError):  # a time outside the range of datetime
                 row.observed_at = time_of(report.observed_at_ms)
-                row.phase, row.hold_id = report.phase, report.hold_id
+                row.phase, row.copy_run_id = report.phase, report.copy_run_id
 
 
 def read_kept(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
@@ -244,8 +244,8 @@ _COLUMNS = (
     "partition",
     "behind",
     "observed_at",
-    "hold_id",
-    "hold_bytes",
+    "copy_run_id",
+    "copy_run_bytes",
     "mirror_end",
     "last_high_watermark",
     "bytes_per_s",
@@ -331,8 +331,8 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
     key = link.link_uuid.hex
     if jobs.has_kept(settings.REDIS_URL, key):
         return False
-    if (level_at := _still_in_sync_at(link, now=now)) is not None:
-        sampling.note_level_at(link, level_at, now=now)
+    if (in_sync_at := _still_in_sync_at(link, now=now)) is not None:
+        sampling.note_in_sync_at(link, in_sync_at, now=now)
         return True
     _in_sync.pop(link.pk, None)
     return _sample_rows(link, now=now)
@@ -349,19 +349,19 @@ def _sample_rows(link: ClusterLink, *, now: datetime) -> bool:
     rows = MirrorPartition.objects.filter(mirror__link=link, partition__lt=F("mirror__num_partitions")).order_by()
     rows = rows.filter(Q(mirror__state=MirrorState.ACTIVE) | Q(behind=False))
     found: list[Any] = list(rows.values_list(*_COLUMNS, named=True))
-    levels: list[datetime] = []
+    times: list[datetime] = []
     names: set[str] = set()
     moved: list[tuple[datetime, int, PartitionProgress]] = []
     for row in found:
         name, topic_ids = mirrors.get(row.mirror_id, ("", ""))
         report = readings.latest.get(f"{name}/{row.partition}")
-        if report is None or report.hold_id != row.hold_id or report.topic_ids != topic_ids or row.observed_at is None:
+        if report is None or report.copy_run_id != row.copy_run_id or report.topic_ids != topic_ids or row.observed_at is None:
             return False
-        level_at = _level_at(report)
+        in_sync_at = _in_sync_at(report)
         if not row.behind:
-            if level_at is None or not is_fresh(level_at, now=now, within=LEAST):
+            if in_sync_at is None or not is_fresh(in_sync_at, now=now, within=LEAST):
                 return False
-            levels.append(level_at)
+            times.append(in_sync_at)
         names.add(readings.names[report.key])
         if row.behind or _moved(row, report):
             moved.append((row.observed_at, row.pk, report))
@@ -369,7 +369,7 @@ def _sample_rows(link: ClusterLink, *, now: datetime) -> bool:
     due = {pk: report for _, pk, report in sorted(late, key=itemgetter(0, 1))[: sampling.SAMPLES]}
     if due and locks.claim(f"samples:{link.pk}", ttl_ms=SAMPLES_MS) and not _store(link, due, now=now):
         return False
-    sampling.note_level_at(link, min(levels, default=None), now=now)
+    sampling.note_in_sync_at(link, min(times, default=None), now=now)
     if names and not moved:
         _in_sync[link.pk] = InSync((link.sequence, link.revision), frozenset(names), time.monotonic() + LONGEST_S)
     return True
@@ -381,14 +381,14 @@ def _still_in_sync_at(link: ClusterLink, *, now: datetime) -> datetime | None:
     if known is None or known.version != (link.sequence, link.revision) or time.monotonic() > known.until_s:
         return None
     renewed_ms = jobs.read_renewal(settings.REDIS_URL, key, signing_keys.link_signer(key), known.names)
-    level_at = None if renewed_ms is None else time_of(renewed_ms)
-    return level_at if is_fresh(level_at, now=now, within=LEAST) else None
+    in_sync_at = None if renewed_ms is None else time_of(renewed_ms)
+    return in_sync_at if is_fresh(in_sync_at, now=now, within=LEAST) else None
 
 
 def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:
     """Store reports, by primary key of their rows; return False, and store nothing, if any partition copied late records."""
     rows = {reports[row.pk].key: row for row in MirrorPartition.objects.filter(pk__in=reports)}
-    sampling.lift_level(link, rows.values())
+    sampling.raise_whole_at(link, rows.values())
     late = (lateness_of(rows[report.key], report) for report in reports.values() if report.key in rows)
     if any(lateness is not None and lateness.moved for lateness in late):
         return False
@@ -402,14 +402,16 @@ def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: 
     return True
 
 
-def _level_at(report: PartitionProgress) -> datetime | None:
+def _in_sync_at(report: PartitionProgress) -> datetime | None:
     """Return when a partition that is being copied was last complete, as in ``sampling``."""
     return completed_at(report) if report.phase is PartitionPhase.COPYING else None
 
 
 def _moved(row: Any, report: PartitionProgress) -> bool:
     now = (report.mirror_end, report.source_high_watermark, report.bytes_copied)
-    return now != (row.mirror_end, row.last_high_watermark, row.hold_bytes) or bool(row.bytes_per_s) != bool(report.bytes_per_s)
+    return now != (row.mirror_end, row.last_high_watermark, row.copy_run_bytes) or bool(row.bytes_per_s) != bool(
+        report.bytes_per_s
+    )
 
 
 def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Sequence[WorstReport | None]) -> bool:

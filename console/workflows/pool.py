@@ -46,7 +46,7 @@ from linkengine.domain.workers import (
     DEAD_MS,
     CoordinationUnavailableError,
     Heartbeat,
-    Place,
+    PoolWorker,
     crowded_worker,
     number_of,
     worker_id_for,
@@ -83,7 +83,7 @@ class Pool:
 
     rows: dict[int, CopyWorker]
     beats: dict[str, Heartbeat]  # of live workers, by worker id
-    places: tuple[Place, ...]
+    workers: tuple[PoolWorker, ...]
     size: int  # target number of workers
 
     @property
@@ -269,15 +269,15 @@ def current_pool() -> Pool:
     beats = {beat.worker_id: beat for beat in recent_heartbeats() if beat.alive}
     size = pool_size(len(rows))
     names = set(beats) | (set() if _heartbeats_complete() else {row.worker_id for row in rows.values() if row.ended_at is None})
-    places = [
-        Place(
+    workers = [
+        PoolWorker(
             worker_id=name,
             host=beats[name].host if name in beats else "",
             draining=_drains(name, rows=rows, living=names, size=size),
         )
         for name in sorted(names - {""})
     ]
-    return Pool(rows=rows, beats=beats, places=tuple(places), size=size)
+    return Pool(rows=rows, beats=beats, workers=tuple(workers), size=size)
 
 
 def pool_size(current: int = 0) -> int:
@@ -346,7 +346,7 @@ def place(pool: Pool, newcomers: Collection[int] = (), *, fine: bool = False) ->
     for _try in range(_TRIES):
         with locks.lock("copy-placing") as acquired:
             if acquired:
-                return placing.place(pool.places, newcomers, fine=fine)
+                return placing.place(pool.workers, newcomers, fine=fine)
         time.sleep(_TRY_S)
     return set()
 
@@ -381,7 +381,9 @@ def _store_troubles(pool: Pool) -> None:
 
 def _end(pool: Pool, *, all_of_them: bool) -> None:
     """End surplus workers that have no partitions left."""
-    surplus = [place.worker_id for place in pool.places if (all_of_them or place.draining) and place.worker_id in pool.beats]
+    surplus = [
+        worker.worker_id for worker in pool.workers if (all_of_them or worker.draining) and worker.worker_id in pool.beats
+    ]
     busy = placing.placed_on(surplus) if surplus else set()
     jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=signing_keys.worker_secrets())
     if any(number >= pool.size for number in pool.rows):
@@ -398,6 +400,6 @@ def _release_deleted_links(pool: Pool, links: Collection[str]) -> None:
 
 def _has_stranded_partitions(pool: Pool) -> bool:
     """Return whether a partition is placed on a worker that is gone while others are alive."""
-    names = [place.worker_id for place in pool.places]
+    names = [worker.worker_id for worker in pool.workers]
     placed = MirrorPartition.objects.exclude(worker_id="")
     return bool(names) and placed.exclude(worker_id__in=names).exists()

@@ -20,7 +20,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import structlog
 from django.db import transaction
 from django.utils import timezone
 
@@ -49,7 +48,6 @@ POLL_EVERY_S = 0.4
 SETTLE_S = 1.0  # Produce requests that a broker authorized before the new ACL are done by then
 RELEASE_S = 2.0
 LOCK_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two seconds
-_log = structlog.get_logger(__name__)
 
 
 def close_source(mirror: MirrorTopic) -> None:

@@ -420,18 +420,18 @@ def copy_failure(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 def unconfirmed_end(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
     """Return why the mirror's last records are not confirmed to be the source's. Call it while no copy worker runs.
 
-    ``grants`` are the released leases; they contain how each owner left its partition. If a mirror's end is not confirmed, the
-    next copy worker runs a tail check before it resumes, so the promotion has to wait for it. Markers that a crashed owner may
-    have in flight are no reason to wait: the fence of the promotion makes the broker refuse them.
+    ``grants`` are the released leases; they contain the end with which each owner released its partition. If a mirror's
+    end is not confirmed, the next copy worker runs a tail check before it resumes, so the promotion has to wait for it. Markers
+    that a crashed owner may have in flight are no reason to wait: the fence of the promotion makes the broker refuse them.
     """
-    left = {grant.key: grant.left for grant in grants}
+    released = {grant.key: grant.last_release for grant in grants}
     try:
         found = jobs.failed_tail_checks(
             source=plans.source_address(mirror.link),
             destination=mirror.link.destination.address,
             source_topic=mirror.source_topic,
             mirror_topic=mirror.name,
-            left={partition.partition: left.get(partition.key) for partition in plans.assignments_of(mirror)},
+            released={partition.partition: released.get(partition.key) for partition in plans.assignments_of(mirror)},
         )
     except LinkEngineError as error:
         return {error.code: error.message}

@@ -259,7 +259,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
         else:
             note_synced(mirror, outcome, now=timezone.now(), queried_at=queried_at if mirror.pk in late else None)
             changes += len(outcome.changed)
-            errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
+            errors += [_note_error(mirror, outcome.growth_error)] if outcome.growth_error else []
             errors += [_refused(mirror, step) for step in outcome.refused]
     return TaskOutcome(errors=tuple(errors), changes=changes)
 

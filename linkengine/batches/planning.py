@@ -12,7 +12,7 @@ three ways:
 
 The result covers each offset from ``next_offset`` to the end of the last whole batch (or to ``high_end``, if that is lower)
 exactly once, which is checked before it is returned. It ends earlier, maybe within a batch, when the re-encoded batches reach
-MOST_MADE bytes or MOST_APPENDS: compressed records may expand a thousandfold; the rest is read again. Transactions follow
+MOST_REENCODED bytes or MOST_APPENDS: compressed records may expand a thousandfold; the rest is read again. Transactions follow
 KIP-98 and the consumer's interpretation of it: the response lists aborted transactions; a producer counts as aborting from the
 first batch that reaches its transaction's first offset until its ABORT marker.
 
@@ -55,7 +55,7 @@ __all__ = [
     "is_contradictory",
 ]
 
-MOST_MADE = 16 << 20  # approximate bytes of re-encoded batches per plan; batches that pass stay in the receive buffer
+MOST_REENCODED = 16 << 20  # approximate bytes of re-encoded batches per plan; the others stay in the receive buffer
 MOST_APPENDS = 20_000  # re-encoded batches per plan; a compacted log may have a gap behind every record
 _MOST_PENDING = 4 << 20  # bytes of decoded records before they are encoded
 COALESCE_BYTES = 1 << 20  # 12 bytes less than the default of Kafka's message.max.bytes
@@ -206,8 +206,8 @@ def is_contradictory(buffer: memoryview, aborted: Sequence[AbortedTransaction]) 
     return False
 
 
-def _passable(view: BatchView, batch: memoryview) -> BatchView | None:
-    """Return the header of a batch whose records can be appended as they are; None if they must be decoded.
+def _passed_view(view: BatchView, batch: memoryview) -> BatchView | None:
+    """Return the header with which a batch can pass; None if its records must be decoded.
 
     A batch with LogAppendTime is restamped, which only works for a single record.
     """
@@ -220,12 +220,12 @@ class _Draft:
     """The unfinished plan: its steps, the runs not yet converted to steps, and the cursor."""
 
     __slots__ = (
-        "_appends", "_made", "_next_offset", "_pending", "_runs", "_steps", "coalesce_bytes", "cursor", "high_end", "order"
+        "_appends", "_next_offset", "_pending", "_reencoded", "_runs", "_steps", "coalesce_bytes", "cursor", "high_end", "order"
     )  # fmt: skip
 
     def __init__(self, order: OrderCheck, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
         self.order = order
-        self._appends = self._made = self._pending = 0
+        self._appends = self._reencoded = self._pending = 0
         self._next_offset = self.cursor = next_offset
         self.high_end = high_end
         self.coalesce_bytes = coalesce_bytes
@@ -240,7 +240,7 @@ class _Draft:
     @property
     def is_full(self) -> bool:
         """True if the re-encoded batches reach the limit of a plan."""
-        return self._made >= MOST_MADE or self._appends >= MOST_APPENDS
+        return self._reencoded >= MOST_REENCODED or self._appends >= MOST_APPENDS
 
     def add_row(self, row: Row) -> None:
         """Add a merged row that begins at the cursor."""
@@ -261,7 +261,7 @@ class _Draft:
             check_crc(view, batch)
             self._fill_to(end, gap)
             return
-        passed = _passable(view, batch) if self.cursor == view.base_offset and end <= self.high_end else None
+        passed = _passed_view(view, batch) if self.cursor == view.base_offset and end <= self.high_end else None
         if passed is not None:
             self._runs.append(RawRun(passed, batch))
             self.cursor = end
@@ -307,7 +307,7 @@ class _Draft:
             self._flush()
             self._steps.append(append)
             self.cursor = append.end
-            self._made += len(append.payload)
+            self._reencoded += len(append.payload)
             self._appends += 1
             if self.is_full:
                 return False
@@ -332,7 +332,7 @@ class _Draft:
         for append in coalesce(self._runs, coalesce_bytes=self.coalesce_bytes):
             self._steps.append(append)
             if decoded:
-                self._made += len(append.payload)
+                self._reencoded += len(append.payload)
                 self._appends += 1
         self._runs, self._pending = [], 0
 

@@ -59,13 +59,6 @@ def _client_for(url: str, _pid: int) -> redis.Redis:
     )
 
 
-def clock_ms(url: str) -> int:
-    """Return Redis' clock in Unix milliseconds, the common clock of all machines that take part in a copy."""
-    with translate_redis_errors("return the time"):
-        seconds, micros = client_for(url).time()
-    return int(seconds) * 1000 + int(micros) // 1000
-
-
 @contextmanager
 def translate_redis_errors(what: str) -> Iterator[None]:
     """Convert every outage (down, timeout, loading, election, full) to CoordinationUnavailableError. Other errors are bugs."""

@@ -6,19 +6,19 @@ Each partition has two keys, written only by Lua scripts, which Redis runs one a
 * ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
   mirror is deleted it is emptied and expires a day later (``forget_leases``), with whatever a late copy worker writes to it.
 
-| field           | value                                                                                          |
-|-----------------|------------------------------------------------------------------------------------------------|
-| ``generation``  | counter, incremented by each acquire                                                           |
-| ``holder``      | token of the last owner; empty after a clean release                                           |
-| ``clean``       | what the last acquire returned as ``clean``                                                    |
-| ``seen``        | what the last clean release left for the next owner, which gets it only with a clean grant     |
-| ``released_at`` | when that release was, by Redis' clock                                                         |
-| ``left``        | what the last owner alone left, whether or not its release was clean; each acquire empties it  |
-| ``markers_at``  | when, by Redis' clock, an owner that may have sent markers last announced them or renewed; 0   |
-|                 | after a clean release                                                                          |
+| field            | value                                                                                          |
+|------------------|------------------------------------------------------------------------------------------------|
+| ``generation``   | counter, incremented by each acquire                                                           |
+| ``holder``       | token of the last owner; empty after a clean release                                           |
+| ``clean``        | what the last acquire returned as ``clean``                                                    |
+| ``seen``         | what the last clean release was made with; the next owner gets it only with a clean grant      |
+| ``released_at``  | when that release was, by Redis' clock                                                         |
+| ``last_release`` | what the last owner released with, whether or not cleanly; each acquire empties it             |
+| ``markers_at``   | when, by Redis' clock, an owner that may have sent markers last announced them or renewed; 0   |
+|                  | after a clean release                                                                          |
 
-``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token is unique
-per RedisLease object. Races and failures:
+``seen`` and ``last_release`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token
+is unique per RedisLease object. Races and failures:
 
 * *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
   no grant.
@@ -84,14 +84,14 @@ for i = 1, #KEYS / 2 do
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
     replies[i] = {0}
   else
-    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'markers_at', 'left', 'released_at')
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'markers_at', 'last_release', 'released_at')
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
     local seen, announced = clean == '1' and last[3] or '', tonumber(last[4] or '0')
     local underway = announced > 0 and now - announced < tonumber(ARGV[3]) and 1 or 0
     local rested = last[6] and math.max(now - last[6], 0) or 0
     replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
-    redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
+    redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'last_release', '')
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
 end
@@ -131,7 +131,7 @@ end
 return held
 """
 )
-# ARGV: token, ``seen`` for the next owner, whether the release is clean
+# ARGV: token, leader epoch and end, whether the release is clean
 RELEASE = (
     NOW_MS
     + """
@@ -142,7 +142,7 @@ for i = 1, #KEYS / 2 do
     if ARGV[3] == '1' then  -- otherwise as if the lease had expired
       redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'markers_at', '0', 'released_at', stamp)
     end
-    redis.call('HSET', record, 'left', ARGV[2])
+    redis.call('HSET', record, 'last_release', ARGV[2])
     redis.call('DEL', lease)
   end
 end
@@ -221,10 +221,10 @@ class RedisLease:
                     valid_until=deadline,
                     markers_announced=bool(markers_announced),
                     seen=_seen(seen),
-                    left=_seen(left),
+                    last_release=_seen(last_release),
                     rested_ms=rested_ms,
                 )
-                for key, (generation, seen, clean, markers_announced, left, rested_ms) in taken
+                for key, (generation, seen, clean, markers_announced, last_release, rested_ms) in taken
             ]
             for grant in grants:
                 self._take(grant, token)
@@ -259,11 +259,11 @@ class RedisLease:
         With ``clean``, no earlier owner has a request in flight either, and the next owner gets a clean grant. Otherwise the
         record stays as if the lease had expired; the next owner need not wait for the expiry.
         """
-        self._release([grant], left="" if seen is None else f"{seen[0]} {seen[1]}", clean=clean)
+        self._release([grant], seen="" if seen is None else f"{seen[0]} {seen[1]}", clean=clean)
 
     def release_all(self, grants: Iterable[Grant]) -> None:
         """Release all grants in one round trip, cleanly and without ``seen``."""
-        self._release(grants, left="", clean=True)
+        self._release(grants, seen="", clean=True)
 
     def raise_generation(self, key: str, at_least: int) -> int:
         """Raise the counter, for an owner whose generation the broker would refuse; return the generation to use from now on.
@@ -303,11 +303,11 @@ class RedisLease:
                     found.setdefault(self._tokens[grant.key], []).append(grant.key)
         return found
 
-    def _release(self, grants: Iterable[Grant], *, left: str, clean: bool) -> None:
+    def _release(self, grants: Iterable[Grant], *, seen: str, clean: bool) -> None:
         for token, keys in self._by_token(grants).items():
             names = [name for key in keys for name in _names(key)]
             with translate_redis_errors("execute release"):
-                self._redis.eval(RELEASE, len(names), *names, token, left, int(clean))
+                self._redis.eval(RELEASE, len(names), *names, token, seen, int(clean))
             with self._lock:
                 for key in keys:
                     self._forget(key)
@@ -345,7 +345,7 @@ def forget_leases(url: str, keys: Iterable[str]) -> None:
 
 
 def _seen(text: str | bytes) -> tuple[int, int] | None:
-    """Parse what a release left: leader epoch and end."""
+    """Parse the leader epoch and the end of a release; None if it had none."""
     words = text.split()
     return (int(words[0]), int(words[1])) if len(words) == 2 else None
 

@@ -34,7 +34,7 @@ from linkengine.coordination.client import NOW_MS, client_for, translate_redis_e
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import CopyPlan, plan_digest, read_plan, write_plan
 from linkengine.domain.signatures import Signer, derive
-from linkengine.domain.workers import Heartbeat, WorkerSetup, read_heartbeat, write_heartbeat
+from linkengine.domain.workers import Heartbeat, WorkerAssignments, WorkerSetup, read_heartbeat, write_heartbeat
 
 KEPT_MS = 24 * 3_600_000  # expiry of a worker's keys after the last write
 FORGOTTEN_MS = 600_000  # silence after which a worker is removed; until then it is shown
@@ -61,16 +61,6 @@ def key_for(secret: str, worker_id: str) -> str:
     return urlsafe_b64encode(derive(secret, f"clusterlink copy worker 1: {worker_id}")).decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """The assignments of a worker."""
-
-    plans: Mapping[str, CopyPlan]  # by link; a plan without partitions: release them
-    numbers: Mapping[str, int]  # of the assignments, by link
-    refused: Mapping[str, str]  # by link: why its assignment could not be read
-    ends: bool = False  # release everything and end
-
-
 class RedisAssignments:
     """The worker's side of the pool."""
 
@@ -80,11 +70,12 @@ class RedisAssignments:
         self._seal = Fernet(setup.key)
         self._stamp: str | None = None
         self._digests: dict[str, str] = {}
-        self._known = Assigned(plans={}, numbers={}, refused={})
+        self._known = WorkerAssignments(plans={}, numbers={}, refused={})
 
-    def read(self) -> Assigned:
-        """Return the current assignments, the same object while nothing has changed; raise CoordinationUnavailableError in an
-        outage.
+    def read(self) -> WorkerAssignments:
+        """Return the current assignments, the same object while they do not change.
+
+        Raises CoordinationUnavailableError in an outage.
         """
         with translate_redis_errors("return assignments"):
             stamp: Any = self._redis.hget(_digests_of(self._id), _STAMP)

@@ -4,13 +4,13 @@
   consists of the time at which Redis received the report, the time at which it was signed (both by Redis' clock), the
   signature, and the report as JSON. While a partition moves between workers, both may report it. A report is therefore dropped
   if a report with a higher lease generation arrived, or was renewed, less than ``OWNER_SILENT_MS`` ago.
-  When another hold reports a partition, the last report of the previous hold moves to the field ``former <key>``: a reader
-  that reads every few seconds still sees where that hold ended, also after a crash. The field ``news`` counts the reports that
-  the console has to process immediately (``_matters_of``).
+  When another copy run reports a partition, the last report of the previous run moves to the field ``former <key>``: a reader
+  that reads every few seconds still sees where that run ended, also after a crash. The field ``news`` counts the reports that
+  the console has to process immediately (``_urgent_values``).
 * ``renewals:<link id>``: a hash with two fields per copy worker: its last *renewal* and a mark (below).
-* ``kept:<link id>``: a hash of reports that stay until the reader removes them: the last report of each hold on a partition,
-  and a report per minute of partitions in which gaps are filled. In the first hash, each report replaces the previous report,
-  read or unread.
+* ``kept:<link id>``: a hash of reports that stay until the reader removes them: the last report of each copy run, and a report
+  per minute of partitions in which gaps are filled. In the first hash, each report replaces the previous report, read or
+  unread.
 
 A partition that is idle and in sync is reported once. While each further observation of it equals the report in all but its
 times, the worker only renews the report: a renewal is a signed list of the signatures of such reports, with the time of the
@@ -84,8 +84,8 @@ _SIGNED_WORDS = 4  # time received by Redis, time signed, signature, JSON
 _log = structlog.get_logger(__name__)
 # Patterns parse the JSON of ``to_json``: decoding it would take ten times as long, during which Redis serves no other client.
 # KEYS: reports, renewals. ARGV: expiry, OWNER_SILENT_MS, number of news, worker, its previous mark, number of its new mark, its
-# renewal or '', then per report: key, hold, lease generation (0: no lease), signed report. Returns the new mark, whether the
-# reports and the previous mark were there, and the keys of dropped reports.
+# renewal or '', then per report: key, copy_run_id, lease generation (0: no lease), signed report. Returns the new mark,
+# whether the reports and the previous mark were there, and the keys of dropped reports.
 _REPORT = (
     NOW_MS
     + """
@@ -101,12 +101,12 @@ end
 local complete = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[2], 'mark ' .. ARGV[4]) == ARGV[5]
 local dropped, replaced = {}, false
 for i = 8, #ARGV, 4 do
-  local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+  local key, run, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local before = redis.call('HGET', KEYS[1], key) or ''
   local hidden, at, signature, text, owner = false
-  if not string.find(before, '"hold_id": "' .. hold .. '"', 1, true) then
+  if not string.find(before, '"copy_run_id": "' .. run .. '"', 1, true) then
     at, signature, text = string.match(before, '^(%d+) %d+ (%x+) (.*)$')
-    owner = at and string.match(text, '"hold_id": "([^"]*)"')
+    owner = at and string.match(text, '"copy_run_id": "([^"]*)"')
   end
   if owner then
     local age, known = now - tonumber(at), tonumber(string.match(text, '"generation": (%d+)') or '0')
@@ -178,7 +178,7 @@ class _LinkReports:
 
     signer: Signer
     reported: dict[str, _Reported] = field(default_factory=dict)  # that can be renewed, by partition key
-    matters: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of the last report of each partition that arrived
+    urgent_values: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of each partition's last report that arrived
     mark: str = ""  # that the last request left in Redis
     renew_at: float = 0.0  # monotonic seconds
     renews: bool = False  # the last renewal names reports
@@ -215,7 +215,7 @@ class RedisProgress:
             words = [
                 word
                 for seen, text in zip(changed, texts, strict=True)
-                for word in (seen.key, seen.hold_id, seen.generation, text)
+                for word in (seen.key, seen.copy_run_id, seen.generation, text)
             ]
             news, renewal = _news(link, changed), self._renewal(link_id, link, at_ms=at_ms)
             if not changed and not renewal:
@@ -225,10 +225,10 @@ class RedisProgress:
         before, (link.mark, is_complete, dropped) = link.mark, reply
         if before and not is_complete:  # Redis has lost reports
             link.reported.clear()
-            link.matters.clear()
+            link.urgent_values.clear()
         for seen, text in zip(changed, texts, strict=True):
-            link.reported.pop(seen.key, None)  # an earlier hold in the same request
-            if _is_level(seen) and seen.key not in dropped:
+            link.reported.pop(seen.key, None)  # an earlier copy run in the same request
+            if _is_in_sync(seen) and seen.key not in dropped:
                 link.reported[seen.key] = _Reported(_CONTENT(seen), _name_in_renewals(text), self._seen_at(seen))
         _remember(link, news, changed)
 
@@ -245,7 +245,7 @@ class RedisProgress:
     def _renews(self, link: _LinkReports, seen: PartitionProgress) -> bool:
         """Note an observation; return whether it renews the partition's report, which is forgotten otherwise."""
         known = link.reported.get(seen.key)
-        if known is not None and _is_level(seen) and _CONTENT(seen) == known.content:
+        if known is not None and _is_in_sync(seen) and _CONTENT(seen) == known.content:
             known.seen_at = self._seen_at(seen)
             return True
         link.reported.pop(seen.key, None)
@@ -253,7 +253,7 @@ class RedisProgress:
 
     def _seen_at(self, seen: PartitionProgress) -> float:
         """Return when the partition's source was observed, by this process's monotonic clock; never in the future."""
-        assert seen.source_seen_at_ms is not None  # by ``_is_level``
+        assert seen.source_seen_at_ms is not None  # by ``_is_in_sync``
         return time.monotonic() - max(0, self._unix_ms() - seen.source_seen_at_ms) / 1000
 
     def _renewal(self, link_id: str, link: _LinkReports, *, at_ms: int) -> str:
@@ -275,12 +275,12 @@ class RedisProgress:
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Store an observation until the reader removes it; raise CoordinationUnavailableError in an outage."""
-        name = f"{observation.key} {observation.hold_id} {observation.observed_at_ms}"
+        name = f"{observation.key} {observation.copy_run_id} {observation.observed_at_ms}"
         with translate_redis_errors("store progress"):
             text = signed_report(self._signer_of(link_id), link_id, observation, at_ms=self._now_ms(), kept_as=name)
             self._redis.eval(_KEEP, 1, _kept(link_id), KEPT_MS, name, text)
 
-    def lose(self, link_id: str, loss: Loss) -> None:
+    def report_loss(self, link_id: str, loss: Loss) -> None:
         """Store a loss until it is in the gap ledger; raise CoordinationUnavailableError in an outage."""
         note_loss(self._url, link_id, self._signer_of(link_id), loss)
         with translate_redis_errors("store progress"):
@@ -305,17 +305,17 @@ class RedisProgress:
 
 
 def _news(link: _LinkReports, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
-    """Return ``_matters_of`` each report in which it differs from the partition's previous report, by key."""
-    matters = {seen.key: _matters_of(seen) for seen in observations}
-    return {key: values for key, values in matters.items() if link.matters.get(key) != values}
+    """Return the urgent values of each report in which they differ from the partition's previous report, by key."""
+    values_of = {seen.key: _urgent_values(seen) for seen in observations}
+    return {key: values for key, values in values_of.items() if link.urgent_values.get(key) != values}
 
 
 def _remember(link: _LinkReports, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
     """Remember what Redis has counted as news. Not called in an outage, so the next report is counted as news again."""
-    link.matters |= news
+    link.urgent_values |= news
     for seen in observations:
         if seen.phase is PartitionPhase.RELEASED:
-            link.matters.pop(seen.key, None)
+            link.urgent_values.pop(seen.key, None)
 
 
 def signed_report(signer: Signer, link_id: str, progress: PartitionProgress, *, at_ms: int, kept_as: str | None = None) -> str:
@@ -334,7 +334,7 @@ def _name_in_renewals(signed: str) -> str:
     return signed.split(" ", maxsplit=2)[1][:_NAMED]
 
 
-def _is_level(seen: PartitionProgress) -> bool:
+def _is_in_sync(seen: PartitionProgress) -> bool:
     """Return whether a partition is copied without error and had all records of its source when it was observed."""
     end, ends = seen.mirror_end, (seen.source_end, seen.source_high_watermark)
     if seen.phase is not PartitionPhase.COPYING or seen.error_code or not seen.generation or seen.source_seen_at_ms is None:
@@ -348,7 +348,7 @@ class Readings:
     """Reports of a link's copy workers, by partition key."""
 
     latest: Mapping[str, PartitionProgress]
-    former: Mapping[str, PartitionProgress]  # the last report of the previous hold
+    former: Mapping[str, PartitionProgress]  # the last report of the previous copy run
     names: Mapping[str, str]  # of the latest reports, in renewals
 
 
@@ -497,7 +497,7 @@ def _read(
             if at_ms is None:
                 report_refused(url, "report", link_id, f"{key} {value}")
                 continue
-            last = _Decoded(value, signer, ahead_ms, _readable(text, observed_at_ms=at_ms + ahead_ms))
+            last = _Decoded(value, signer, ahead_ms, _decode(text, observed_at_ms=at_ms + ahead_ms))
         found[key] = last
     if keys is None and not kept:
         if len(_decoded) >= _LINKS_DECODED:
@@ -552,12 +552,12 @@ class _Decoded(NamedTuple):
 _decoded: dict[tuple[str, str], dict[str, _Decoded]] = {}  # by Redis URL and hash, as last read
 
 
-def _matters_of(progress: PartitionProgress) -> tuple[object, ...]:
-    """Return the values that the console acts on immediately: hold, phase, error, set-backs, whether the ends are known."""
+def _urgent_values(progress: PartitionProgress) -> tuple[object, ...]:
+    """Return the values that the console acts on immediately: copy run, phase, error, set-backs, whether the ends are known."""
     unknown = (progress.mirror_end is None, progress.source_end is None)
     errors = (progress.error_code, progress.error_message, progress.failed_at_ms)
     return (
-        progress.hold_id,
+        progress.copy_run_id,
         progress.phase,
         *errors,
         progress.set_backs,
@@ -581,7 +581,7 @@ def _signed(link_id: str, at_ms: str, text: str, kept_as: str | None) -> tuple[s
     return (_PURPOSE, link_id, at_ms, text) if kept_as is None else (_KEPT_PURPOSE, link_id, kept_as, at_ms, text)
 
 
-def _readable(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
+def _decode(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
     try:
         return from_json(text, observed_at_ms=observed_at_ms)
     except ValueError as error:  # written by another version during a rolling deployment; the next report replaces it

@@ -14,8 +14,8 @@ A slow Redis must not delay the renewals: all leases of the worker would expire 
 
 1. what is due periodically (renewals, assignments, leases to acquire), checked after each request;
 2. requests, in their order;
-3. progress, a request per link. A newer report of the same hold on a partition replaces one that was not sent yet, so unsent
-   reports take bounded memory and time, however slow Redis is. A heartbeat replaces an unsent one as well.
+3. progress, a request per link. A newer report of the same copy run replaces one that was not sent yet, so unsent reports take
+   bounded memory and time, however slow Redis is. A heartbeat replaces an unsent one as well.
 
 A report may therefore be published after a later release of its lease. Redis refuses it then if the next owner has reported.
 """
@@ -32,9 +32,9 @@ from threading import Lock, Thread
 import structlog
 
 from linkengine.copyjob.event_loop import Background
-from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink, WorkerAssignments
+from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink
 from linkengine.domain.plans import PartitionProgress
-from linkengine.domain.workers import CoordinationUnavailableError, Grant, Heartbeat, WorkerSetup
+from linkengine.domain.workers import CoordinationUnavailableError, Grant, Heartbeat, WorkerAssignments, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 
@@ -46,8 +46,8 @@ ACQUIRE_EACH_S = 0.0002  # added per partition, so that thousands of them do not
 IDLE_S = 0.05  # the longest wait for requests of the loop
 STUCK_S = 10.0  # since the loop's last heartbeat, which a busy loop also sends every second
 OUTAGE_PAUSE_S = 0.25  # between attempts while Redis refuses connections immediately
-OUTAGE_NEWS_S = 5.0  # an outage that follows the previous outage so soon is not logged again
-FAREWELL_S = 5.0  # for the last reports and releases when the worker ends
+OUTAGE_LOG_S = 5.0  # an outage that follows the previous outage so soon is not logged again
+FINISH_S = 5.0  # for the last reports and releases when the worker ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class CoordinationThread:
         self._events = events
         self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._unsent = _Unsent()
-        self._wanted: dict[str, None] = {}
+        self._to_acquire: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
         self._unannounced: dict[str, Grant] = {}  # their owners have to announce markers
         self._read_at = self._acquire_at = self._renew_at = self._announce_at = self._outage_until = 0.0
@@ -103,13 +103,13 @@ class CoordinationThread:
         elif self._unsent.put_beat(heartbeat):
             self._requests.put(self._beat)
 
-    def want(self, key: str) -> None:
+    def acquire(self, key: str) -> None:
         """Acquire the lease of a partition as soon as it is free."""
-        self._requests.put(lambda: self._want(key))
+        self._requests.put(lambda: self._start_acquiring(key))
 
-    def unwant(self, key: str, *, settled: Callable[[Grant], bool]) -> None:
+    def stop_acquiring(self, key: str, *, settled: Callable[[Grant], bool]) -> None:
         """Stop acquiring a lease; release it if it was granted already, with ``settled`` of the grant as ``clean``."""
-        self._requests.put(lambda: self._unwant(key, settled))
+        self._requests.put(lambda: self._stop_acquiring(key, settled))
 
     def announce_markers(self, grants: Sequence[Grant]) -> None:
         """Record in leases that their owner is about to send markers; retried until recorded (``markers_announced``)."""
@@ -141,15 +141,15 @@ class CoordinationThread:
         self._requests.put(lambda: self._progress.keep(link_id, observation))
 
     def finish(self) -> None:
-        """Process all requests, then end the thread; waits at most ``FAREWELL_S``."""
+        """Process all requests, then end the thread; waits at most ``FINISH_S``."""
         self._requests.put(self._end)
-        self._thread.join(FAREWELL_S)
+        self._thread.join(FINISH_S)
 
     def _run(self) -> None:
         while not self._ending:
             self._guarded(self._read, due=self._read_at)
             self._guarded(self._renew, due=self._renew_at)
-            if self._wanted:
+            if self._to_acquire:
                 self._guarded(self._acquire, due=self._acquire_at)
             if self._unannounced:
                 self._guarded(self._announce_markers, due=self._announce_at)
@@ -158,7 +158,7 @@ class CoordinationThread:
     def _do_requests(self) -> None:
         """Wait for requests until the next periodic action is due; process them, then reports, until it is."""
         now, due = self._clock.monotonic(), min(self._read_at, self._renew_at)
-        if self._wanted:  # those that are requested below are acquired together
+        if self._to_acquire:  # those that are requested below are acquired together
             due = min(due, self._acquire_at)
         if self._unannounced:
             due = min(due, self._announce_at)
@@ -183,7 +183,7 @@ class CoordinationThread:
         try:
             work()
         except CoordinationUnavailableError as error:
-            if self._clock.monotonic() > self._outage_until + OUTAGE_NEWS_S:
+            if self._clock.monotonic() > self._outage_until + OUTAGE_LOG_S:
                 _log.warning("coordination.unavailable", reason=str(error))
             self._outage_until = self._clock.monotonic() + OUTAGE_PAUSE_S
         except Exception as error:  # noqa: BLE001 - a bug, raised again in the loop's thread, which reports it
@@ -220,20 +220,20 @@ class CoordinationThread:
         if lost:
             self._background.post(lambda: self._events.lost(lost))
 
-    def _want(self, key: str) -> None:
-        self._wanted[key] = None
+    def _start_acquiring(self, key: str) -> None:
+        self._to_acquire[key] = None
         self._acquire_at = 0.0
 
     def _acquire(self) -> None:
-        self._acquire_at = self._clock.monotonic() + ACQUIRE_S + ACQUIRE_EACH_S * len(self._wanted)
-        keys = list(self._wanted)
+        self._acquire_at = self._clock.monotonic() + ACQUIRE_S + ACQUIRE_EACH_S * len(self._to_acquire)
+        keys = list(self._to_acquire)
         granted = [
             grant
             for begin in range(0, len(keys), RENEWED_TOGETHER)
             for grant in self._lease.acquire_all(keys[begin : begin + RENEWED_TOGETHER], self._setup.worker_id)
         ]
         for grant in granted:
-            del self._wanted[grant.key]
+            del self._to_acquire[grant.key]
             self._held[grant.key] = grant
         if granted:
             self._background.post(lambda: self._events.granted(granted))
@@ -252,8 +252,8 @@ class CoordinationThread:
         if markers_announced:
             self._background.post(lambda: self._events.markers_announced(markers_announced))
 
-    def _unwant(self, key: str, settled: Callable[[Grant], bool]) -> None:
-        self._wanted.pop(key, None)
+    def _stop_acquiring(self, key: str, settled: Callable[[Grant], bool]) -> None:
+        self._to_acquire.pop(key, None)
         grant = self._held.get(key)
         if grant is not None:  # granted, but the loop may not have processed the event
             self._release(grant, grant.trusted_seen, clean=settled(grant))
@@ -294,7 +294,7 @@ class _Unsent:
     def __init__(self) -> None:
         self._lock = Lock()
         self._heartbeat: Heartbeat | None = None
-        self._reports: dict[str, dict[tuple[str, str], PartitionProgress]] = {}  # by link, then by partition key and hold
+        self._reports: dict[str, dict[tuple[str, str], PartitionProgress]] = {}  # by link, then by partition and copy run
 
     @property
     def has_reports(self) -> bool:
@@ -318,9 +318,9 @@ class _Unsent:
             is_first = not self._reports
             reports = self._reports.setdefault(link_id, {})
             for progress in observations:
-                hold = (progress.key, progress.hold_id)
-                reports.pop(hold, None)  # the order of reports on a partition is kept
-                reports[hold] = progress
+                run = (progress.key, progress.copy_run_id)
+                reports.pop(run, None)  # the order of reports on a partition is kept
+                reports[run] = progress
             return is_first
 
     def take_reports(self) -> tuple[str, list[PartitionProgress]]:
@@ -328,7 +328,7 @@ class _Unsent:
         with self._lock:
             link_id = next(iter(self._reports))
             reports = self._reports.pop(link_id)
-            taken = [reports.pop(hold) for hold in list(islice(reports, REPORTED_TOGETHER))]
+            taken = [reports.pop(run) for run in list(islice(reports, REPORTED_TOGETHER))]
             if reports:
                 self._reports[link_id] = reports
             return link_id, taken

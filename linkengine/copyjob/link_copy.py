@@ -18,10 +18,9 @@ A release is clean if no marker of an earlier owner can still be written either 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, KeysView, Mapping
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -54,12 +53,6 @@ FAILED_RETRY_S = 60.0
 KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps; Redis keeps them until they are processed
 
 
-class HoldNames(Protocol):
-    """A function that returns a new ``PartitionState.hold_id`` at each call."""
-
-    def __call__(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """The services that all links of a worker share."""
@@ -71,8 +64,8 @@ class Shared:
     lease_ttl_s: float
     coordination: CoordinationThread
     progress: ProgressSink  # losses are reported from a link's own threads
-    limited: bool  # whether a bandwidth budget exists that all workers of a link share
-    name_hold: HoldNames
+    has_shared_budget: bool  # whether all workers of a link share a bandwidth budget
+    next_copy_run_id: Callable[[], str]
     ahead: AheadMemory
 
 
@@ -95,12 +88,12 @@ class LinkCopy:
         self._report_schedule = ReportSchedule(every_s=plan.tuning.progress_ms / 1000, stagger=stagger)
         self._persist_at: dict[str, float] = {}
         self._scan_at = 0.0
-        self._moved_bytes = 0  # of partitions that have ended
+        self._bytes_of_ended = 0  # copied bytes of partitions that have ended
         self.pool = BufferPool()
         self._threads = LinkThreads(shared.background, guard=guard)
         limit = max(0, plan.tuning.bytes_per_s)
-        own_limit = limit if shared.limited else -(-limit // max(1, plan.workers))
-        self._bandwidth = Bandwidth(own_limit, spend_shared=self._spend if shared.limited else None)
+        own_limit = limit if shared.has_shared_budget else -(-limit // max(1, plan.workers))
+        self._bandwidth = Bandwidth(own_limit, spend_shared=self._spend if shared.has_shared_budget else None)
         services = Services(
             background=self._threads,
             poller=GuardedPoller(shared.poller, guard=guard),
@@ -111,9 +104,9 @@ class LinkCopy:
             bandwidth=self._bandwidth,
             stagger=stagger,
         )
-        lose = partial(shared.progress.lose, plan.link_id)
+        lose = partial(shared.progress.report_loss, plan.link_id)
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed, lose=lose)
-        self._mirror = DestinationSide(
+        self._destination = DestinationSide(
             services,
             plan.destination,
             may_write=self._may_write,
@@ -162,7 +155,7 @@ class LinkCopy:
             self._release(key)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all partitions have ended, so that this LinkCopy can be closed."""
         return not self._partitions and not self._start_at
 
@@ -172,9 +165,9 @@ class LinkCopy:
         return len(self._active)
 
     @property
-    def moved_bytes(self) -> int:
+    def bytes_copied(self) -> int:
         """Bytes copied by this LinkCopy."""
-        return self._moved_bytes + sum(partition.counters.bytes_copied for partition in self._active.values())
+        return self._bytes_of_ended + sum(partition.counters.bytes_copied for partition in self._active.values())
 
     @property
     def keys(self) -> KeysView[str]:
@@ -186,7 +179,7 @@ class LinkCopy:
     def pump(self, now: float) -> None:
         """Send the Fetch and Produce requests that can be sent now."""
         self._source.pump(now)  # first: the source reads while records are written
-        self._mirror.pump(now)
+        self._destination.pump(now)
         self._source.pump(now)
 
     def due(self) -> float:
@@ -197,7 +190,7 @@ class LinkCopy:
         """Do everything whose time has come: starts, retries, timeouts, expired leases, reports."""
         self._start_due(now)
         self._source.tick(now)
-        self._mirror.tick(now)
+        self._destination.tick(now)
         if self._source.starved(now):
             self._detach_waiting_chunks()
         self._end_drained(now)
@@ -214,11 +207,11 @@ class LinkCopy:
             if partition.grant is not None:
                 self._expire_lease(partition.key, partition.grant)
             else:
-                self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
+                self._coordination.stop_acquiring(partition.key, settled=partial(is_settled, partition))
         self._report(self._active.values())
         self._threads.close()
         self._source.close()
-        self._mirror.close()
+        self._destination.close()
 
     def _start_due(self, now: float) -> None:
         for key in [key for key, at in self._start_at.items() if at <= now and self.expiring_leases.get(key, 0.0) <= now]:
@@ -229,10 +222,10 @@ class LinkCopy:
             del self._start_at[key]
             if old is not None:
                 self._drop(old)
-            partition = PartitionState(self._assignments[key], hold_id=self._shared.name_hold())
+            partition = PartitionState(self._assignments[key], copy_run_id=self._shared.next_copy_run_id())
             self._partitions[key] = self._active[key] = partition
             self._report_schedule.add(partition)
-            self._coordination.want(key)
+            self._coordination.acquire(key)
             self._source.add(partition)
 
     def _release(self, key: str) -> None:
@@ -255,15 +248,15 @@ class LinkCopy:
     def _end_drained(self, now: float) -> None:
         for key, drained_by in list(self._stopping.items()):
             partition = self._active[key]
-            if partition.quiet or now >= drained_by:
+            if partition.is_drained or now >= drained_by:
                 self._end(partition, now)
 
     def _end(self, partition: PartitionState, now: float) -> None:
-        self._mirror.release_buffers(partition, partition.end())
-        self._mirror.forget(partition)
+        self._destination.release_buffers(partition, partition.end())
+        self._destination.forget(partition)
         self._source.forget(partition)
         del self._active[partition.key], self._stopping[partition.key]
-        self._moved_bytes += partition.counters.bytes_copied
+        self._bytes_of_ended += partition.counters.bytes_copied
         self._persist_at.pop(partition.key, None)
         (final,) = self._observations([partition], gaps_of_ms=None)
         if _is_news(final):
@@ -277,8 +270,8 @@ class LinkCopy:
 
     def _release_lease(self, partition: PartitionState) -> None:
         if partition.grant is None:
-            self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
-        elif partition.quiet and partition.lost_marker is None and not partition.late_appends:
+            self._coordination.stop_acquiring(partition.key, settled=partial(is_settled, partition))
+        elif partition.is_drained and partition.lost_marker is None and not partition.late_appends:
             self._coordination.release(
                 partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant)
             )
@@ -326,7 +319,7 @@ class LinkCopy:
         for partition in self._active.values():
             for chunk in partition.chunks:
                 chunk.detach(self.pool)
-        self._mirror.own_unsent()
+        self._destination.own_unsent()
 
     # --- events of the coordination thread ---------------------------------------------------------------------------
 
@@ -336,10 +329,8 @@ class LinkCopy:
         if partition is not None and partition.stage is Stage.WAITING:
             partition.granted(grant)
             self._source.inherited(partition)
-            self._mirror.resume(partition)
-        elif (
-            partition is not None and partition.stage is not Stage.ENDED
-        ):  # of an ended partition, ``CoordinationThread.unwant`` releases it
+            self._destination.resume(partition)
+        elif partition is not None and partition.stage is not Stage.ENDED:  # else ``stop_acquiring`` releases it
             self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
 
     def markers_announced(self, grant: Grant) -> None:
@@ -362,13 +353,13 @@ class LinkCopy:
         _log.warning("lease.lost", partition=partition.key)
         stopping, grant = partition.stage is Stage.STOPPING, partition.grant
         self._discard(partition, partition.lost_lease())
-        self._mirror.forget(partition)
+        self._destination.forget(partition)
         if grant is not None:
             self._coordination.expire_lease(grant)
         if stopping:
             partition.stage = Stage.STOPPING  # its drain time keeps running
         else:
-            self._coordination.want(partition.key)
+            self._coordination.acquire(partition.key)
 
     def _spend(self, size: int) -> None:
         limit = self._bandwidth.bytes_per_s
@@ -381,13 +372,13 @@ class LinkCopy:
                 self._discard(partition, partition.stop())
         self._end_drained(self._clock.monotonic())
 
-    # --- events of the source side and the mirror side ---------------------------------------------------------------
+    # --- events of the source side and the destination side ----------------------------------------------------------
 
     def _may_write(self, partition: PartitionState) -> bool:
         return partition.grant is not None and self._clock.monotonic() < self._lease.deadline(partition.grant)
 
     def _planned(self, partition: PartitionState) -> None:
-        self._mirror.wake(partition)  # sent at the end of this iteration of the loop, together with other partitions
+        self._destination.wake(partition)  # sent at the end of this iteration of the loop, together with other partitions
 
     def _advanced(self, partition: PartitionState) -> None:
         if partition.stage is Stage.STOPPING:
@@ -417,7 +408,7 @@ class LinkCopy:
             self._expire_lease(partition.key, grant)
 
     def _discard(self, partition: PartitionState, chunks: list[Chunk]) -> None:
-        self._mirror.release_buffers(partition, chunks)
+        self._destination.release_buffers(partition, chunks)
         self._source.wake(partition)
         if partition.stage is Stage.STOPPING:
             self._stopping.setdefault(partition.key, self._clock.monotonic() + DRAIN_S)

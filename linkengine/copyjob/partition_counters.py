@@ -36,13 +36,13 @@ RUN_MS = 10_000
 
 
 class PartitionCounters:
-    """Counters of a partition since this worker started it; reported with its ``hold_id``. Unknown is None, never 0."""
+    """Counters of a partition since this worker started it; reported with its ``copy_run_id``. Unknown is None, never 0."""
 
     __slots__ = (
         "_catch_up",
         "_fills",
         "_measured",
-        "_stood_at_end",
+        "_reached_end",
         "bytes_copied",
         "bytes_per_s",
         "last_timestamp_ms",
@@ -68,7 +68,7 @@ class PartitionCounters:
         self.set_back_to: int | None = None  # lowest end that the mirror fell back to: it has lost acknowledged records
         self.set_backs = 0
         self.last_timestamp_ms: int | None = None
-        self._catch_up, self._stood_at_end = CatchUp(), False
+        self._catch_up, self._reached_end = CatchUp(), False
         self.bytes_copied = 0
         self.records_copied = 0
         self.bytes_per_s: float | None = None
@@ -100,9 +100,9 @@ class PartitionCounters:
             self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
             self._reach()
 
-    def observed_mirror(self, *, start: int, end: int, left_at: int | None = None) -> None:
-        """Record the mirror's ends as returned by its leader; ``left_at``: the previous owner's last end, if known."""
-        before = left_at if self.mirror_end is None else self.mirror_end
+    def observed_mirror(self, *, start: int, end: int, previous_end: int | None = None) -> None:
+        """Record the mirror's ends as returned by its leader; ``previous_end``: the previous owner's last end, if known."""
+        before = previous_end if self.mirror_end is None else self.mirror_end
         if before is not None and end < before:
             self.set_back_to = end if self.set_back_to is None else min(end, self.set_back_to)
             self.set_backs += 1
@@ -115,9 +115,9 @@ class PartitionCounters:
         return self._catch_up.at_ms
 
     @property
-    def moving(self) -> bool:
+    def has_progress(self) -> bool:
         """Return whether something was written or filled, or the mirror reached the source's end: proof that copying works."""
-        return self.bytes_copied > 0 or self._stood_at_end or bool(self._fills.since(0))
+        return self.bytes_copied > 0 or self._reached_end or bool(self._fills.since(0))
 
     def sending(self, step: Append) -> None:
         """Note a batch before it is patched and sent; afterwards its buffer may be reused."""
@@ -164,7 +164,7 @@ class PartitionCounters:
     def _reach(self) -> None:
         if self.mirror_end is not None:
             self._catch_up.mirror_at(self.mirror_end)
-            self._stood_at_end = self._stood_at_end or (self.source_end is not None and self.mirror_end >= self.source_end)
+            self._reached_end = self._reached_end or (self.source_end is not None and self.mirror_end >= self.source_end)
 
 
 def _smooth(old: float | None, new: float, weight: float) -> float:

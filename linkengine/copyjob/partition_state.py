@@ -18,8 +18,9 @@ Order within an attempt, which keeps mirror offsets equal to source offsets:
 * The first append of an attempt, or after a pause, is sent alone. A leader without producer state for our producer id (new
   log, expired producer) accepts any sequence number, so a second append in flight would take the offset of a refused first.
 
-A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. ``hold_id`` and the
-counters stay the same for the life of a ``PartitionState``, also if the lease is lost and granted to this worker again.
+A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. A *copy run* is
+the life of a ``PartitionState``: it has several holds if the lease is lost and granted to this worker again. Its reports
+have its ``copy_run_id``, and the counters count since it began.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching an
 
 
 class PartitionState:
-    """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
+    """State of a partition and the rules for what may be sent next; called by the source side and the destination side."""
 
-    def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:
+    def __init__(self, assignment: PartitionAssignment, *, copy_run_id: str) -> None:
         self.assignment = assignment
-        self.key, self.hold_id = assignment.key, hold_id
+        self.key, self.copy_run_id = assignment.key, copy_run_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
         self.may_send_markers: bool | None = None  # True: the lease records that this owner may send markers; False: requested
@@ -73,10 +74,10 @@ class PartitionState:
         self.position: int | None = None  # next source offset to fetch
         self.examining, self.source_retry_at = False, 0.0  # examining: a background check of the source is running
         self.source_backoff = Backoff()
-        # mirror side
+        # destination side
         self.log_end: LogEnd | None = None
         self.sent_end: int | None = None  # offset after everything that this hold has sent
-        self.overtaken: Overtaken | None = None  # offsets where a response claims other records than those that were sent
+        self.overtaken: Overtaken | None = None  # offsets with other records than those that were sent, by a response
         self.chunks: deque[Chunk] = deque()
         self.in_flight: deque[Append] = deque()
         self.fill: FillInFlight | None = None
@@ -105,10 +106,10 @@ class PartitionState:
         dropped, self.sent_end, self.unacknowledged = self._new_attempt(), None, None
         return dropped
 
-    # --- mirror side -------------------------------------------------------------------------------------------------
+    # --- destination side --------------------------------------------------------------------------------------------
 
     def interrupt(self, *, retry_at: float) -> list[Chunk]:
-        """Resume at ``retry_at`` after an error of the mirror side; return the chunks whose buffers can be released."""
+        """Resume at ``retry_at`` after an error of the destination side; return the chunks whose buffers can be released."""
         self.stage = Stage.RESUMING if self.copying else self.stage
         self.mirror_retry_at = max(self.mirror_retry_at, retry_at)
         return self._new_attempt()
@@ -140,7 +141,7 @@ class PartitionState:
         self.unchecked_tail = log_end.tail
         self.position = self.sent_end = log_end.end
         self.counters.observed_mirror(
-            start=log_end.start, end=log_end.end, left_at=self.read_position.seen[1] if self.read_position.seen else None
+            start=log_end.start, end=log_end.end, previous_end=self.read_position.seen[1] if self.read_position.seen else None
         )
         if self.refused_at is None or log_end.end > self.refused_at:  # else only a successful append clears the error
             self.mirror_trouble = None
@@ -275,7 +276,7 @@ class PartitionState:
         return self.stage is Stage.COPYING
 
     @property
-    def quiet(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether no request is in flight. A late Produce of an earlier attempt is conditional, hence harmless."""
         return not self.in_flight and self.fill is None
 
@@ -288,7 +289,7 @@ class PartitionState:
     @property
     def idle(self) -> bool:
         """Whether nothing is in flight or planned, so that the mirror's log end must not move."""
-        return self.stage is Stage.COPYING and self.quiet and not self.chunks
+        return self.stage is Stage.COPYING and self.is_drained and not self.chunks
 
     def _settle_unverified(self, end: int, *, now_ms: int) -> None:
         """Count the markers of a fill without a response that are in the log."""

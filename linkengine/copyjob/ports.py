@@ -7,12 +7,12 @@ expire at their local deadlines unless Redis is back before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from linkengine.domain.plans import CopyPlan, PartitionProgress
+from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.workers import Grant, Heartbeat
+from linkengine.domain.workers import Grant, Heartbeat, WorkerAssignments
 
 
 class Lease(Protocol):
@@ -35,26 +35,6 @@ class Lease(Protocol):
 
     def deadline(self, grant: Grant) -> float:
         """Return until when the owner may write (monotonic seconds); in the past if the lease is lost. Never blocks."""
-
-
-class WorkerAssignments(Protocol):
-    """The current assignments of a copy worker."""
-
-    @property
-    def plans(self) -> Mapping[str, CopyPlan]:
-        """The plans to copy, by link; a plan without partitions means to release the link."""
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        """The number of each link's assignment, by link; reported back in the heartbeat."""
-
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """The reason for each assignment that this worker cannot apply, by link."""
-
-    @property
-    def ends(self) -> bool:
-        """Whether to release everything and end."""
 
 
 class Assignments(Protocol):
@@ -83,7 +63,7 @@ class ProgressSink(Protocol):
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Publish an observation that is stored until the reconciler has processed it."""
 
-    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
+    def report_loss(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         """Store a range of lost offsets of a partition (by key). May raise CoordinationUnavailableError."""
 
 

@@ -29,8 +29,8 @@ def phase_of(partition: PartitionState) -> PartitionPhase:
         return PartitionPhase.WAITING
     if trouble:
         return trouble.phase
-    # a new hold has no result yet: the error that ended the previous hold may persist
-    return PartitionPhase.COPYING if partition.counters.moving else PartitionPhase.WAITING
+    # a new copy run has no result yet: the error that ended the previous run may persist
+    return PartitionPhase.COPYING if partition.counters.has_progress else PartitionPhase.WAITING
 
 
 def progress_of(partition: PartitionState, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
@@ -40,7 +40,7 @@ def progress_of(partition: PartitionState, *, now_ms: int, gaps_of_ms: int | Non
     source_known = partition.source_trouble is None and checked  # else its end may have moved since: the lag is unknown
     return PartitionProgress(
         key=partition.key,
-        hold_id=partition.hold_id,
+        copy_run_id=partition.copy_run_id,
         phase=phase_of(partition),
         observed_at_ms=now_ms,
         generation=0 if partition.grant is None else partition.grant.generation,

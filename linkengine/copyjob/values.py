@@ -66,10 +66,10 @@ class Chunk:
 
 
 class Overtaken(NamedTuple):
-    """The offsets where a response claims other records than this owner sent. The response may be corrupted."""
+    """The offsets where, by a response, the mirror has other records than this owner sent. The response may be corrupted."""
 
     start: int  # first offset of what was sent
-    own_end: int  # the claim is wrong if the log ends by here, or a data batch of the copy begins here
+    own_end: int  # the response is wrong if the log ends by here, or a data batch of the copy begins here
     end: int  # end of the range to check
 
 

@@ -26,9 +26,9 @@ from linkengine.copyjob.buffers import AheadMemory
 from linkengine.copyjob.coordination_thread import CoordinationEvents, CoordinationPorts, CoordinationThread
 from linkengine.copyjob.event_loop import Background, Event, Poller
 from linkengine.copyjob.link_copy import LinkCopy, Shared
-from linkengine.copyjob.ports import Clock, SystemClock, WorkerAssignments
+from linkengine.copyjob.ports import Clock, SystemClock
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import HEARTBEAT_MS, Executor, Grant, Heartbeat, LinkShare, WorkerSetup
+from linkengine.domain.workers import HEARTBEAT_MS, AssignmentStatus, Executor, Grant, Heartbeat, WorkerAssignments, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -73,8 +73,8 @@ class CopyWorker:
             lease_ttl_s=setup.lease_ttl_ms / 1000,
             coordination=self._coordination,
             progress=ports.progress,
-            limited=ports.allowances is not None,
-            name_hold=partial(_hold_name, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
+            has_shared_budget=ports.allowances is not None,
+            next_copy_run_id=partial(_copy_run_id, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
             ahead=AheadMemory(changed=self._share_memory, excess=self._memory_excess),
         )
         self._links: dict[str, LinkCopy] = {}
@@ -142,7 +142,7 @@ class CopyWorker:
                 continue
             self._tick_at[link_id] = now + pause_s
             self._guarded(link_id, partial(link.tick, now))
-            if link_id in self._retiring and link.over:
+            if link_id in self._retiring and link.is_over:
                 self._retired(link_id, link)
         for link_id in [key for key, at in self._retry_at.items() if at <= now]:
             del self._retry_at[link_id]
@@ -283,10 +283,10 @@ class CopyWorker:
 
     def _beat(self, now: float, *, ended: bool = False) -> None:
         self._beat_at = now + HEARTBEAT_MS / 1000
-        moved = sum(link.moved_bytes for link in self._links.values())
+        copied = sum(link.bytes_copied for link in self._links.values())
         before_at, before = self._last_beat
-        self._last_beat = (now, moved)
-        rate = max(0, moved - before) / (now - before_at) if before_at and now > before_at else 0.0
+        self._last_beat = (now, copied)
+        rate = max(0, copied - before) / (now - before_at) if before_at and now > before_at else 0.0
         self._coordination.beat(
             Heartbeat(
                 worker_id=self._setup.worker_id,
@@ -297,7 +297,7 @@ class CopyWorker:
                 started_at_ms=self._started_at_ms,
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,
-                links={link_id: self._state_of(link_id) for link_id in sorted(self._reported_links())},
+                links={link_id: self._status_of(link_id) for link_id in sorted(self._reported_links())},
                 ended=ended,
             )
         )
@@ -310,13 +310,13 @@ class CopyWorker:
         assigned = (link_id for link_id, plan in assignments.plans.items() if plan.assignments)
         return {*self._links, *assignments.refused, *assigned}
 
-    def _state_of(self, link_id: str) -> LinkShare:
+    def _status_of(self, link_id: str) -> AssignmentStatus:
         assert self._assignments is not None
         link = self._links.get(link_id)
         failure = self._errors.get(link_id, "") if link_id in self._retry_at else ""
         error = self._assignments.refused.get(link_id) or failure
         partitions = 0 if link is None else link.partitions
-        return LinkShare(applied=self._assignments.numbers.get(link_id, 0), partitions=partitions, error=error)
+        return AssignmentStatus(applied=self._assignments.numbers.get(link_id, 0), partitions=partitions, error=error)
 
 
 def _context_of(plan: CopyPlan) -> Context:
@@ -325,5 +325,5 @@ def _context_of(plan: CopyPlan) -> Context:
     return context
 
 
-def _hold_name(prefix: str, numbers: count[int]) -> str:
+def _copy_run_id(prefix: str, numbers: count[int]) -> str:
     return f"{prefix}.{next(numbers)}"

@@ -166,8 +166,8 @@ class AclStatus(StrEnum):
     FAILED = "FAILED"  # refused by the destination
 
 
-_CLAIMED = frozenset({AclStatus.CREATED, AclStatus.SHARED})  # deleted by the last link that has it with such a status
-_KEPT = frozenset({AclStatus.CREATED, AclStatus.OUT_OF_FILTER})
+_SYNCED = frozenset({AclStatus.CREATED, AclStatus.SHARED})  # deleted by the last link that has it with such a status
+_CREATED_BY_LINK = frozenset({AclStatus.CREATED, AclStatus.OUT_OF_FILTER})  # by the link that has it with such a status
 _RELEASED = "acl.filters no longer includes it. It stays on the destination; delete it by hand if it is not needed."
 _OWN = "It protects a topic or a namespace of the source cluster, so it is not synced."
 _REASONS: Mapping[AclStatus, str] = {
@@ -220,7 +220,7 @@ def plan_acls(facts: AclFacts) -> AclPlan:
     released = [acl for acl in facts.ledger if acl not in chosen and acl in facts.source and _is_last_owner(acl, facts)]
     rows += [AclRow(acl=acl, status=AclStatus.OUT_OF_FILTER, message=_RELEASED) for acl in sorted(released)]
     gone = {acl for acl in facts.ledger if acl not in chosen} - set(released)
-    delete = [acl for acl in gone if facts.ledger[acl] in _CLAIMED and not _stays_for_others(acl, facts)]
+    delete = [acl for acl in gone if facts.ledger[acl] in _SYNCED and not _stays_for_others(acl, facts)]
     return AclPlan(
         create=tuple(sorted(create, key=lambda acl: (acl.permission != "DENY", acl))),
         delete=tuple(sorted(delete, key=lambda acl: (acl.permission == "DENY", acl))),
@@ -263,7 +263,7 @@ def _words(acl: Acl) -> str:
 
 def _row(acl: Acl, facts: AclFacts) -> AclRow:
     status, message = _status(acl, facts)
-    contradiction = _contradiction(acl, facts) if status in _CLAIMED | {AclStatus.ALREADY_THERE} else ""
+    contradiction = _contradiction(acl, facts) if status in _SYNCED | {AclStatus.ALREADY_THERE} else ""
     is_conflict = bool(contradiction) or status is AclStatus.ALREADY_THERE
     return AclRow(acl=acl, status=status, message=" ".join(filter(None, (message, contradiction))), is_conflict=is_conflict)
 
@@ -278,7 +278,7 @@ def _status(acl: Acl, facts: AclFacts) -> tuple[AclStatus, str]:
         return AclStatus.GUARD, _OWN
     elif acl in facts.echoes:
         status = AclStatus.CAME_FROM_HERE
-    elif facts.ledger.get(acl) in _KEPT or acl not in facts.destination:
+    elif facts.ledger.get(acl) in _CREATED_BY_LINK or acl not in facts.destination:
         status = AclStatus.CREATED
     elif not maker and facts.ledger.get(acl) is AclStatus.SHARED:
         status = AclStatus.CREATED  # the link that created it no longer needs it: taken over
@@ -323,7 +323,7 @@ def _contradiction(acl: Acl, facts: AclFacts) -> str:
     opposite = acl.opposite
     if opposite in facts.source or opposite not in facts.destination:
         return ""
-    maker = next((name for name, ledger in facts.others.items() if ledger.get(opposite) in _CLAIMED), "")
+    maker = next((name for name, ledger in facts.others.items() if ledger.get(opposite) in _SYNCED), "")
     who = f"Link {maker!r} has synced" if maker else "The destination itself has"
     return f"{who} the opposite ACL ({opposite.permission}). DENY wins; make both sources, or the destination, agree."
 
@@ -331,8 +331,8 @@ def _contradiction(acl: Acl, facts: AclFacts) -> str:
 def _is_last_owner(acl: Acl, facts: AclFacts) -> bool:
     """Return whether no other link needs an ACL: this link created it, or the link that did no longer needs it."""
     status = facts.ledger.get(acl)
-    return status in _KEPT or (status is AclStatus.SHARED and not _stays_for_others(acl, facts))
+    return status in _CREATED_BY_LINK or (status is AclStatus.SHARED and not _stays_for_others(acl, facts))
 
 
 def _stays_for_others(acl: Acl, facts: AclFacts) -> bool:
-    return any(ledger.get(acl) in _CLAIMED | _KEPT for ledger in facts.others.values())
+    return any(ledger.get(acl) in _SYNCED | _CREATED_BY_LINK for ledger in facts.others.values())

@@ -1,6 +1,6 @@
 """The checklist of a connection test: what was tested, what was found, and how to fix what failed. Pure functions.
 
-``linkengine.kafka.connectiontest`` collects the facts; this module turns them into checks in a fixed order. The first failed
+``linkengine.kafka.connection_facts`` collects the facts; this module turns them into checks in a fixed order. The first failed
 check of the connection ends it, and the checks after it are not tested. A check reveals no more about a server than the
 engine's own errors: an address outside the permitted networks has a single message, whatever is there (ADR 32), and no IP
 address to which a name resolves is shown.
@@ -151,7 +151,7 @@ def rights_checks(facts: ClusterFacts | None, *, role: ConnectionRole, principal
     if facts is None:
         return [_not_tested(code) for code in codes]
     if not facts.authorizer:
-        return [_without_authorizer(code, role=role) for code in codes]
+        return [_without_authorizer(code) for code in codes]
     return [_right(code, facts, principal=principal) for code in codes]
 
 
@@ -300,7 +300,7 @@ def _brokers(distances: Sequence[BrokerDistance] | None) -> ConnectionCheck:
     return ConnectionCheck(code=code, status=CheckStatus.PASSED, finding=f"{len(distances)} {noun} reachable{trip}.")
 
 
-def _without_authorizer(code: ConnectionCheckCode, *, role: ConnectionRole) -> ConnectionCheck:
+def _without_authorizer(code: ConnectionCheckCode) -> ConnectionCheck:
     if code is ConnectionCheckCode.AUTHORIZER:
         finding = "The cluster has no authorizer, so writes to mirror topics cannot be denied."
         fix = "Set authorizer.class.name on the brokers, or make sure that no producer writes to mirror topics."

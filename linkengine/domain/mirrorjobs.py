@@ -91,7 +91,7 @@ class MirrorSynced:
 
     partitions: int  # of the mirror, after growth: new partitions need assignments
     source_partitions: int  # more if the mirror did not grow
-    ungrown: LinkEngineError | None = None  # why it did not grow
+    growth_error: LinkEngineError | None = None  # why partitions could not be added
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
     read: bool = True  # False: ``source_configs`` are the previous configs; the mirror was being changed to an ordinary topic
     refused: tuple[RefusedStep, ...] = ()  # configs that the destination refused
@@ -118,7 +118,7 @@ class MirrorStop:
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
     restoring_configs: bool = False  # an earlier attempt has begun to restore the source's configs, perhaps not all of them
     copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded
-    left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the last copy worker ended in an orderly way
+    released_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) with which the last copy worker released its lease
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used if the source does not respond
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None
@@ -277,7 +277,7 @@ def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> 
     return found
 
 
-def claimed_ends(stopped: CommonPart, taken: CommonPart) -> dict[int, int]:
+def ends_behind_takeover_markers(stopped: CommonPart, taken: CommonPart) -> dict[int, int]:
     """Return, by partition, the end of the common part behind the fence of a mirror whose former source has taken over.
 
     ``stopped`` is the stop of that mirror, as both sides confirm it; ``taken`` is a later stop of the former source, whose

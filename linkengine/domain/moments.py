@@ -13,11 +13,6 @@ CONFIRM_AFTER_S = 2.0  # a broker that has just started catches up with the meta
 _YEAR_10000_MS = 253_402_300_800_000
 
 
-def is_recent(at_ms: int, *, now_ms: int, within_ms: int) -> bool:
-    """Return whether a time lies at most ``within_ms`` ago; False for a time ahead of now."""
-    return -AHEAD_MS <= now_ms - at_ms <= within_ms
-
-
 def is_due(at: datetime | None, *, now: datetime, longest: timedelta) -> bool:
     """Return whether the time to do something has come; None is at once.
 

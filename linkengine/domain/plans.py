@@ -161,7 +161,7 @@ class PartitionProgress:
     """Latest observation of a partition by its copy worker. Unknown is None, never 0."""
 
     key: str
-    hold_id: str  # of the worker's copy of this partition, from its start to its end (``copyjob.partition_state``)
+    copy_run_id: str  # names the time from when this worker started the partition (``copyjob.partition_state``)
     phase: PartitionPhase
     observed_at_ms: int
     generation: int = 0  # of the lease under which this was observed; 0: no lease
@@ -172,21 +172,23 @@ class PartitionProgress:
     mirror_start: int | None = None
     mirror_end: int | None = None  # log end offset: the checkpoint; everything below was copied from the source
     unproven_end: int | None = None  # log end offset instead of mirror_end while the tail check is pending
-    set_back_to: int | None = None  # lowest end that the mirror fell back to under this ``hold_id``: records beyond were lost
+    set_back_to: int | None = (
+        None  # lowest end that the mirror fell back to under this ``copy_run_id``: records beyond were lost
+    )
     set_backs: int = 0  # how often it fell back
     source_kept: int | None = None  # the source was truncated or replaced: it matches the mirror only below this offset
     last_fetch_offset: int | None = None  # highest source offset fetched
     source_epoch: int | None = None  # of the source leader; all below mirror_end was read in it or earlier epochs
     last_timestamp_ms: int | None = None  # max timestamp of the last batch written
     caught_up_at_ms: int | None = None  # the mirror has all that was below the high watermark at this time: time lag
-    bytes_copied: int = 0  # under this ``hold_id``, as stored
+    bytes_copied: int = 0  # under this ``copy_run_id``, as stored
     records_copied: int = 0  # the same: offsets with a record, without fillers
     bytes_per_s: float | None = None  # smoothed over about a second; None before the second report
     records_per_s: float | None = None
     error_code: str = ""
     error_message: str = ""
     failed_at_ms: int | None = None  # last failed attempt to read the source, until an attempt succeeds
-    gaps: tuple[Gap, ...] = ()  # runs of fills under this ``hold_id``; they only grow
+    gaps: tuple[Gap, ...] = ()  # runs of fills under this ``copy_run_id``; they only grow
     topic_ids: str = ""  # ``PartitionAssignment.topic_ids`` of the observed assignment; "": from an older version
     since_ms: int = 0  # ``PartitionAssignment.since_ms`` of the observed assignment
 

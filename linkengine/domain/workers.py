@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from linkengine.domain.plans import CopyPlan
+
 # --- set-up and heartbeats -----------------------------------------------------------------------------------------------
 # JSON objects with named fields, as plans are (``plans``), because executors may run another version.
 #
@@ -51,10 +53,20 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkShare:
-    """A worker's state of a link that it has an assignment for."""
+class WorkerAssignments:
+    """The current assignments of a copy worker, by link."""
 
-    applied: int  # number of the assignment that is in effect
+    plans: Mapping[str, CopyPlan]  # what to copy; a plan without partitions: release the link
+    numbers: Mapping[str, int]  # of the assignments; reported in the heartbeat
+    refused: Mapping[str, str] = field(default_factory=dict)  # why the worker cannot apply an assignment
+    ends: bool = False  # release everything and end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentStatus:
+    """How far a worker has applied its assignment of a link."""
+
+    applied: int  # number of the assignment that is in effect; 0: none
     partitions: int = 0  # that it has not released
     error: str = ""  # why it does not copy the link
 
@@ -71,7 +83,7 @@ class Heartbeat:
     started_at_ms: int = 0  # by its own clock
     partitions: int = 0
     bytes_per_s: float = 0.0
-    links: Mapping[str, LinkShare] = field(default_factory=dict)
+    links: Mapping[str, AssignmentStatus] = field(default_factory=dict)
     ended: bool = False  # the last heartbeat of a worker that ends in order: it has released everything
     silent_ms: int = 0  # since Redis received it; set by the reader
 
@@ -131,7 +143,7 @@ def read_heartbeat(text: str, *, silent_ms: int) -> Heartbeat:
     """Return the heartbeat that ``write_heartbeat`` wrote; raise ValueError for any other text."""
     try:
         values = _known(Heartbeat, json.loads(text))
-        links = {name: LinkShare(**_known(LinkShare, share)) for name, share in values.get("links", {}).items()}
+        links = {name: AssignmentStatus(**_known(AssignmentStatus, status)) for name, status in values.get("links", {}).items()}
         return Heartbeat(**{**values, "links": links, "silent_ms": silent_ms})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a copy worker's heartbeat: {error}") from error
@@ -175,8 +187,8 @@ OVERSHOOT = 0.9  # of the difference of two workers: a partition with more load 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A running copy worker."""
+class PoolWorker:
+    """A running copy worker, to which partitions can be assigned."""
 
     worker_id: str
     host: str = ""
@@ -184,8 +196,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A partition that is to be copied."""
+class PartitionLoad:
+    """A partition that is to be copied, with its worker and the load that it causes."""
 
     key: str
     link_id: str
@@ -204,8 +216,8 @@ class _Shift:
 
     busy: str
     idle: str
-    partition: Wanted
-    back: Wanted | None = None
+    partition: PartitionLoad
+    back: PartitionLoad | None = None
 
     @property
     def partitions(self) -> int:
@@ -217,55 +229,55 @@ class _Shift:
         return abs(difference - 2 * (self.partition.load - (self.back.load if self.back else 0.0)))
 
 
-def assign(partitions: Iterable[Wanted], places: Collection[Place], *, fine: bool = False) -> dict[str, str]:
+def assign(partitions: Iterable[PartitionLoad], workers: Collection[PoolWorker], *, fine: bool = False) -> dict[str, str]:
     """Return the new worker of each partition that moves, by partition key. Deterministic.
 
     Nothing is assigned while all workers drain; partitions without a worker then wait. ``fine``: correct small imbalances, too.
     """
     ordered = sorted(partitions, key=lambda partition: (-partition.load, partition.key))
-    table = _Placement(ordered, places)
+    table = _Placement(ordered, workers)
     if not table.available:
         return {}
     for partition in table.unplaced:
         table.move(partition, table.best_for(partition))
-    left = tenth(len(ordered))
-    for partition in table.draining()[:left]:
+    remaining = tenth(len(ordered))  # moves
+    for partition in table.draining()[:remaining]:
         table.move(partition, table.best_for(partition))
-        left -= 1
-    ratio, most = (BALANCED if fine else COARSE), left
-    while left > 0 and (shift := table.shift(ratio)) is not None:
-        if shift.partitions > left < most:  # an exchange needs two moves; as the first change it may exceed the limit by one
+        remaining -= 1
+    ratio, most = (BALANCED if fine else COARSE), remaining
+    while remaining > 0 and (shift := table.shift(ratio)) is not None:
+        if shift.partitions > remaining < most:  # an exchange needs two moves; the first one may exceed the limit by one
             break
         table.apply(shift)
-        left, ratio = left - shift.partitions, SETTLED
+        remaining, ratio = remaining - shift.partitions, SETTLED
     return table.moved
 
 
-def moves_nothing(loads: Mapping[str, float], places: Collection[Place], *, fine: bool = False) -> bool:
+def moves_nothing(loads: Mapping[str, float], workers: Collection[PoolWorker], *, fine: bool = False) -> bool:
     """Return whether ``assign`` surely moves nothing; ``loads``: the load of each worker that has partitions, by worker id.
 
     It needs sums only, so that thousands of partitions need not be read to learn that all of them stay where they are.
     """
-    available = {place.worker_id for place in places if not place.draining}
+    available = {worker.worker_id for worker in workers if not worker.draining}
     if not available:
         return True
     if not loads.keys() <= available:
         return False
-    known = [loads.get(worker, 0.0) for worker in available]
+    known = [loads.get(name, 0.0) for name in available]
     return max(known) <= (BALANCED if fine else COARSE) * min(known)
 
 
 class _Placement:
     """Partitions and load per worker while ``assign`` decides."""
 
-    def __init__(self, partitions: list[Wanted], places: Collection[Place]) -> None:
+    def __init__(self, partitions: list[PartitionLoad], workers: Collection[PoolWorker]) -> None:
         """Take the partitions in descending order of load."""
-        ordered = sorted(places, key=lambda place: place.worker_id)
-        self.available = {place.worker_id: place for place in ordered if not place.draining}
-        self._draining = sorted(place.worker_id for place in places if place.draining)
+        ordered = sorted(workers, key=lambda worker: worker.worker_id)
+        self.available = {worker.worker_id: worker for worker in ordered if not worker.draining}
+        self._draining = [worker.worker_id for worker in ordered if worker.draining]
         self.moved: dict[str, str] = {}
         # partitions that have not moved in this call, per worker in ascending order of ``_order``
-        self._staying: dict[str, list[Wanted]] = {worker: [] for worker in (*self.available, *self._draining)}
+        self._staying: dict[str, list[PartitionLoad]] = {worker: [] for worker in (*self.available, *self._draining)}
         self._load: dict[str, float] = defaultdict(float)
         self._links: dict[str, Counter[str]] = defaultdict(Counter)
         self.unplaced = [partition for partition in partitions if partition.worker_id not in self._staying]
@@ -274,16 +286,16 @@ class _Placement:
                 self._staying[partition.worker_id].append(partition)
                 self._count(partition, partition.worker_id, 1)
 
-    def draining(self) -> list[Wanted]:
+    def draining(self) -> list[PartitionLoad]:
         """List the partitions of draining workers, taken from each worker in turn so that all of them shrink."""
         rows = [self._staying[worker][::-1] for worker in self._draining]
         return [row[number] for number in range(max(map(len, rows), default=0)) for row in rows if number < len(row)]
 
-    def best_for(self, partition: Wanted) -> str:
+    def best_for(self, partition: PartitionLoad) -> str:
         """Return the available worker with the lowest rank for a partition."""
         return min(self.available, key=lambda worker: (*self._rank(worker, partition), worker))
 
-    def move(self, partition: Wanted, worker: str) -> None:
+    def move(self, partition: PartitionLoad, worker: str) -> None:
         """Assign a partition to a worker, once per call, and update the loads."""
         before = self._staying.get(partition.worker_id)
         if before is not None:
@@ -347,25 +359,25 @@ class _Placement:
         best = min(found, key=lambda shift: (shift.rest(difference), shift.partition.key), default=None)
         return best if best is not None and best.rest(difference) <= difference / 2 else None
 
-    def _count(self, partition: Wanted, worker: str, by: int) -> None:
+    def _count(self, partition: PartitionLoad, worker: str, by: int) -> None:
         self._load[worker] += by * partition.load
         self._links[worker][partition.link_id] += by
 
-    def _rank(self, worker: str, partition: Wanted) -> tuple[float, int, float]:
+    def _rank(self, worker: str, partition: PartitionLoad) -> tuple[float, int, float]:
         host = self.available[worker].host
-        host_load = sum(self._load[other] for other, place in self.available.items() if host and place.host == host)
+        host_load = sum(self._load[name] for name, other in self.available.items() if host and other.host == host)
         return (round(self._load[worker], 3), self._links[worker][partition.link_id], host_load)
 
 
-def _order(partition: Wanted) -> tuple[float, str]:
+def _order(partition: PartitionLoad) -> tuple[float, str]:
     return partition.load, partition.key
 
 
-def _load_of(partition: Wanted) -> float:
+def _load_of(partition: PartitionLoad) -> float:
     return partition.load
 
 
-def _nearest(partitions: list[Wanted], load: float) -> list[Wanted]:
+def _nearest(partitions: list[PartitionLoad], load: float) -> list[PartitionLoad]:
     """Return the partitions next to ``load`` in their ascending order: the last below it and the first above it."""
     above = bisect_left(partitions, load, key=_load_of)
     return partitions[max(0, above - 1) : above + 1]
@@ -405,8 +417,8 @@ class Grant:
     markers_announced: bool = False  # only if not clean: markers of an earlier owner, not only data, may be in flight
     # of a clean hand-over: the source's leader epoch under which everything below the mirror's end was read, and that end
     seen: tuple[int, int] | None = None
-    # the same of the previous owner if it ended in an orderly way; markers of an owner before it may still be in flight
-    left: tuple[int, int] | None = None
+    # the same of the previous owner if it released; ``clean`` may be False, as markers of an earlier owner may be in flight
+    last_release: tuple[int, int] | None = None
     rested_ms: int = 0  # of a clean hand-over: for how long the partition had no owner
 
     @property

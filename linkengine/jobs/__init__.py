@@ -5,27 +5,21 @@ functions use neither database, Celery nor pages, and callers need no other pack
 ``linkengine.domain``.
 """
 
-from linkengine.jobs.comparing_records import RecordSide, compare_record, read_canary, try_writing
-from linkengine.jobs.connectiontests import check_connection, list_source
-from linkengine.jobs.copying import (
-    clear_link,
-    clear_mirror,
-    end_workers,
+from linkengine.coordination.losses import forget_losses, read_losses
+from linkengine.coordination.pool import end_workers, read_workers, write_assignments
+from linkengine.coordination.progress import (
     forget_kept,
-    forget_losses,
     has_kept,
-    interrupt_worker,
     read_kept,
-    read_losses,
     read_news,
     read_progress,
     read_readings,
     read_renewal,
-    read_workers,
-    run_copy_worker,
-    setup_worker,
-    write_assignments,
 )
+from linkengine.copyjob.spark_job import interrupt_worker
+from linkengine.jobs.comparing_records import RecordSide, compare_record, read_canary, try_writing
+from linkengine.jobs.connectiontests import check_connection, list_source
+from linkengine.jobs.copying import clear_link, clear_mirror, run_copy_worker, setup_worker
 from linkengine.jobs.exporting import export_records, replay_records
 from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.mirror_topics import (
@@ -49,13 +43,13 @@ from linkengine.jobs.probes import (
     unclean_elections,
 )
 from linkengine.jobs.reversing import (
-    claimed_before,
     close_topic,
     kept_up_to,
     log_ranges,
     open_if_closed,
     open_topic,
     take_over_mirror,
+    taken_over_before,
 )
 from linkengine.jobs.stopping import reopen_mirror, restore_source_configs, stop_mirrors
 from linkengine.jobs.syncing import (
@@ -75,7 +69,6 @@ __all__ = [
     "check_connection",
     "check_link",
     "check_mirror_topic",
-    "claimed_before",
     "clear_link",
     "clear_mirror",
     "close_topic",
@@ -124,6 +117,7 @@ __all__ = [
     "sync_mirror",
     "sync_mirrors",
     "take_over_mirror",
+    "taken_over_before",
     "topic_ends",
     "transactional_writers",
     "try_writing",

@@ -25,7 +25,7 @@ from linkengine.domain.mirrorability import Topic
 from linkengine.domain.plans import BrokerDistance
 from linkengine.domain.sourcelistings import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
 from linkengine.jobs.syncing import list_acls
-from linkengine.kafka import connectiontest
+from linkengine.kafka import connection_facts
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.brokers import measure_distances
 
@@ -39,7 +39,7 @@ def check_connection(
 
     A check that fails is a row of the result, not an exception. Takes a few seconds, up to about 20 s if brokers are silent.
     """
-    attempts = connectiontest.attempts(address)
+    attempts = connection_facts.attempts(address)
     checks = connection_checks(
         attempts, uses_tls=address.uses_tls, uses_sasl=address.uses_sasl, security_protocol=address.security_protocol
     )
@@ -47,7 +47,7 @@ def check_connection(
     distances: tuple[BrokerDistance, ...] | None = None
     if not is_failed(checks):
         try:
-            facts = connectiontest.cluster_facts(address, attempts)
+            facts = connection_facts.cluster_facts(address, attempts)
         except LinkEngineError as error:
             return [*checks, *unreadable_cluster(error), *rights_checks(None, role=role, principal="")]
         distances = _distances(address)

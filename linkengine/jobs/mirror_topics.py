@@ -55,7 +55,7 @@ def check_mirror_topic(setup: MirrorSetup) -> TopicDescription:
     destination = ClusterAdmin(setup.destination)
     # without the retries of ``find``: hundreds of topics are checked in turn, and the set-up checks again
     if destination.topics([setup.mirror_topic], with_configs=False):
-        raise _exists(setup.mirror_topic)
+        raise _exists_error(setup.mirror_topic)
     configs = _first_configs(setup, values, seeding=False)
     factor = setup.replication_factor
     destination.check_creation(setup.mirror_topic, partitions=topic.partitions, replication_factor=factor, configs=configs)
@@ -76,14 +76,14 @@ def set_up_mirror_topic(
     starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
     to_seed = _still_to_seed(destination, setup, _find_once(destination, setup.mirror_topic), starts=starts)
     check_owner()
-    guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
+    guarded = setup.guard and _deny_access(destination, setup.mirror_topic, hide=bool(to_seed))
     check_owner()
     created = _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     with _retried_while_unknown(setup.mirror_topic):
         if not created:
             to_seed = _still_to_seed(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
             check_owner()
-            _adopt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
+            _continue_earlier_attempt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
         _check_writable(destination, setup)
         _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed, check_owner=check_owner)
         check_owner()
@@ -142,7 +142,7 @@ def _still_to_seed(
         return _unseeded(destination, present, starts)
     if setup.guard and not setup.contested:
         open_topic(destination.address, present.name)
-    raise _exists(present.name)
+    raise _exists_error(present.name)
 
 
 def _seed(
@@ -211,7 +211,7 @@ def _check_not_beyond_start(mirror_topic: str, ends: Mapping[int, int], *, start
             )
 
 
-def _guard(destination: ClusterAdmin, topic: str, *, hide: bool) -> bool:
+def _deny_access(destination: ClusterAdmin, topic: str, *, hide: bool) -> bool:
     if not destination.has_authorizer():
         return False
     destination.deny_writes(topic)
@@ -240,7 +240,9 @@ def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescripti
     return True
 
 
-def _adopt(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> None:
+def _continue_earlier_attempt(
+    destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]
+) -> None:
     """Continue with the topic of an earlier attempt."""
     destination.set_configs(setup.mirror_topic, wanted)
     recount = partial(count_partitions, setup.source, topic.name)
@@ -265,7 +267,7 @@ def _check_writable(destination: ClusterAdmin, setup: MirrorSetup) -> None:
         )
 
 
-def _exists(topic: str) -> LinkEngineError:
+def _exists_error(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TOPIC_EXISTS_ERROR,
         f"Topic {topic!r} already exists on the destination cluster and is not a mirror. Delete it or use a prefix.",

@@ -220,16 +220,17 @@ def _configs(names: Sequence[str]) -> Blocker:
 
 # --- tail check from recorded ends ---------------------------------------------------------------------------------------
 # Whether a mirror still ends with what its last copy worker wrote. Equal ends of both sides do not show whose records they are.
-# A copy worker that ends in an orderly way leaves, in its lease, the mirror's end and the leader epoch of the source under
+# A copy worker that ends in an orderly way releases its lease with the mirror's end and the leader epoch of the source under
 # which it had read everything below (``copyjob.source.epoch_history``). A foreign write to a mirror that is not being copied
 # to, or records that the source lost and replaced, can make the ends equal as well; then either of the two numbers differs.
 
 
-Left = Mapping[int, tuple[int, int] | None]  # by partition: the source's leader epoch and the mirror's end; None: unknown
+# by partition: the source's leader epoch and the mirror's end with which the lease was released; None: unknown
+ReleasedEnds = Mapping[int, tuple[int, int] | None]
 
 
 def failed_tail_checks(
-    *, source: ClusterAddress, destination: ClusterAddress, source_topic: str, mirror_topic: str, left: Left
+    *, source: ClusterAddress, destination: ClusterAddress, source_topic: str, mirror_topic: str, released: ReleasedEnds
 ) -> list[int]:
     """Return the partitions that fail the check: the mirror's end has moved since, or the source's leader has changed.
 
@@ -237,9 +238,9 @@ def failed_tail_checks(
     """
     with closing(Cluster(source)) as cluster:
         leaders = newest_view(cluster, source_topic).partitions
-    ends = ClusterAdmin(destination).offsets(mirror_topic, OffsetKind.END, partitions=len(left))
+    ends = ClusterAdmin(destination).offsets(mirror_topic, OffsetKind.END, partitions=len(released))
     return [
         partition
-        for partition, recorded in sorted(left.items())
+        for partition, recorded in sorted(released.items())
         if partition not in leaders or recorded != (leaders[partition].epoch, ends[partition])
     ]

@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.stop.takeover import claim_partitions, claimed_partitions
+from linkengine.copyjob.stop.takeover import partitions_taken_over, write_takeover_markers
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -140,7 +140,7 @@ def take_over_mirror(takeover: MirrorTakeover) -> MirrorCreated:
     _check_same(here, takeover)
     close_topic(takeover.destination, takeover.mirror_topic)
     _check_beginning(here, takeover)
-    claim_partitions(takeover.destination, takeover.assignments, ends=dict(takeover.ends), generation=takeover.generation)
+    write_takeover_markers(takeover.destination, takeover.assignments, ends=dict(takeover.ends), generation=takeover.generation)
     values = read_source_configs(source, takeover.source_topic, include=takeover.sync_include)
     recount = partial(count_partitions, takeover.source, topic.name)
     partitions = follow_partitions(here, takeover.mirror_topic, partitions=topic.partitions, recount=recount)
@@ -155,9 +155,9 @@ def take_over_mirror(takeover: MirrorTakeover) -> MirrorCreated:
     )
 
 
-def claimed_before(takeover: MirrorTakeover) -> frozenset[int]:
-    """Return the partitions that an earlier attempt has claimed and that were not written to since."""
-    return claimed_partitions(takeover.destination, takeover.assignments, ends=dict(takeover.ends))
+def taken_over_before(takeover: MirrorTakeover) -> frozenset[int]:
+    """Return the partitions that an earlier attempt has taken over and that were not written to since."""
+    return partitions_taken_over(takeover.destination, takeover.assignments, ends=dict(takeover.ends))
 
 
 def _check_same(here: ClusterAdmin, takeover: MirrorTakeover) -> None:

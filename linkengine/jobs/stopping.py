@@ -209,13 +209,7 @@ class _Stopping:
         for stop in chosen:
             found = seen.get(_topic_of(stop))
             if self._alone:
-                found = find_mirror(
-                    self._destination,
-                    _topic_of(stop),
-                    topic_id=stop.mirror_topic_id,
-                    contested=stop.contested,
-                    seen=found,
-                )
+                found = _find_topic(self._destination, stop, seen=found)
             elif found is not None and found.topic_id != stop.mirror_topic_id:
                 found = None
             if found is not None:
@@ -227,7 +221,7 @@ class _Stopping:
     def _note_restores_configs(self, mirror: _Mirror) -> None:
         mirror.restores_configs = mirror.stop.restoring_configs or _is_mirror(self._destination, mirror.stop, mirror.found)
         if not mirror.restores_configs and not self._alone:
-            raise _deferred(mirror)
+            raise _deferred_error(mirror)
 
     def _fences(self, mirrors: Sequence[_Mirror]) -> Generator[dict[str, FenceOrError]]:
         unfenced = [(mirror, partition) for mirror in mirrors for partition in mirror.unfenced]
@@ -260,7 +254,7 @@ class _Stopping:
         ends, epochs = mirror.ends, {number: fence.epoch for number, fence in mirror.fences.items()}
         assignments = [partition for partition in mirror.stop.assignments if partition.partition in ends]
         if not self._alone and _reads_log(mirror.stop, assignments, ends):
-            raise _deferred(mirror)
+            raise _deferred_error(mirror)
         foreign = _foreign(mirror.stop, assignments, ends)
         mirror.stopped = MirrorStopped(
             ends=tuple(sorted(ends.items())),
@@ -298,7 +292,7 @@ class _Stopping:
         A coordinator that does not respond takes seconds per mirror.
         """
         if self._groups_are_slow and _has_groups_to_move(mirror):
-            raise _deferred(mirror)
+            raise _deferred_error(mirror)
         if mirror.restores_configs:
             began = time.monotonic()
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
@@ -319,7 +313,7 @@ class _Stopping:
 
     def _finish_seeding(self, mirror: _Mirror) -> None:
         if mirror.was_seeding:
-            mirror.refused += _finish_seeding(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
+            mirror.refused += _remove_head(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
 
     def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
         topics = [mirror.topic for mirror in mirrors if mirror.restores_configs]
@@ -330,10 +324,10 @@ class _Stopping:
             if not mirror.restores_configs:
                 return
             if mirror.topic not in present and not self._alone:
-                raise _deferred(mirror)
+                raise _deferred_error(mirror)
             configs = present.get(mirror.topic)
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
-            changes[mirror.topic] = _due(mirror.stop, configs)
+            changes[mirror.topic] = _restoring_change(mirror.stop, configs)
 
         mirrors = self._owned(self._each(mirrors, note_change))
         kept = {mirror.topic for mirror in mirrors}
@@ -343,7 +337,7 @@ class _Stopping:
         return mirrors
 
 
-def _deferred(mirror: _Mirror) -> LinkEngineError:
+def _deferred_error(mirror: _Mirror) -> LinkEngineError:
     """Return the error of a mirror that is left out because it would delay the other mirrors of the list."""
     message = f"Mirror topic {mirror.topic!r} is not stopped together with others, since its stop may take long. Retrying."
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
@@ -379,13 +373,13 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
     A config with another value than the mirror's is left alone: it was set by a user since. Raises MIRROR_TOPIC_MISSING if
     the topic is gone.
     """
-    found = _find(stop)
+    destination = ClusterAdmin(stop.destination)
+    found = _find_topic(destination, stop)
     if found is None:
         raise missing_mirror(_topic_of(stop))
-    destination = ClusterAdmin(stop.destination)
     # the source's values of the time of the stop, not current ones
     known = replace(stop, restoring_configs=True, reason=StopReason.FAILOVER)
-    change = _due(known, found.configs)
+    change = _restoring_change(known, found.configs)
     check_owner()
     return restore_configs(destination, {found.name: change}).get(found.name, ())
 
@@ -396,12 +390,13 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     Such a set-up or takeover was suspended during the stop. Returns the topic's id ("" if there is no topic) and what the
     destination refused. Nothing is fenced or trimmed: applications may have written since.
     """
-    found = _find(stop)
-    _open(stop, found)
+    destination = ClusterAdmin(stop.destination)
+    found = _find_topic(destination, stop)
+    _remove_acls(stop, found)
     refused: tuple[RefusedStep, ...] = ()
     if found is not None and has_mirror_configs(found.configs):
-        change = _due(stop, found.configs)
-        refused = restore_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
+        change = _restoring_change(stop, found.configs)
+        refused = restore_configs(destination, {found.name: change}).get(found.name, ())
     log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
 
@@ -410,7 +405,7 @@ def _missing(stop: MirrorStop) -> LinkEngineError:
     """Remove the mirror's ACLs from the name of a topic that is gone, and return the error for the missing topic."""
     error = missing_mirror(_topic_of(stop))
     try:
-        _open(stop, None)
+        _remove_acls(stop, None)
     except LinkEngineError as refusal:
         if refusal.code != ErrorCode.AUTHORIZATION_ERROR:
             raise
@@ -430,12 +425,13 @@ def _topic_of(stop: MirrorStop) -> str:
     return stop.mirror_topic or stop.assignments[0].mirror_topic
 
 
-def _find(stop: MirrorStop) -> TopicDescription | None:
-    destination = ClusterAdmin(stop.destination)
-    return find_mirror(destination, _topic_of(stop), topic_id=stop.mirror_topic_id, contested=stop.contested)
+def _find_topic(
+    destination: ClusterAdmin, stop: MirrorStop, *, seen: TopicDescription | None = None
+) -> TopicDescription | None:
+    return find_mirror(destination, _topic_of(stop), topic_id=stop.mirror_topic_id, contested=stop.contested, seen=seen)
 
 
-def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
+def _remove_acls(stop: MirrorStop, found: TopicDescription | None) -> None:
     """Remove the mirror's ACLs from its name, unless they guard another mirror there."""
     if found is None and stop.contested:
         return
@@ -461,9 +457,9 @@ def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fence
 def _known_ends(stop: MirrorStop) -> dict[int, int]:
     """Return the ends of mirrored records by partition, as far as they are known without reading the log."""
     copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
-    left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
+    released = {number: end for number, end in stop.released_ends if end >= copied.get(number, 0)}
     # the ends of fenced partitions were recorded by an earlier attempt
-    return left | {number: end for number, end in copied.items() if number in fenced}
+    return released | {number: end for number, end in copied.items() if number in fenced}
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
@@ -486,7 +482,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
         return unread_groups(stop.group_offsets, ends=ends, error=error)
 
 
-def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
+def _restoring_change(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
     """Return the changes that make a topic with the configs ``present`` an ordinary topic with the source's configs."""
     values = _source_configs(stop)
     change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
@@ -507,10 +503,10 @@ def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorSt
     return destination.offsets(found.name, OffsetKind.END, partitions=found.partitions) | fences
 
 
-def _finish_seeding(
+def _remove_head(
     destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped, *, heads: Mapping[int, int]
 ) -> list[RefusedStep]:
-    """If the head was still being seeded, delete the fillers written so far and make the (empty) topic readable.
+    """Delete the fillers of a head that is not fully seeded, and make the (empty) topic readable.
 
     Call it only for a topic that never held a record: on other topics, an ACL that denies reads may have been set by a user or
     synced from the source. Producers may have written behind the fence by now. Fillers that cannot be deleted stay visible, as

@@ -54,8 +54,8 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
     (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
         raise outcome
-    if outcome.ungrown is not None:
-        raise outcome.ungrown
+    if outcome.growth_error is not None:
+        raise outcome.growth_error
     return outcome
 
 
@@ -78,7 +78,7 @@ def sync_mirrors(
     here = {topic.name: topic for topic in destination.topics([mirror.mirror_topic for mirror in mirrors])}
     follow = partial(_follow, (source, destination), here=here, still_mirrors=still_mirrors)
     return [
-        _differing(mirror.source_topic)
+        _differing_error(mirror.source_topic)
         if mirror.source_topic in doubtful
         else follow(mirror, topics[mirror.source_topic], values=values.get(mirror.source_topic))
         for mirror in mirrors
@@ -114,7 +114,7 @@ def _follow(
     if isinstance(topic, LinkEngineError):
         return topic
     if values is None:
-        return _unreadable(plan)
+        return _unreadable_error(plan)
     source, destination = clusters
     try:
         name = plan.mirror_topic
@@ -129,7 +129,7 @@ def _follow(
         if stopped:
             raise stopped_error(destination, mirror)
         recount = partial(count_partitions, source.address, topic.name)
-        partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions, recount=recount)
+        partitions, growth_error = _grow(destination, mirror, partitions=topic.partitions, recount=recount)
         topic = replace(topic, partitions=max(topic.partitions, partitions))
         wanted = source_values(values, include=plan.sync_include)
         copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
@@ -142,7 +142,7 @@ def _follow(
     return MirrorSynced(
         partitions=partitions,
         source_partitions=topic.partitions,
-        ungrown=ungrown,
+        growth_error=growth_error,
         source_configs=wanted,
         refused=refused,
         changed=tuple(name for name in change.names if name not in {step.name for step in refused}),
@@ -161,10 +161,10 @@ def _change_configs(destination: ClusterAdmin, topic: str, change: ConfigChange)
     return ()
 
 
-def _grown(
+def _grow(
     destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int, recount: Callable[[], int]
 ) -> tuple[int, LinkEngineError | None]:
-    """Return how many partitions the mirror has now, and why these are too few; raise if it has too many."""
+    """Add the missing partitions; return how many the mirror has then, and why it has too few. Raise if it has too many."""
     try:
         return grow_mirror(destination, mirror, partitions=partitions, recount=recount), None
     except LinkEngineError as error:
@@ -173,14 +173,14 @@ def _grown(
         return mirror.partitions, error
 
 
-def _differing(topic: str) -> LinkEngineError:
+def _differing_error(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
         f"Two readings of the configs of source topic {topic!r} differ. They are applied once two are equal. Retrying.",
     )
 
 
-def _unreadable(plan: MirrorSync) -> LinkEngineError:
+def _unreadable_error(plan: MirrorSync) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.AUTHORIZATION_ERROR,
         f"User {plan.source.sasl_username!r} may not read the configs of source topic {plan.source_topic!r}. Grant it "

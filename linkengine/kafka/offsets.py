@@ -20,7 +20,6 @@ from kafka.protocol.consumer import (
 
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.protocol import KafkaCode
 
 TopicPartition = tuple[str, int]
 
@@ -181,8 +180,3 @@ def by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
     for (name, number), value in values.items():
         groups.setdefault(name, {})[number] = value
     return groups
-
-
-def fine(error: int) -> bool:
-    """Return whether an error code means success."""
-    return error == KafkaCode.NONE

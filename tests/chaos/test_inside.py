@@ -20,7 +20,7 @@ from console.workflows import leases, pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.domain.states import MirrorState
-from linkengine.domain.workers import Heartbeat, LinkShare, worker_id_for
+from linkengine.domain.workers import AssignmentStatus, Heartbeat, worker_id_for
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PARTITIONS = 4
@@ -41,7 +41,7 @@ class Worker:
     def partitions(self, link: ClusterLink) -> set[int]:
         """Return what it is to copy, and report that it follows this assignment."""
         assigned = self._assignments.read()
-        links = {name: LinkShare(applied=number) for name, number in assigned.numbers.items()}
+        links = {name: AssignmentStatus(applied=number) for name, number in assigned.numbers.items()}
         self._assignments.beat(Heartbeat(worker_id=self.worker_id, links=links))
         return {assignment.partition for assignment in assigned.plans[plans.link_key(link)].assignments}
 

@@ -79,10 +79,10 @@ class LogEndQuery:
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
-    left_end: int | None = None  # the same, also if the source has had another leader since
+    previous_end: int | None = None  # where the previous owner ended, also if the source has had another leader since
     unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
     check_tail: bool = False  # a tail check is needed wherever the log ends
-    overtaken: Overtaken | None = None  # offsets where a response claims records that this owner did not write
+    overtaken: Overtaken | None = None  # offsets with records that this owner did not write, by a response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,31 +182,33 @@ def _read_group(
 
 
 def _checked(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> LogEnd | LinkEngineError:
-    expected, assignment, left_end = _own_end(query, log_end), query.assignment, query.left_end
-    if left_end is not None and left_end < log_end.start and not _is_stopped(query, log_end):
-        return foreign_write(assignment, left_end)  # another producer's records, which were deleted again
-    claim = query.overtaken
-    start, end = (expected, log_end.end) if claim is None else (claim.start, min(claim.end, log_end.end))
+    expected, assignment, previous_end = _own_end(query, log_end), query.assignment, query.previous_end
+    if previous_end is not None and previous_end < log_end.start and not _is_stopped(query, log_end):
+        return foreign_write(assignment, previous_end)  # another producer's records, which were deleted again
+    overtaken = query.overtaken
+    start, end = (expected, log_end.end) if overtaken is None else (overtaken.start, min(overtaken.end, log_end.end))
     offsets = (log_end.end if start is None else max(start, log_end.start), end)
     if offsets[0] >= offsets[1]:
         return log_end
     found = _foreign_write_in(cluster, query, log_end, offsets)
-    if found is not None or claim is None:
+    if found is not None or overtaken is None:
         return found or log_end
     try:
-        return log_end if _is_refuted(cluster, query, log_end, claim) else marker_overrun(assignment, offsets[1] - 1)
+        return log_end if _is_refuted(cluster, query, log_end, overtaken) else marker_overrun(assignment, offsets[1] - 1)
     except LinkEngineError as error:
         return error
 
 
-def _is_refuted(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, claim: Overtaken) -> bool:
-    """Return whether the log contradicts the claim: it ends before, or the copy's own data batch is at its offset."""
-    if log_end.end <= claim.own_end:
+def _is_refuted(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, overtaken: Overtaken) -> bool:
+    """Return whether the log contradicts the response: it ends before, or the copy's own data batch is at its offset."""
+    if log_end.end <= overtaken.own_end:
         return True
     topic = (query.assignment.mirror_topic, log_end.topic_id, query.assignment.partition)
-    with closing(batches_in(cluster, log_end.leader, topic=topic, offsets=(claim.own_end, claim.own_end + 1))) as batches:
+    with closing(
+        batches_in(cluster, log_end.leader, topic=topic, offsets=(overtaken.own_end, overtaken.own_end + 1))
+    ) as batches:
         return any(
-            view.base_offset == claim.own_end and view.producer_id == log_end.producer_id and not view.is_control
+            view.base_offset == overtaken.own_end and view.producer_id == log_end.producer_id and not view.is_control
             for view, _ in batches
         )
 

@@ -33,7 +33,7 @@ def tail_query(partition: PartitionState) -> LogEndQuery:
         lost_marker=partition.lost_marker,
         transactions=None if first_attempt or partition.lost_marker else partition.transactions,
         expected_end=expected_end,
-        left_end=_left_end(partition) if first_attempt and expected_end is None else expected_end,
+        previous_end=_previous_end(partition) if first_attempt and expected_end is None else expected_end,
         check_tail=expected_end is None or partition.unchecked_tail is not None,
         overtaken=partition.overtaken,
         unacknowledged=None if first_attempt else partition.unacknowledged,
@@ -74,16 +74,13 @@ def _inherited(partition: PartitionState) -> tuple[int, int] | None:
     return seen if same else None
 
 
-def _left_end(partition: PartitionState) -> int | None:
-    """Return where the previous owner left the mirror, whichever leader it read from.
+def _previous_end(partition: PartitionState) -> int | None:
+    """Return the mirror's end at the release of the previous owner, whichever leader it read from.
 
     Only if progress of these topics was reported before (``source_seen``), and not beyond that end: when a mirror is stopped
-    while Redis is away, or Redis is restored from a backup, the lease record keeps what an earlier owner left. A log that
+    while Redis is away, or Redis is restored from a backup, the lease record keeps the end of an earlier owner. A log that
     starts behind such an end had no foreign write.
     """
-    seen, reported = _left(partition), partition.assignment.source_seen
+    grant, reported = partition.grant, partition.assignment.source_seen
+    seen = grant.seen if grant is not None and grant.clean else None
     return seen[1] if seen is not None and reported is not None and reported[1] <= seen[1] else None
-
-
-def _left(partition: PartitionState) -> tuple[int, int] | None:
-    return partition.grant.seen if partition.grant is not None and partition.grant.clean else None

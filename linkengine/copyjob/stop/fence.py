@@ -7,7 +7,7 @@ only marker that commits:
 | marker | written as |
 |---|---|
 | filler of a gap | ABORT |
-| claim of a topic that becomes a mirror (``takeover``) | ABORT |
+| takeover marker of a topic that becomes a mirror (``takeover``) | ABORT |
 | fence of a stop | COMMIT |
 
 So a fence can be recognized if its response was lost or its caller crashed. A later call recognizes it only while it is the
@@ -115,7 +115,7 @@ def fence_partitions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Marker:
-    """A marker that fences, or claims, a partition whose log end was read before."""
+    """A marker that fences, or takes over, a partition whose log end was read before."""
 
     assignment: PartitionAssignment
     log_end: LogEnd

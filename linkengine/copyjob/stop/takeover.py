@@ -24,9 +24,9 @@ from linkengine.kafka.transactions import EmptyTransactions
 # --- takeover ------------------------------------------------------------------------------------------------------------
 # The topic must end exactly where its former copy was fenced. Used when the direction between two topics is swapped
 # (``linkengine.jobs.reversing``). The fence of the former mirror is a marker at offset E, the first offset that the two topics
-# do not share. Here the same offset gets a marker of the new mirror's own producer, the claim. The claim lands at E only if no
-# other producer has appended since. So it both proves that the topics are equal and marks the partition as taken over; the copy
-# continues behind it. It is an ABORT marker like every filler: a COMMIT marker would be read as a fence. For that reason a
+# do not share. Here the same offset gets a marker of the new mirror's own producer, the takeover marker. It lands at E only if
+# no other producer has appended since. So it both proves that the topics are equal and marks the partition as taken over; the
+# copy continues behind it. It is an ABORT marker like every filler: a COMMIT marker would be read as a fence. For that reason a
 # topic that still ends with the fence of its own previous mirror is not taken over.
 
 
@@ -34,12 +34,12 @@ PATIENCE_S = 30.0  # to wait for leaders; then the caller retries
 _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.SIDES_DIVERGED})
 
 
-def claim_partitions(
+def write_takeover_markers(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int
 ) -> None:
-    """Write the claims of the partitions at ``ends``, by partition; safe to repeat.
+    """Write the takeover marker of each partition at its end, by partition; safe to repeat.
 
-    A partition that is shorter than its end is a prefix of the other side and needs no claim. Raises SIDES_DIVERGED if a
+    A partition that is shorter than its end is a prefix of the other side and needs no marker. Raises SIDES_DIVERGED if a
     partition is longer, and the last error if the cluster cannot be reached within PATIENCE_S.
     """
     cluster = Cluster(address)
@@ -58,21 +58,23 @@ def claim_partitions(
         cluster.close()
 
 
-def claimed_partitions(
+def partitions_taken_over(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, ends: Mapping[int, int]
 ) -> frozenset[int]:
-    """Return the partitions that an earlier ``claim_partitions`` has claimed; raise if any cannot be read."""
+    """Return the partitions that end with a takeover marker at their end; raise if any cannot be read."""
     candidates = [assignment for assignment in assignments if assignment.partition in ends]
     with closing(Cluster(address)) as cluster:
         log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True) for assignment in candidates])
         return frozenset(
             assignment.partition
             for assignment in candidates
-            if _ends_claimed(cluster, assignment, log_ends[assignment.key], end=ends[assignment.partition])
+            if _ends_with_takeover_marker(cluster, assignment, log_ends[assignment.key], end=ends[assignment.partition])
         )
 
 
-def _ends_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd | LinkEngineError, *, end: int) -> bool:
+def _ends_with_takeover_marker(
+    cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd | LinkEngineError, *, end: int
+) -> bool:
     if isinstance(log_end, LinkEngineError):
         raise log_end
     return log_end.end == end + 1 and last_marker(cluster, assignment, log_end) not in (
@@ -84,27 +86,27 @@ def _ends_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: Lo
 def _round(
     cluster: Cluster, missing: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int, tries: int
 ) -> tuple[list[PartitionAssignment], LinkEngineError | None]:
-    """Try each partition once; return those that are not claimed yet and the last error."""
+    """Try each partition once; return those that are not taken over yet and the last error."""
     log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False) for assignment in missing])
-    unclaimed, failure = [], None
+    remaining, failure = [], None
     for assignment in missing:
         log_end = log_ends[assignment.key]
         try:
             if isinstance(log_end, LinkEngineError):
                 raise log_end
-            if not _is_claimed(cluster, assignment, log_end, end=ends[assignment.partition]):
+            if not _is_taken_over(cluster, assignment, log_end, end=ends[assignment.partition]):
                 write_marker(cluster, assignment, log_end, generation=generation, commit=False, tries=tries)
-                unclaimed.append(assignment)  # the next round checks where the marker landed
+                remaining.append(assignment)  # the next round checks where the marker landed
         except LinkEngineError as error:
             failure = error
-            unclaimed.append(assignment)
-    return unclaimed, failure
+            remaining.append(assignment)
+    return remaining, failure
 
 
-def _is_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, end: int) -> bool:
+def _is_taken_over(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, end: int) -> bool:
     if log_end.end <= end:
         return log_end.end < end
-    if _ends_claimed(cluster, assignment, log_end, end=end):
+    if _ends_with_takeover_marker(cluster, assignment, log_end, end=end):
         return True
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,

@@ -280,10 +280,10 @@ def test_a_failed_probe_keeps_the_previous_results(source: Cluster) -> None:
 
 
 def test_readers_of_a_cluster_may_refresh_it(destination: Cluster, colleague: Actor, stranger: Actor, sent: Sent) -> None:
-    cluster_actions.refresh(cluster=destination, by=colleague, now=NOW)
+    cluster_actions.refresh(cluster=destination, by=colleague)
     assert [name for name, _ in sent] == ["probe_cluster", "refresh_topics"]
     with pytest.raises(DeniedError):
-        cluster_actions.refresh(cluster=destination, by=stranger, now=NOW)
+        cluster_actions.refresh(cluster=destination, by=stranger)
 
 
 def test_a_reader_may_not_register_clusters(environment: Environment, colleague: Actor, engine: Engine) -> None:

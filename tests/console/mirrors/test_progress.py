@@ -56,9 +56,9 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
         mirror_end=10,
         caught_up_at=then,
         observed_at=then,
-        hold_id="first",
-        hold_bytes=100,
-        hold_records=10,
+        copy_run_id="first",
+        copy_run_bytes=100,
+        copy_run_records=10,
         bytes_copied=100,
         records_copied=10,
         phase=PartitionPhase.COPYING,
@@ -71,7 +71,7 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
 def report(mirror: MirrorTopic, **values: Any) -> PartitionProgress:
     now_ms = int(time.time() * 1000)
     known: dict[str, Any] = {
-        "hold_id": "first",
+        "copy_run_id": "first",
         "phase": PartitionPhase.COPYING,
         "generation": 1,
         "source_start": 0,
@@ -184,7 +184,7 @@ def test_without_redis_an_idle_partition_has_the_time_stored_for_its_link(
     mirror: MirrorTopic, link: ClusterLink, settings: Any
 ) -> None:
     seen_at = timezone.now() - timedelta(seconds=30)
-    ClusterLink.objects.update(level_at=seen_at)
+    ClusterLink.objects.update(in_sync_at=seen_at)
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
 
     assert row_of(mirror).observed_at != seen_at
@@ -208,13 +208,13 @@ def test_the_end_of_a_fenced_partition_is_not_taken_from_a_report(mirror: Mirror
 
 def test_bytes_copied_before_a_crash_are_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:
     publish(mirror, report(mirror, bytes_copied=150))
-    publish(mirror, report(mirror, hold_id="second", generation=2, bytes_copied=7))
+    publish(mirror, report(mirror, copy_run_id="second", generation=2, bytes_copied=7))
 
-    assert row_of(mirror).bytes_copied == 157  # the last report of the first hold is not stored: a counter must not fall
+    assert row_of(mirror).bytes_copied == 157  # the last report of the first run is not stored: a counter must not fall
     reconcile_link(link_id=link.pk)
     assert MirrorPartition.objects.get(mirror=mirror).bytes_copied == 157
     assert row_of(mirror).bytes_copied == 157
-    publish(mirror, report(mirror, hold_id="third", generation=3, bytes_copied=1))
+    publish(mirror, report(mirror, copy_run_id="third", generation=3, bytes_copied=1))
     reconcile_link(link_id=link.pk)
     assert MirrorPartition.objects.get(mirror=mirror).bytes_copied == 158
 
@@ -228,7 +228,7 @@ def test_a_mirror_that_became_shorter_in_a_crash_is_detected_without_a_stored_en
     )
     coverage.note_report(mirror=mirror, report=seen, now=timezone.now())
     publish(mirror, report(mirror, mirror_end=120))
-    publish(mirror, report(mirror, hold_id="second", generation=2, mirror_end=60))
+    publish(mirror, report(mirror, copy_run_id="second", generation=2, mirror_end=60))
 
     reconcile_link(link_id=link.pk)
 
@@ -289,12 +289,12 @@ def test_a_promotion_reads_a_permanent_failure_that_is_not_stored_yet(mirror: Mi
     assert MirrorPartition.objects.get(mirror=mirror).phase == PartitionPhase.COPYING
 
 
-def test_a_report_is_applied_although_level_at_is_as_new(mirror: MirrorTopic) -> None:
-    """The stored row is minutes old, and the link's ``level_at`` is the time of this report."""
+def test_a_report_is_applied_although_in_sync_at_is_as_new(mirror: MirrorTopic) -> None:
+    """The stored row is minutes old, and the link's ``in_sync_at`` is the time of this report."""
     values = report(mirror, source_end=20, source_high_watermark=20)
     publish(mirror, values)
     mirror.partitions.update(behind=False)
-    ClusterLink.objects.update(level_at=progress.time_of(values.observed_at_ms))
+    ClusterLink.objects.update(in_sync_at=progress.time_of(values.observed_at_ms))
 
     assert row_of(mirror).lag == 0
 

@@ -191,7 +191,7 @@ def shorten(mirror: MirrorTopic, *ends: int, name: str = "mirror_end", **fields:
     MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=100)
     rows = {f"{mirror_key(mirror)}/{row.partition}": row for row in mirror.partitions.all()}
     reports = [
-        PartitionProgress(**{"key": key, "hold_id": "s", "phase": COPYING, "observed_at_ms": 0, name: end, **fields})
+        PartitionProgress(**{"key": key, "copy_run_id": "s", "phase": COPYING, "observed_at_ms": 0, name: end, **fields})
         for key, end in zip(rows, ends, strict=False)
     ]
     return coverage.forget_lost(mirrors=[mirror], rows=rows, reports=reports, now=LATER)
@@ -224,28 +224,28 @@ def test_run_that_started_before_a_loss_verifies_nothing_and_ends_no_alarm(mirro
 def test_loss_that_was_copied_again_between_two_passes_is_not_verified(mirror: MirrorTopic) -> None:
     """All further reports of the lease contain the loss; what is verified later counts."""
     coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
-    hold_id = uuid4().hex
+    copy_run_id = uuid4().hex
 
-    assert shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
+    assert shorten(mirror, 101, set_back_to=60, set_backs=1, copy_run_id=copy_run_id)
     assert ledger(mirror) == [(0, 0, 60, None)]
     coverage.note_report(mirror=MirrorTopic.objects.get(), report=report(checked(60, 100)), now=LATER)
-    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
+    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, copy_run_id=copy_run_id)
     assert ledger(mirror) == [(0, 0, 60, None), (0, 60, 100, 40)]
-    assert shorten(mirror, 101, set_back_to=60, set_backs=2, hold_id=hold_id)
+    assert shorten(mirror, 101, set_back_to=60, set_backs=2, copy_run_id=copy_run_id)
     assert ledger(mirror) == [(0, 0, 60, None)]
 
 
 @pytest.mark.usefixtures("redis_server")
 def test_loss_counts_once_however_long_the_lease_lasts(mirror: MirrorTopic) -> None:
     """Otherwise what was copied and verified again would have to be verified every hour."""
-    hold_id = uuid4().hex
-    assert shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
+    copy_run_id = uuid4().hex
+    assert shorten(mirror, 101, set_back_to=60, set_backs=1, copy_run_id=copy_run_id)
     coverage.note_report(mirror=MirrorTopic.objects.get(), report=report(checked(0, 100)), now=LATER)
     client: Any = redis_client()
-    (claim,) = [key for key in client.keys("console:claim:*") if hold_id in key]
+    (claim,) = [key for key in client.keys("console:claim:*") if copy_run_id in key]
     client.pexpire(claim, 60_000)  # as after most of the hour
 
-    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
+    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, copy_run_id=copy_run_id)
 
     assert client.pttl(claim) > 60_000
     assert ledger(mirror) == [(0, 0, 100, 100)]
@@ -257,12 +257,12 @@ def test_offsets_that_the_source_lost_are_no_longer_verified(mirror: MirrorTopic
     """The mirror still has them; a run that compared them on both sides does not count."""
     begun = MirrorTopic.objects.get(pk=mirror.pk)
     coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
-    hold_id = uuid4().hex
+    copy_run_id = uuid4().hex
 
-    assert shorten(mirror, 100, source_kept=kept, hold_id=hold_id)
+    assert shorten(mirror, 100, source_kept=kept, copy_run_id=copy_run_id)
     assert ledger(mirror) == left
     assert not coverage.note_report(mirror=begun, report=report(checked(0, 100)), now=LATER)
-    assert not shorten(mirror, 100, source_kept=kept, hold_id=hold_id)  # repeated for as long as the report exists
+    assert not shorten(mirror, 100, source_kept=kept, copy_run_id=copy_run_id)  # repeated for as long as the report exists
 
 
 def test_last_report_before_a_fence_does_not_shorten_the_verified_range(mirror: MirrorTopic) -> None:

@@ -48,7 +48,7 @@ def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
 
 
 def progress_of(mirror: MirrorTopic, **changes: Any) -> PartitionProgress:
-    values = {"hold_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **changes}
+    values = {"copy_run_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **changes}
     return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", topic_ids=topic_ids_of("there", "here"), **values)
 
 
@@ -130,7 +130,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
         sink.keep(key, progress_of(mirror, bytes_copied=5, gaps=(GAP,)))
     lost = [(plans.partition_keys(mirror)[0], OffsetRange(30, 40)) for mirror in (bad, last)]
     for loss in lost:
-        sink.lose(key, loss)
+        sink.report_loss(key, loss)
     report(link, fail_ledger(bad))
 
     reconcile_link(link_id=link.pk)

@@ -76,7 +76,7 @@ def report(sink: RedisProgress, mirror: MirrorTopic, **values: Any) -> None:
         **values,
     }
     progress = PartitionProgress(
-        key=f"{plans.mirror_key(mirror)}/0", hold_id="h", observed_at_ms=now_ms, source_seen_at_ms=now_ms, **known
+        key=f"{plans.mirror_key(mirror)}/0", copy_run_id="h", observed_at_ms=now_ms, source_seen_at_ms=now_ms, **known
     )
     sink.report(plans.link_key(mirror.link), [progress])
 
@@ -125,7 +125,7 @@ def test_a_change_that_needs_a_pass_ends_the_rest(
 
     match what:
         case "loss":
-            sink.lose(plans.link_key(link), (f"{plans.mirror_key(mirror)}/0", OffsetRange(3, 5)))
+            sink.report_loss(plans.link_key(link), (f"{plans.mirror_key(mirror)}/0", OffsetRange(3, 5)))
         case "page":
             show_change(link.pk)
         case "settings":
@@ -209,7 +209,7 @@ def test_a_link_at_rest_stores_samples_and_the_time_of_being_in_sync(
 
     link.refresh_from_db()
     assert MirrorPartition.objects.get().mirror_end == 12
-    assert link.level_at is not None
+    assert link.in_sync_at is not None
     assert not is_reconciled(sent)  # the rest continues, although pages show a change
     sample_link(link_id=link.pk)
     observed_at = MirrorPartition.objects.get().observed_at
@@ -245,12 +245,12 @@ def test_sampling_a_link_that_needs_a_pass_reconciles_it(
     elif what == "silent":
         redis_client().delete(f"progress:{plans.link_key(link)}")
     elif what == "another owner":
-        MirrorPartition.objects.update(hold_id="before")
+        MirrorPartition.objects.update(copy_run_id="before")
     else:
         now_ms = int(time.time() * 1000)
         kept = PartitionProgress(
             key=f"{plans.mirror_key(mirror)}/0",
-            hold_id="h",
+            copy_run_id="h",
             phase=PartitionPhase.RELEASED,
             observed_at_ms=now_ms,
             topic_ids=TOPIC_IDS,
@@ -272,11 +272,11 @@ def test_a_partition_of_a_paused_mirror_that_is_not_behind_needs_a_pass(
     settle(link)
     paused = make_mirror("payments", partitions=1, state=MirrorState.PAUSED)
     paused.partitions.update(behind=False)
-    before = ClusterLink.objects.get(pk=link.pk).level_at
+    before = ClusterLink.objects.get(pk=link.pk).in_sync_at
 
     assert not observing.sample(link, now=timezone.now())
 
-    assert ClusterLink.objects.get(pk=link.pk).level_at == before
+    assert ClusterLink.objects.get(pk=link.pk).in_sync_at == before
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def read_all(monkeypatch: pytest.MonkeyPatch, sink: RedisProgress, mirror: Mirro
         level_report(sink, mirror, generation=1)
     settle(link)
     sample_link(link_id=link.pk)
-    ClusterLink.objects.update(level_at=None)
+    ClusterLink.objects.update(in_sync_at=None)
     calls = Mock(wraps=jobs.read_readings)
     monkeypatch.setattr(jobs, "read_readings", calls)
     return calls
@@ -303,8 +303,8 @@ def test_samples_of_an_idle_link_read_only_renewals(
 
     link.refresh_from_db()
     assert not read_all.called
-    assert link.level_at is not None
-    assert link.level_at >= before
+    assert link.in_sync_at is not None
+    assert link.in_sync_at >= before
     assert not is_reconciled(sent)
 
 
@@ -339,7 +339,7 @@ def test_an_idle_link_whose_reports_are_no_longer_renewed_needs_a_pass(link: Clu
     assert not observing.sample(link, now=timezone.now() + sampling.LEAST + timedelta(seconds=1))
 
     link.refresh_from_db()
-    assert link.level_at is None
+    assert link.in_sync_at is None
 
 
 def test_late_records_need_a_pass(mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent) -> None:

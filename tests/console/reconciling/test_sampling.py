@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling.sampling import ensure_rows, lift_level, note_level, store_progress
+from console.reconciling.sampling import ensure_rows, note_in_sync, raise_whole_at, store_progress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from tests.console.conftest import NOW
 
@@ -20,7 +20,7 @@ MS = int(NOW.timestamp() * 1000)
 
 def report(after_ms: int = 0, **values: Any) -> PartitionProgress:
     at_ms = MS + after_ms
-    defaults: dict[str, Any] = {"key": "k", "hold_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms}
+    defaults: dict[str, Any] = {"key": "k", "copy_run_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms}
     if "source_end" in values:
         defaults["source_seen_at_ms"] = at_ms
     return PartitionProgress(**{**defaults, **values})
@@ -91,7 +91,7 @@ def test_error_that_is_reported_after_the_stop_is_not_shown(row: MirrorPartition
 
 def test_values_that_are_unknown_in_a_report_stay(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=30))
-    store(row, report(500, hold_id="next", phase=PartitionPhase.WAITING))
+    store(row, report(500, copy_run_id="next", phase=PartitionPhase.WAITING))
 
     assert (row.source_end, row.mirror_end, row.phase) == (40, 30, "WAITING")
 
@@ -143,7 +143,7 @@ def test_after_an_orderly_end_the_last_lag_is_kept_for_a_handover_only(row: Mirr
 
 
 def test_a_repeated_source_end_is_as_old_as_its_first_reading(row: MirrorPartition) -> None:
-    for after_ms in range(0, 17_000, 500):  # the broker does not respond, or the partition's hold has ended
+    for after_ms in range(0, 17_000, 500):  # the broker does not respond, or the partition's copy run has ended
         repeated = report(after_ms, source_end=40, mirror_end=40, source_seen_at_ms=MS)
         store(row, repeated, after_s=after_ms / 1000)
 
@@ -153,7 +153,7 @@ def test_a_repeated_source_end_is_as_old_as_its_first_reading(row: MirrorPartiti
 
 def test_reports_of_a_waiting_worker_do_not_keep_an_old_lag(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=40))
-    store(row, report(16_000, hold_id="next", phase=PartitionPhase.WAITING), after_s=16)
+    store(row, report(16_000, copy_run_id="next", phase=PartitionPhase.WAITING), after_s=16)
     assert row.source_end is None
 
 
@@ -169,36 +169,36 @@ def test_lag_is_unknown_while_the_source_is_unreachable(row: MirrorPartition, ph
     assert row.lag is None
 
 
-def test_totals_grow_over_holds_and_ignore_an_older_report_of_a_hold(row: MirrorPartition) -> None:
+def test_totals_grow_over_copy_runs_and_ignore_an_older_report_of_a_run(row: MirrorPartition) -> None:
     store(row, report(bytes_copied=100))
     store(row, report(500, bytes_copied=150))
-    store(row, report(1000, bytes_copied=30, hold_id="next"))
-    store(row, report(1500, bytes_copied=40, hold_id="next"))
-    store(row, report(2000, bytes_copied=5, hold_id="next"))  # older than the last counted report
+    store(row, report(1000, bytes_copied=30, copy_run_id="next"))
+    store(row, report(1500, bytes_copied=40, copy_run_id="next"))
+    store(row, report(2000, bytes_copied=5, copy_run_id="next"))  # older than the last counted report
     assert row.bytes_copied == 150 + 40
 
-    store(row, report(2500, bytes_copied=5, hold_id="after a restart"))  # a restarted worker begins a new hold
-    store(row, report(3000, bytes_copied=8, hold_id="after a restart"))
+    store(row, report(2500, bytes_copied=5, copy_run_id="after a restart"))  # a restarted worker begins a new run
+    store(row, report(3000, bytes_copied=8, copy_run_id="after a restart"))
     assert row.bytes_copied == 150 + 40 + 8
 
 
 def test_two_workers_that_report_alternately_are_counted_once(row: MirrorPartition) -> None:
-    for after_ms, hold_id, copied in [(0, "first", 100), (500, "second", 10), (1000, "first", 130), (1500, "second", 15)]:
-        store(row, report(after_ms, bytes_copied=copied, records_copied=copied, hold_id=hold_id))
+    for after_ms, copy_run_id, copied in [(0, "first", 100), (500, "second", 10), (1000, "first", 130), (1500, "second", 15)]:
+        store(row, report(after_ms, bytes_copied=copied, records_copied=copied, copy_run_id=copy_run_id))
 
     assert (row.bytes_copied, row.records_copied) == (130 + 15, 130 + 15)
 
 
-@pytest.mark.parametrize(("hold_id", "total"), [("first", 130 + 10), ("second", 100 + 130), ("older", 100 + 10)])
-def test_an_ending_adds_the_records_that_were_not_reported_before(row: MirrorPartition, hold_id: str, total: int) -> None:
-    store(row, report(bytes_copied=100, hold_id="first"))
-    store(row, report(500, bytes_copied=10, hold_id="second"))
+@pytest.mark.parametrize(("copy_run_id", "total"), [("first", 130 + 10), ("second", 100 + 130), ("older", 100 + 10)])
+def test_an_ending_adds_the_records_that_were_not_reported_before(row: MirrorPartition, copy_run_id: str, total: int) -> None:
+    store(row, report(bytes_copied=100, copy_run_id="first"))
+    store(row, report(500, bytes_copied=10, copy_run_id="second"))
     for _ in range(2):  # an ending is read until it is deleted
-        ending = report(400, bytes_copied=130, hold_id=hold_id)
+        ending = report(400, bytes_copied=130, copy_run_id=copy_run_id)
         store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
 
     row.refresh_from_db()  # the kept report is deleted now, so the row is stored immediately
-    assert (row.bytes_copied, row.hold_id) == (total, "second")
+    assert (row.bytes_copied, row.copy_run_id) == (total, "second")
 
 
 def test_a_silent_partition_has_no_rate(row: MirrorPartition) -> None:
@@ -289,7 +289,7 @@ def test_partitions_stored_longest_ago_are_sampled_first(mirror: MirrorTopic) ->
     [
         {"phase": PartitionPhase.SOURCE_UNREACHABLE},
         {"error_code": "CORRUPT_RECORDS", "error_message": "Corrupt."},
-        {"hold_id": "next"},
+        {"copy_run_id": "next"},
         {"source_epoch": 5},
         {"mirror_end": 30},
         {"failed_at_ms": MS + 900},
@@ -323,26 +323,26 @@ def test_all_partitions_of_a_stopping_mirror_are_stored(row: MirrorPartition) ->
 def test_the_time_of_being_in_sync_is_stored_once_for_idle_partitions(row: MirrorPartition, link: ClusterLink) -> None:
     for second in (0, 5, 3600):
         fresh = MirrorPartition.objects.get(pk=row.pk)
-        lift_level(link, [fresh])
+        raise_whole_at(link, [fresh])
         store_progress(rows={"k": fresh}, reports=[level(second)], now=NOW + timedelta(seconds=second))
-        note_level(link, [fresh], now=NOW + timedelta(seconds=second))
+        note_in_sync(link, [fresh], now=NOW + timedelta(seconds=second))
     link.refresh_from_db()
 
-    assert link.level_at == NOW + timedelta(seconds=3600)
+    assert link.in_sync_at == NOW + timedelta(seconds=3600)
     assert MirrorPartition.objects.get(pk=row.pk).whole_at == NOW
 
 
 def test_a_partition_that_falls_behind_is_stored_with_the_time_of_its_link(row: MirrorPartition, link: ClusterLink) -> None:
     store(row, level(0))
-    link.level_at = NOW + timedelta(seconds=100)
+    link.in_sync_at = NOW + timedelta(seconds=100)
     fresh = MirrorPartition.objects.get(pk=row.pk)
-    lift_level(link, [fresh])
+    raise_whole_at(link, [fresh])
 
     behind = report(120_000, source_end=90, mirror_end=40, source_high_watermark=90)
     store_progress(rows={"k": fresh}, reports=[behind], now=NOW + timedelta(seconds=120))
 
     row.refresh_from_db()
-    assert (row.behind, row.whole_at) == (True, link.level_at)
+    assert (row.behind, row.whole_at) == (True, link.in_sync_at)
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.SOURCE_UNREACHABLE])

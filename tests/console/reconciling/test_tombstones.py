@@ -11,7 +11,7 @@ from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import TOMBSTONES_MISSED
 from console.reconciling import coverage, gaps, transition_errors
 from console.reconciling.plans import mirror_key
-from console.reconciling.sampling import lift_level, note_level, store_progress
+from console.reconciling.sampling import note_in_sync, raise_whole_at, store_progress
 from console.workflows import restoring, reversing
 from console.workflows.mirrors import note_synced
 from console.workflows.verifying import _comparison
@@ -41,14 +41,20 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     """Process a report as a reconcile pass does."""
     key = f"{mirror_key(mirror)}/0"
     at_ms = int(at.timestamp() * 1000)
-    fixed = {"key": key, "hold_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms, "source_seen_at_ms": at_ms}
+    fixed = {
+        "key": key,
+        "copy_run_id": "s",
+        "phase": PartitionPhase.COPYING,
+        "observed_at_ms": at_ms,
+        "source_seen_at_ms": at_ms,
+    }
     reports, rows = [PartitionProgress(**{**fixed, **values})], {key: MirrorPartition.objects.get(mirror=mirror, partition=0)}
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
     link = ClusterLink.objects.get(pk=mirror.link_id)
-    lift_level(link, rows.values())
+    raise_whole_at(link, rows.values())
     gaps.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
     store_progress(rows=rows, reports=reports, now=at)
-    note_level(link, rows.values(), now=at)
+    note_in_sync(link, rows.values(), now=at)
 
 
 def read_configs(mirror: MirrorTopic, at: datetime, configs: dict[str, str], *, late: bool = True) -> None:
@@ -70,7 +76,7 @@ def alarms(mirror: MirrorTopic) -> list[str]:
 def test_copying_after_the_tombstones_are_gone_raises_the_alarm_and_removes_verified_ranges(mirror: MirrorTopic) -> None:
     back = NOW + timedelta(days=3)
 
-    see(mirror, back, mirror_end=300, source_end=300, hold_id="after the weekend")
+    see(mirror, back, mirror_end=300, source_end=300, copy_run_id="after the weekend")
 
     (error,) = mirror.transition_errors.all()
     assert error.code == TOMBSTONES_MISSED

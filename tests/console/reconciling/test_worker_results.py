@@ -36,10 +36,10 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
 
 
 def progress_of(
-    mirror: MirrorTopic, hold_id: str, *, topic_ids: str = topic_ids_of("there", "here"), **changes: Any
+    mirror: MirrorTopic, copy_run_id: str, *, topic_ids: str = topic_ids_of("there", "here"), **changes: Any
 ) -> PartitionProgress:
     values = {"phase": PartitionPhase.COPYING, "observed_at_ms": int(timezone.now().timestamp() * 1000), **changes}
-    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", hold_id=hold_id, topic_ids=topic_ids, **values)
+    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", copy_run_id=copy_run_id, topic_ids=topic_ids, **values)
 
 
 def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
@@ -52,10 +52,10 @@ def kept(link: ClusterLink) -> list[str]:
     return list(jobs.read_kept(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)))
 
 
-def reported(mirror: MirrorTopic, hold_id: str, **changes: Any) -> None:
+def reported(mirror: MirrorTopic, copy_run_id: str, **changes: Any) -> None:
     """Report as a worker, and run a pass that reads it."""
     sink = RedisProgress(django_settings.REDIS_URL, signing_keys.link_signer)
-    sink.report(plans.link_key(mirror.link), [progress_of(mirror, hold_id, **changes)])
+    sink.report(plans.link_key(mirror.link), [progress_of(mirror, copy_run_id, **changes)])
     reconcile_link(link_id=mirror.link_id)
 
 

@@ -74,10 +74,10 @@ def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> 
     lease.release(grant)
     _assign_to_a_worker(address)
     progress = RedisProgress(address, lambda _: SIGNER)
-    report = PartitionProgress(key=grant.key, hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1)
+    report = PartitionProgress(key=grant.key, copy_run_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1)
     progress.report(LINK, [report])
     progress.keep(LINK, report)
-    progress.lose(LINK, (grant.key, OffsetRange(0, 5)))
+    progress.report_loss(LINK, (grant.key, OffsetRange(0, 5)))
     kept = jobs.read_kept(address, LINK, SIGNER)
     assert len(kept) == 1
     jobs.forget_kept(address, LINK, kept)

@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[3]
 ELSEWHERE = "127.0.0.2"
 CELERY = "from console.celery import app; app.connection().ensure_connection(max_retries=1, interval_start=0)"
 PAGES = "import django; django.setup(); from console.redis.client import redis_client; redis_client().ping()"
-COPY_WORKERS = "import os; from linkengine.coordination.client import clock_ms; clock_ms(os.environ['CLUSTERLINK_REDIS_URL'])"
+COPY_WORKERS = (
+    "import os; from linkengine.coordination.client import client_for as c; c(os.environ['CLUSTERLINK_REDIS_URL']).ping()"
+)
 ALL_CLIENTS = pytest.mark.parametrize("program", [CELERY, PAGES, COPY_WORKERS], ids=["Celery", "pages", "copy workers"])
 
 

@@ -16,7 +16,6 @@ from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from devcluster.ports import LOOPBACK
 from devcluster.sentinel import PASSWORD, SentinelRedis
-from linkengine.coordination.client import clock_ms
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.workers import CoordinationUnavailableError
 from linkengine.redisaddress import connect
@@ -67,7 +66,7 @@ def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, setti
         with pytest.raises(redis.RedisError):
             redis_client().ping()
         with pytest.raises(CoordinationUnavailableError):
-            clock_ms(servers.url)
+            lease.renew([grant])
 
         assert eventually(lambda: redis_client().ping(), redis.RedisError)
         assert servers.primary() != first

@@ -159,7 +159,7 @@ def test_acl_of_two_links_stays_until_both_sources_have_deleted_it(
 
     remove(there, [rule], until)
     syncs.follow_acls(link)
-    assert of(here, rule) == {rule}  # the second link still claims it
+    assert of(here, rule) == {rule}  # the second link still has it
 
     syncs.follow_acls(second)
     until(lambda: of(here, rule) == set())

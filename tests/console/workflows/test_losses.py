@@ -38,7 +38,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(mirror.link), (key, LOST))
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report_loss(plans.link_key(mirror.link), (key, LOST))
     return key
 
 
@@ -66,7 +66,7 @@ def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink
     rest = Gap(OffsetRange(700, 1_400), GapReason.LOST, after_ms=900)  # the previous worker had written fillers up to 700
     progress = PartitionProgress(
         key=key,
-        hold_id="next",
+        copy_run_id="next",
         phase=PartitionPhase.COPYING,
         observed_at_ms=time.time_ns() // 1_000_000,
         mirror_end=1_500,
@@ -84,7 +84,7 @@ def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink
 def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(link), other)
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report_loss(plans.link_key(link), other)
 
     reconcile_link(link_id=link.pk)
 
@@ -98,7 +98,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
     before = replies.refused_counts()
     forged = PartitionProgress(
         key=key,
-        hold_id="forged",
+        copy_run_id="forged",
         phase=PartitionPhase.COPYING,
         observed_at_ms=1,
         source_end=5,
@@ -109,7 +109,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
     stranger = RedisProgress(settings.REDIS_URL, lambda _: OTHER)
     stranger.report(plans.link_key(link), [forged])
     stranger.keep(plans.link_key(link), forged)
-    stranger.lose(plans.link_key(link), (key, LOST))
+    stranger.report_loss(plans.link_key(link), (key, LOST))
 
     reconcile_link(link_id=link.pk)
 
@@ -149,7 +149,7 @@ def test_reports_on_a_deleted_log_do_not_count_for_the_new_one(link: ClusterLink
 def report(mirror: MirrorTopic, key: str, *, topic_ids: str) -> None:
     progress = PartitionProgress(
         key=key,
-        hold_id="old",
+        copy_run_id="old",
         phase=PartitionPhase.RELEASED,
         observed_at_ms=time.time_ns() // 1_000_000,
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),

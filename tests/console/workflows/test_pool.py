@@ -24,7 +24,7 @@ from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.domain.states import LinkState, MirrorState
-from linkengine.domain.workers import Heartbeat, LinkShare, Place, assign, worker_id_for
+from linkengine.domain.workers import AssignmentStatus, Heartbeat, PoolWorker, assign, worker_id_for
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
@@ -54,7 +54,7 @@ class Worker:
 
     def beat(self, **shown: Any) -> None:
         assignments = self._assignments.read()
-        links = {name: LinkShare(applied=number, **shown) for name, number in assignments.numbers.items()}
+        links = {name: AssignmentStatus(applied=number, **shown) for name, number in assignments.numbers.items()}
         self._assignments.beat(Heartbeat(worker_id=self.worker_id, host="h", links=links))
 
     def keys(self, link: ClusterLink) -> set[str]:
@@ -252,15 +252,15 @@ def test_concurrent_placements_leave_every_partition_with_one_worker(
     """The second process decides by what it read before the first wrote."""
     make_mirror(partitions=6)
     rows = list(MirrorPartition.objects.values_list("pk", flat=True))
-    places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]
+    workers = [PoolWorker(worker_id="0000-a"), PoolWorker(worker_id="0001-b")]
 
     def overtaken(wanted: Any, of: Any, *, fine: bool) -> dict[str, str]:
         monkeypatch.setattr(placing, "assign", assign)
-        placing.place(places[1:], rows)
+        placing.place(workers[1:], rows)
         return assign(wanted, of, fine=fine)
 
     monkeypatch.setattr(placing, "assign", overtaken)
-    placing.place(places[:1], rows)
+    placing.place(workers[:1], rows)
 
     assert placed() == {"0001-b": 6}
 
@@ -348,7 +348,7 @@ def test_worker_that_shares_its_executor_is_replaced_before_it_ends(link: Cluste
     pool.maintain_workers()
 
     assert submitted(sent) == [1]
-    assert not {place.worker_id: place for place in pool.current_pool().places}[first.worker_id].draining
+    assert not {worker.worker_id: worker for worker in pool.current_pool().workers}[first.worker_id].draining
 
 
 def test_worker_is_not_replaced_once_the_workers_are_spread(crowded: list[str]) -> None:

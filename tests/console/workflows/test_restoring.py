@@ -54,7 +54,7 @@ def test_restore_after_a_reversal_that_stayed_paused_deletes_the_topic_only_if_i
     written: tuple[str, ...],
     in_place: bool,
 ) -> None:
-    """The former source has claimed the offset of the fence and copied nothing, so no leader epoch confirms what it holds."""
+    """The former source has its takeover marker and copied nothing since, so no leader epoch confirms what it holds."""
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     request_operation(twin, E.REVERSE_AND_PAUSE)

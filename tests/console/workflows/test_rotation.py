@@ -116,13 +116,13 @@ def test_credentials_change_while_records_are_copied(
 
     def taken_over() -> bool:
         """Return whether all leases were released and acquired again."""
-        return not before & set(rows.values_list("hold_id", flat=True))
+        return not before & set(rows.values_list("copy_run_id", flat=True))
 
     until(copied)
-    before = set(rows.values_list("hold_id", flat=True))
+    before = set(rows.values_list("copy_run_id", flat=True))
     rotate(first.change_password())  # the same user, another password: the old password is refused at once
     until(while_writing(taken_over))
-    before = set(rows.values_list("hold_id", flat=True))
+    before = set(rows.values_list("copy_run_id", flat=True))
     rotate(second.change_password())  # another user
     until(while_writing(taken_over))
     first.delete()

@@ -235,7 +235,7 @@ def test_mirror_with_markers_in_flight_is_promoted_after_a_clean_release(
     time.sleep(0.5)
     for before, grant in zip(lost, other.acquire_all(keys, "other"), strict=True):
         assert (grant.clean, grant.markers_announced) == (False, True)
-        other.release(grant, seen=before.left, clean=False)
+        other.release(grant, seen=before.last_release, clean=False)
 
     request_operation(paused, MirrorEvent.PROMOTE)
     advance_stop(mirror_id=paused.pk)

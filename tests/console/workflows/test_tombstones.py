@@ -80,7 +80,7 @@ def is_noted(mirror: MirrorTopic, *, since: datetime) -> bool:
     the next pass takes the mirror for late again. Both discard the result of a verification run that is in progress.
     """
     is_judged = not MirrorPartition.objects.filter(mirror=mirror).exclude(late_until=None).exists()
-    return is_judged and ClusterLink.objects.filter(pk=mirror.link_id, level_at__gt=since).exists()
+    return is_judged and ClusterLink.objects.filter(pk=mirror.link_id, in_sync_at__gt=since).exists()
 
 
 def codes(mirror: MirrorTopic) -> set[str]:

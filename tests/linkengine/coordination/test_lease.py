@@ -211,11 +211,12 @@ def test_the_successor_of_a_dead_owner_with_markers_can_release_without_making_t
     short.release(grant, seen=(3, 100), clean=False)
     after = taken(third, key)  # at once, without waiting for the expiry
     assert (after.generation, after.clean, after.markers_announced, after.seen) == (3, False, True, None)
-    assert (grant.left, after.left) == (None, (3, 100))  # the second owner ended in an orderly way, the dead owner did not
+    # the second owner released in an orderly way, the dead owner did not
+    assert (grant.last_release, after.last_release) == (None, (3, 100))
 
     third.release(after, seen=(3, 100))  # a marker of its own has fenced the dead owner
     settled = taken(fourth, key)
-    assert (settled.clean, settled.markers_announced, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
+    assert (settled.clean, settled.markers_announced, settled.seen, settled.last_release) == (True, False, (3, 100), (3, 100))
 
 
 def test_a_grant_has_the_time_for_which_the_partition_had_no_owner(redis_url: str, key: str) -> None:

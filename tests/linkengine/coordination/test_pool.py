@@ -20,7 +20,7 @@ from linkengine.coordination.pool import (
 )
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import CopyPlan, PartitionAssignment
-from linkengine.domain.workers import Heartbeat, LinkShare, WorkerSetup, worker_id_for
+from linkengine.domain.workers import AssignmentStatus, Heartbeat, WorkerSetup, worker_id_for
 from tests.signing import OTHER, SECRETS, SIGNER
 
 PASSWORD = "a password of a link"
@@ -196,7 +196,7 @@ def test_a_heartbeat_is_returned_with_its_age(setup: WorkerSetup) -> None:
         started_at_ms=5,
         partitions=2,
         bytes_per_s=1.5,
-        links={"link": LinkShare(applied=9, partitions=2, error="no")},
+        links={"link": AssignmentStatus(applied=9, partitions=2, error="no")},
     )
 
     RedisAssignments(setup).beat(beat)

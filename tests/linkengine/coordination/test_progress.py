@@ -48,7 +48,7 @@ ranges = st.tuples(offsets, offsets).map(lambda pair: OffsetRange(min(pair), max
 observations = st.builds(
     PartitionProgress,
     key=st.text(min_size=1),
-    hold_id=st.text(),
+    copy_run_id=st.text(),
     phase=st.sampled_from(PartitionPhase),
     observed_at_ms=offsets,
     generation=st.integers(0, 2**31),
@@ -87,14 +87,14 @@ def link_id() -> str:
 def seen(
     key: str = "mirror/0",
     *,
-    hold_id: str = "s1",
+    copy_run_id: str = "s1",
     phase: PartitionPhase = PartitionPhase.COPYING,
     generation: int = 1,
     after_ms: int = 0,
 ) -> PartitionProgress:
     return PartitionProgress(
         key=key,
-        hold_id=hold_id,
+        copy_run_id=copy_run_id,
         phase=phase,
         generation=0 if phase is PartitionPhase.WAITING else generation,
         observed_at_ms=NOW_MS + after_ms,
@@ -106,7 +106,7 @@ def signer_of(_: str) -> Signer:
     return SIGNER
 
 
-def level(key: str = "mirror/0", *, end: int = 10, generation: int = 1, **values: object) -> PartitionProgress:
+def in_sync(key: str = "mirror/0", *, end: int = 10, generation: int = 1, **values: object) -> PartitionProgress:
     """Return an observation, made now, of a partition that is idle and in sync."""
     now_ms = unix_ms()
     known: dict[str, object] = {"source_end": end, "source_high_watermark": end, "mirror_end": end, "observed_at_ms": now_ms}
@@ -156,12 +156,12 @@ def test_text_that_is_not_a_report_is_refused(text: str) -> None:
 def test_unknown_fields_of_a_report_are_ignored_and_missing_fields_have_defaults() -> None:
     gap = Gap(OffsetRange(3, 5), GapReason.LOST, 2, 10, 20)
     progress = PartitionProgress(
-        key="m/0", hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,)
+        key="m/0", copy_run_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,)
     )
     values = json.loads(to_json(progress))
 
     newer = {**values, "a_field_of_tomorrow": 7, "gaps": [[*values["gaps"][0], "more of tomorrow"]]}
-    older = {name: values[name] for name in ("key", "hold_id", "phase", "observed_at_ms", "mirror_end")}
+    older = {name: values[name] for name in ("key", "copy_run_id", "phase", "observed_at_ms", "mirror_end")}
 
     assert from_json(json.dumps(newer)) == progress
     assert from_json(json.dumps(older)) == replace(progress, gaps=())
@@ -201,37 +201,37 @@ def test_times_are_by_the_readers_clock_even_if_the_writers_is_wrong(redis_url: 
     assert {name: read.observed_at_ms - getattr(read, name) for name in ago} == ago
 
 
-def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_hold(redis_url: str, link_id: str) -> None:
+def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_copy_run(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
-    progress.report(link_id, [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)])
+    progress.report(link_id, [seen(copy_run_id="s1", after_ms=HOUR_MS)])
+    progress.report(link_id, [seen(copy_run_id="s2", generation=2, phase=PartitionPhase.FAILED)])
 
-    assert shown(redis_url, link_id) == [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)]
+    assert shown(redis_url, link_id) == [seen(copy_run_id="s2", generation=2, phase=PartitionPhase.FAILED)]
 
 
 def test_a_redis_clock_that_was_set_back_hides_no_report_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s1")])
+    progress.report(link_id, [seen(copy_run_id="s1")])
     age(redis_url, link_id, ms=-HOUR_MS)
     assert read_progress(redis_url, link_id, SIGNER)[0].observed_at_ms > time.time_ns() // 1_000_000 + HOUR_MS // 2
 
-    progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING)])
+    progress.report(link_id, [seen(copy_run_id="s2", phase=PartitionPhase.WAITING)])
 
-    assert [progress.hold_id for progress in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
+    assert [progress.copy_run_id for progress in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
 
 
 def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s1")])
-    progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
+    progress.report(link_id, [seen(copy_run_id="s1")])
+    progress.report(link_id, [seen(copy_run_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
 
-    assert shown(redis_url, link_id) == [seen(hold_id="s1")]
+    assert shown(redis_url, link_id) == [seen(copy_run_id="s1")]
 
 
 def test_a_waiting_task_is_shown_after_the_owner_has_stopped_reporting(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
-    progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
+    waiting = seen(copy_run_id="s2", phase=PartitionPhase.WAITING)
+    progress.report(link_id, [seen(copy_run_id="s1", after_ms=HOUR_MS)])
     age(redis_url, link_id, ms=6_000)
     progress.report(link_id, [waiting])
 
@@ -240,8 +240,8 @@ def test_a_waiting_task_is_shown_after_the_owner_has_stopped_reporting(redis_url
 
 def test_a_waiting_task_is_shown_after_the_owner_has_released_the_partition(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
-    progress.report(link_id, [seen(hold_id="s1", phase=PartitionPhase.RELEASED)])
+    waiting = seen(copy_run_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
+    progress.report(link_id, [seen(copy_run_id="s1", phase=PartitionPhase.RELEASED)])
     progress.report(link_id, [waiting])
 
     assert shown(redis_url, link_id) == [waiting]
@@ -250,10 +250,10 @@ def test_a_waiting_task_is_shown_after_the_owner_has_released_the_partition(redi
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED, PartitionPhase.COPYING])
 def test_a_report_of_an_earlier_lease_is_dropped(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    progress.report(link_id, [seen(hold_id="s2", generation=5)])
-    progress.report(link_id, [seen(hold_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
+    progress.report(link_id, [seen(copy_run_id="s2", generation=5)])
+    progress.report(link_id, [seen(copy_run_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
 
-    assert shown(redis_url, link_id) == [seen(hold_id="s2", generation=5)]
+    assert shown(redis_url, link_id) == [seen(copy_run_id="s2", generation=5)]
 
 
 def test_unreadable_reports_are_ignored_until_they_are_replaced(redis_url: str, link_id: str) -> None:
@@ -294,7 +294,7 @@ def test_without_redis_reporting_and_reading_raise(own_redis: RedisServer, link_
 def test_kept_reports_stay_until_they_are_removed(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     first, last = seen("a/0"), seen("a/0", after_ms=10)
-    other = replace(first, hold_id="s2")
+    other = replace(first, copy_run_id="s2")
     for observation in (first, last, other):
         progress.keep(link_id, observation)
         progress.keep(link_id, observation)
@@ -397,26 +397,26 @@ def test_a_report_that_is_written_to_redis_again_keeps_its_age(redis_url: str, l
     assert read.observed_at_ms < time.time_ns() // 1_000_000 - HOUR_MS + 60_000
 
 
-def test_the_last_report_of_a_hold_stays_when_another_hold_reports(redis_url: str, link_id: str) -> None:
+def test_the_last_report_of_a_copy_run_stays_when_another_run_reports(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
-    for end, hold_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
-        progress.report(link_id, [replace(seen(hold_id=hold_id, generation=generation), mirror_end=end)])
+    for end, copy_run_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
+        progress.report(link_id, [replace(seen(copy_run_id=copy_run_id, generation=generation), mirror_end=end)])
 
     readings = read_readings(redis_url, link_id, SIGNER)
 
-    assert [(progress.hold_id, progress.mirror_end) for progress in readings.latest.values()] == [("s2", 22)]
-    assert [(progress.hold_id, progress.mirror_end) for progress in readings.former.values()] == [("s1", 20)]
+    assert [(progress.copy_run_id, progress.mirror_end) for progress in readings.latest.values()] == [("s2", 22)]
+    assert [(progress.copy_run_id, progress.mirror_end) for progress in readings.former.values()] == [("s1", 20)]
     some = read_readings(redis_url, link_id, SIGNER, keys=["mirror/0", "mirror/7"])
     assert (set(some.latest), set(some.former)) == ({"mirror/0"}, {"mirror/0"})
     clear_mirror(redis_url, link_id, mirror_id="mirror")
     assert read_readings(redis_url, link_id, SIGNER).former == {}
 
 
-def test_an_old_report_of_a_former_hold_is_skipped_without_an_alert(redis_url: str, link_id: str) -> None:
+def test_an_old_report_of_a_former_copy_run_is_skipped_without_an_alert(redis_url: str, link_id: str) -> None:
     """Its field stays while the link reports, perhaps longer than the key that signed it."""
     progress, client = RedisProgress(redis_url, signer_of), client_for(redis_url)
-    for hold_id, generation in [("s1", 1), ("s2", 2)]:
-        progress.report(link_id, [seen(hold_id=hold_id, generation=generation)])
+    for copy_run_id, generation in [("s1", 1), ("s2", 2)]:
+        progress.report(link_id, [seen(copy_run_id=copy_run_id, generation=generation)])
     former = str(client.hget(f"progress:{link_id}", "former mirror/0"))
     received_ms, rest = former.split(" ", maxsplit=1)
     refused = client.hget("refused", "report")
@@ -443,7 +443,7 @@ def test_reports_to_act_on_change_the_count_of_news(redis_url: str, link_id: str
     assert news(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR", failed_at_ms=NOW_MS)
     assert news()
     assert news(set_backs=1, set_back_to=3)
-    assert news(hold_id="s2")
+    assert news(copy_run_id="s2")
 
 
 def test_an_altered_report_is_refused_although_the_original_was_read_before(redis_url: str, link_id: str) -> None:
@@ -482,9 +482,9 @@ def test_an_idle_partition_is_reported_once_and_renewed_by_further_observations(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
     with monkeypatched_clock(writer, ahead_ms=-HOUR_MS):  # an hour ago
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     first = stored(redis_url, link_id)
-    latest = level()
+    latest = in_sync()
     writer.report(link_id, [latest])
 
     (read,) = read_progress(redis_url, link_id, SIGNER)
@@ -502,7 +502,7 @@ def test_renewals_are_limited_in_number(redis_url: str, link_id: str) -> None:
     progress, client = RedisProgress(redis_url, signer_of), client_for(redis_url)
     values = set()
     for _ in range(20):
-        progress.report(link_id, [level()])
+        progress.report(link_id, [in_sync()])
         values.add(str(client.hgetall(f"renewals:{link_id}")))
         time.sleep(0.03)
 
@@ -518,7 +518,7 @@ def test_renewals_are_limited_in_number(redis_url: str, link_id: str) -> None:
         {"phase": PartitionPhase.SOURCE_UNREACHABLE, "error_code": "TIMEOUT_ERROR"},
         {"error_code": "TIMEOUT_ERROR"},
         {"bytes_copied": 7},
-        {"hold_id": "s2"},
+        {"copy_run_id": "s2"},
         {"generation": 2},
         {"mirror_end": None, "unproven_end": 10},
         {"source_end": None, "source_high_watermark": None},
@@ -531,14 +531,14 @@ def test_a_partition_that_has_changed_is_reported_with_its_own_time(
     redis_url: str, link_id: str, writer: RedisProgress, values: dict[str, object]
 ) -> None:
     for _ in range(2):
-        writer.report(link_id, [level(), level("mirror/1")])
+        writer.report(link_id, [in_sync(), in_sync("mirror/1")])
     before = stored(redis_url, link_id)
 
-    writer.report(link_id, [level(**values), level("mirror/1")])  # type: ignore[arg-type]
+    writer.report(link_id, [in_sync(**values), in_sync("mirror/1")])  # type: ignore[arg-type]
 
     assert stored(redis_url, link_id) != before
     read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
-    changed = level(**values)  # type: ignore[arg-type]
+    changed = in_sync(**values)  # type: ignore[arg-type]
     assert to_json(replace(read, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0)) == to_json(
         replace(changed, observed_at_ms=0, source_seen_at_ms=0, caught_up_at_ms=0)
     )
@@ -562,7 +562,7 @@ def test_a_partition_that_is_not_idle_and_in_sync_is_reported_each_time(
 ) -> None:
     reports = set()
     for _ in range(3):
-        writer.report(link_id, [level(**values), level("mirror/1")])  # type: ignore[arg-type]
+        writer.report(link_id, [in_sync(**values), in_sync("mirror/1")])  # type: ignore[arg-type]
         reports.add(stored(redis_url, link_id))
         time.sleep(0.01)
 
@@ -572,10 +572,10 @@ def test_a_partition_that_is_not_idle_and_in_sync_is_reported_each_time(
 
 
 def test_a_renewal_has_the_time_of_the_oldest_observation(redis_url: str, link_id: str, writer: RedisProgress) -> None:
-    writer.report(link_id, [level("a/0"), level("b/0")])
-    writer.report(link_id, [level("a/0")])
+    writer.report(link_id, [in_sync("a/0"), in_sync("b/0")])
+    writer.report(link_id, [in_sync("a/0")])
     time.sleep(PAUSE_S)
-    writer.report(link_id, [level("b/0")])
+    writer.report(link_id, [in_sync("b/0")])
 
     found = read_readings(redis_url, link_id, SIGNER).latest
     assert found["a/0"].observed_at_ms == found["b/0"].observed_at_ms
@@ -585,10 +585,10 @@ def test_a_renewal_has_the_time_of_the_oldest_observation(redis_url: str, link_i
 def test_a_partition_that_is_no_longer_observed_becomes_old(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     """It makes the other partitions look older for some seconds only."""
     with monkeypatched_clock(writer, ahead_ms=-HOUR_MS):  # an hour ago
-        writer.report(link_id, [level("a/0"), level("b/0")])
+        writer.report(link_id, [in_sync("a/0"), in_sync("b/0")])
     writer._links[link_id].reported["a/0"].seen_at -= HOUR_MS / 1_000
     for _ in range(2):
-        writer.report(link_id, [level("b/0")])
+        writer.report(link_id, [in_sync("b/0")])
 
     found = ages(redis_url, link_id)
     assert found["a/0"] > HOUR_MS // 2
@@ -598,8 +598,8 @@ def test_a_partition_that_is_no_longer_observed_becomes_old(redis_url: str, link
 def test_observations_that_waited_before_they_were_published_are_old(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
-    writer.report(link_id, [level()])
-    waiting = level()
+    writer.report(link_id, [in_sync()])
+    waiting = in_sync()
     time.sleep(PAUSE_S)
     writer.report(link_id, [waiting])
 
@@ -609,7 +609,7 @@ def test_observations_that_waited_before_they_were_published_are_old(
 def test_without_further_observations_reports_become_old(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     """The worker was killed, or its loop hangs."""
     for _ in range(3):
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     time.sleep(PAUSE_S)
     writer.report(link_id, [])
 
@@ -621,20 +621,20 @@ def test_an_older_report_in_a_restored_redis_is_not_renewed_and_everything_is_re
 ) -> None:
     client, names = client_for(redis_url), (f"progress:{link_id}", f"renewals:{link_id}")
     for _ in range(2):
-        writer.report(link_id, [level("a/0", end=10), level("b/0")])
+        writer.report(link_id, [in_sync("a/0", end=10), in_sync("b/0")])
     backup = {name: client.hgetall(name) for name in names}
     time.sleep(PAUSE_S)
     behind = {"end": 20, "source_end": 25, "source_high_watermark": 25}
     for _ in range(2):
-        writer.report(link_id, [level("a/0", **behind), level("b/0")])
+        writer.report(link_id, [in_sync("a/0", **behind), in_sync("b/0")])
     for name, values in backup.items():
         client.delete(name)
         client.hset(name, mapping=values)  # type: ignore[arg-type]
     assert ages(redis_url, link_id)["a/0"] >= PAUSE_S * 1000
 
-    writer.report(link_id, [level("b/0")])
+    writer.report(link_id, [in_sync("b/0")])
     assert ages(redis_url, link_id)["a/0"] >= PAUSE_S * 1000
-    writer.report(link_id, [level("a/0", **behind), level("b/0")])
+    writer.report(link_id, [in_sync("a/0", **behind), in_sync("b/0")])
 
     read = read_readings(redis_url, link_id, SIGNER).latest
     assert (read["a/0"].mirror_end, read["a/0"].source_end) == (20, 25)
@@ -646,11 +646,11 @@ def test_everything_is_reported_again_after_redis_has_lost_it(
     redis_url: str, link_id: str, writer: RedisProgress, lost: tuple[str, ...]
 ) -> None:
     for _ in range(2):
-        writer.report(link_id, [level("a/0"), level("b/0")])
+        writer.report(link_id, [in_sync("a/0"), in_sync("b/0")])
     client_for(redis_url).delete(*(f"{name}:{link_id}" for name in lost))
 
-    writer.report(link_id, [level("a/0")])  # notices the loss
-    writer.report(link_id, [level("a/0"), level("b/0")])
+    writer.report(link_id, [in_sync("a/0")])  # notices the loss
+    writer.report(link_id, [in_sync("a/0"), in_sync("b/0")])
 
     assert sorted(ages(redis_url, link_id)) == ["a/0", "b/0"]
 
@@ -661,22 +661,22 @@ def test_a_failure_that_a_replica_lacks_is_news_again(redis_url: str, link_id: s
     names = (f"progress:{link_id}", f"renewals:{link_id}")
     failure: dict[str, Any] = {"phase": PartitionPhase.FAILED, "error_code": "SOURCE_TOPIC_ID_CHANGED"}
     for _ in range(2):
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     replica = {name: client.hgetall(name) for name in names}
     before = read_news(redis_url, [link_id])
-    writer.report(link_id, [level(**failure)])
+    writer.report(link_id, [in_sync(**failure)])
     for name, values in replica.items():
         client.delete(name)
         client.hset(name, mapping=values)
     assert read_news(redis_url, [link_id]) == before
 
     for _ in range(2):  # the first finds what was lost
-        writer.report(link_id, [level(**failure)])
+        writer.report(link_id, [in_sync(**failure)])
 
     after = read_news(redis_url, [link_id])
     assert after != before
     assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].phase is PartitionPhase.FAILED
-    writer.report(link_id, [level(**failure)])
+    writer.report(link_id, [in_sync(**failure)])
     assert read_news(redis_url, [link_id]) == after
 
 
@@ -686,15 +686,15 @@ def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
     """Not even while the worker renews a later report of the partition, and with the old renewal beside the new."""
     client: Any = client_for(redis_url)
     for _ in range(2):
-        writer.report(link_id, [level(end=10)])
+        writer.report(link_id, [in_sync(end=10)])
     old = stored(redis_url, link_id)
     (renewal,) = [value for name, value in client.hgetall(f"renewals:{link_id}").items() if not name.startswith("mark ")]
     time.sleep(PAUSE_S)
     for _ in range(2):
-        writer.report(link_id, [level(end=20)])
+        writer.report(link_id, [in_sync(end=20)])
     client.hset(f"progress:{link_id}", "mirror/0", f"{unix_ms()} {old.split(' ', maxsplit=1)[1]}")
     client.hset(f"renewals:{link_id}", "another", f"{unix_ms()} {renewal.split(' ', maxsplit=1)[1]}")
-    writer.report(link_id, [level(end=20)])
+    writer.report(link_id, [in_sync(end=20)])
 
     read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
     assert read.mirror_end == 10
@@ -704,7 +704,7 @@ def test_an_old_report_that_is_written_to_redis_again_is_not_renewed(
 def test_a_forged_renewal_is_ignored_and_counted(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     client: Any = client_for(redis_url)
     with monkeypatched_clock(writer, ahead_ms=-HOUR_MS):  # an hour ago
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     now_ms, name = unix_ms(), stored(redis_url, link_id).split(" ")[2][:16]
     true = signed_renewal(SIGNER, link_id, name, at_ms=now_ms - 10_000)
     forged = {
@@ -729,24 +729,24 @@ def test_the_previous_owner_cannot_renew_the_report_of_the_new_owner(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
     for _ in range(2):
-        writer.report(link_id, [level()])
-    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, hold_id="s2")])
+        writer.report(link_id, [in_sync()])
+    RedisProgress(redis_url, signer_of).report(link_id, [in_sync(generation=2, copy_run_id="s2")])
     time.sleep(PAUSE_S)
-    writer.report(link_id, [level()])  # has not noticed yet that it lost the lease
+    writer.report(link_id, [in_sync()])  # has not noticed yet that it lost the lease
 
     readings = read_readings(redis_url, link_id, SIGNER)
-    assert readings.latest["mirror/0"].hold_id == "s2"
+    assert readings.latest["mirror/0"].copy_run_id == "s2"
     assert unix_ms() - readings.latest["mirror/0"].observed_at_ms >= PAUSE_S * 1000
     assert unix_ms() - readings.former["mirror/0"].observed_at_ms >= PAUSE_S * 1000
 
 
 def test_a_report_that_was_dropped_is_not_renewed_but_sent_again(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     owner = RedisProgress(redis_url, signer_of)
-    owner.report(link_id, [level(generation=5, hold_id="s2")])
-    writer.report(link_id, [level(generation=4)])
+    owner.report(link_id, [in_sync(generation=5, copy_run_id="s2")])
+    writer.report(link_id, [in_sync(generation=4)])
     clear_mirror(redis_url, link_id, mirror_id="mirror")
 
-    writer.report(link_id, [level(generation=4)])
+    writer.report(link_id, [in_sync(generation=4)])
 
     assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].generation == 4
 
@@ -775,16 +775,16 @@ def test_an_owner_reports_again_after_a_late_report_of_another_worker_was_accept
 ) -> None:
     """Its renewals have no effect then: the partition would be shown as the other worker left it until its next record."""
     for _ in range(2):
-        writer.report(link_id, [level(generation=5, hold_id="s2"), level("mirror/1")])
+        writer.report(link_id, [in_sync(generation=5, copy_run_id="s2"), in_sync("mirror/1")])
     silence(redis_url, link_id)
-    RedisProgress(redis_url, signer_of).report(link_id, [level(**late)])
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s1"
+    RedisProgress(redis_url, signer_of).report(link_id, [in_sync(**late)])
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s1"
 
     for _ in range(2):  # the first finds that its mark was removed
-        writer.report(link_id, [level(generation=5, hold_id="s2"), level("mirror/1")])
+        writer.report(link_id, [in_sync(generation=5, copy_run_id="s2"), in_sync("mirror/1")])
 
     read = read_readings(redis_url, link_id, SIGNER).latest["mirror/0"]
-    assert (read.hold_id, read.mirror_end) == ("s2", 10)
+    assert (read.copy_run_id, read.mirror_end) == ("s2", 10)
     assert max(ages(redis_url, link_id).values()) < 30_000
 
 
@@ -794,47 +794,47 @@ def test_a_handover_makes_no_worker_report_again(
 ) -> None:
     """Neither if the next owner reports before the last report of the previous owner arrives."""
     for _ in range(2):
-        writer.report(link_id, [level("mirror/1")])
+        writer.report(link_id, [in_sync("mirror/1")])
     first, previous = stored(redis_url, link_id, "mirror/1"), RedisProgress(redis_url, signer_of)
-    previous.report(link_id, [level(generation=4, phase=phase)])
-    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=5, hold_id="s2")])
+    previous.report(link_id, [in_sync(generation=4, phase=phase)])
+    RedisProgress(redis_url, signer_of).report(link_id, [in_sync(generation=5, copy_run_id="s2")])
 
     for _ in range(2):
-        writer.report(link_id, [level("mirror/1")])
+        writer.report(link_id, [in_sync("mirror/1")])
 
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s2"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s2"
     assert stored(redis_url, link_id, "mirror/1") == first
 
 
 def test_a_waiting_worker_does_not_hide_an_owner_that_renews_its_report(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
-    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
+    waiting = seen(copy_run_id="s2", phase=PartitionPhase.WAITING)
     for _ in range(2):
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     received_ms, rest = stored(redis_url, link_id).split(" ", maxsplit=1)
     client_for(redis_url).hset(f"progress:{link_id}", "mirror/0", f"{int(received_ms) - HOUR_MS} {rest}")
     other = RedisProgress(redis_url, signer_of)
 
     other.report(link_id, [waiting])
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s1"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s1"
 
     client_for(redis_url).delete(f"renewals:{link_id}")  # the owner has renewed nothing for long
     other.report(link_id, [waiting])
-    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].hold_id == "s2"
+    assert read_readings(redis_url, link_id, SIGNER).latest["mirror/0"].copy_run_id == "s2"
 
 
-def test_the_last_report_of_a_hold_stays_although_it_was_renewed_for_longer_than_reports_are_kept(
+def test_the_last_report_of_a_copy_run_stays_although_it_was_renewed_for_longer_than_reports_are_kept(
     redis_url: str, link_id: str, writer: RedisProgress
 ) -> None:
     for _ in range(2):
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     received_ms, rest = stored(redis_url, link_id).split(" ", maxsplit=1)
     client_for(redis_url).hset(f"progress:{link_id}", "mirror/0", f"{int(received_ms) - HOUR_MS} {rest}")
 
-    RedisProgress(redis_url, signer_of).report(link_id, [level(generation=2, hold_id="s2")])
+    RedisProgress(redis_url, signer_of).report(link_id, [in_sync(generation=2, copy_run_id="s2")])
 
-    assert read_readings(redis_url, link_id, SIGNER).former["mirror/0"].hold_id == "s1"
+    assert read_readings(redis_url, link_id, SIGNER).former["mirror/0"].copy_run_id == "s1"
 
 
 def test_reports_are_signed_again_with_another_key(redis_url: str, link_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -843,10 +843,10 @@ def test_reports_are_signed_again_with_another_key(redis_url: str, link_id: str,
     signers = {link_id: SIGNER}
     progress = RedisProgress(redis_url, signers.__getitem__)
     for _ in range(2):
-        progress.report(link_id, [level()])
+        progress.report(link_id, [in_sync()])
 
     signers[link_id] = OTHER
-    progress.report(link_id, [level()])
+    progress.report(link_id, [in_sync()])
 
     assert list(read_readings(redis_url, link_id, OTHER).latest) == ["mirror/0"]
 
@@ -856,11 +856,11 @@ def test_reports_are_sent_again_after_redis_clock_was_set_back(redis_url: str, l
     real_ms = unix_ms()
     with monkeypatched_clock(writer, ahead_ms=HOUR_MS):
         for _ in range(2):
-            writer.report(link_id, [level()])
+            writer.report(link_id, [in_sync()])
     assert read_progress(redis_url, link_id, SIGNER)[0].observed_at_ms > real_ms + HOUR_MS // 2
 
     for _ in range(2):
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
 
     assert abs(ages(redis_url, link_id)["mirror/0"]) < 30_000
 
@@ -886,7 +886,7 @@ def monkeypatched_clock(progress: RedisProgress, *, ahead_ms: int) -> Iterator[N
 
 def test_a_slow_reply_is_not_taken_for_a_clock_that_was_set_back(redis_url: str, link_id: str, writer: RedisProgress) -> None:
     """Otherwise a busy Redis would get all reports again."""
-    writer.report(link_id, [level()])
+    writer.report(link_id, [in_sync()])
     first, real = stored(redis_url, link_id), writer._redis.time
 
     def slow_time(**_: Any) -> tuple[int, int]:
@@ -897,10 +897,10 @@ def test_a_slow_reply_is_not_taken_for_a_clock_that_was_set_back(redis_url: str,
     writer._redis.time = slow_time  # type: ignore[method-assign]
     writer._clock_read_at = float("-inf")
     try:
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
     finally:
         writer._redis.time = real  # type: ignore[method-assign]
-    writer.report(link_id, [level()])
+    writer.report(link_id, [in_sync()])
 
     assert stored(redis_url, link_id) == first
 
@@ -908,15 +908,15 @@ def test_a_slow_reply_is_not_taken_for_a_clock_that_was_set_back(redis_url: str,
 def test_what_changed_during_an_outage_is_not_renewed(own_redis: RedisServer, link_id: str) -> None:
     progress = RedisProgress(own_redis.url, signer_of)
     for _ in range(2):
-        progress.report(link_id, [level(), level("mirror/1")])
+        progress.report(link_id, [in_sync(), in_sync("mirror/1")])
     own_redis.kill()
     with pytest.raises(CoordinationUnavailableError):
-        progress.report(link_id, [level(source_end=30, source_high_watermark=30)])
+        progress.report(link_id, [in_sync(source_end=30, source_high_watermark=30)])
     own_redis.start()
 
-    progress.report(link_id, [level("mirror/1")])
+    progress.report(link_id, [in_sync("mirror/1")])
     assert "mirror/0" not in ages(own_redis.url, link_id)
-    progress.report(link_id, [level(source_end=30, source_high_watermark=30), level("mirror/1")])
+    progress.report(link_id, [in_sync(source_end=30, source_high_watermark=30), in_sync("mirror/1")])
 
     assert read_readings(own_redis.url, link_id, SIGNER).latest["mirror/0"].source_end == 30
     assert max(ages(own_redis.url, link_id).values()) < 30_000
@@ -928,7 +928,7 @@ def test_renewals_of_workers_that_are_gone_are_removed(redis_url: str, link_id: 
     client.hset(name, mapping={"gone": f"{unix_ms() - HOUR_MS} 1 f f", "mark gone": f"{unix_ms() - HOUR_MS} 1"})
 
     for _ in range(2):
-        writer.report(link_id, [level()])
+        writer.report(link_id, [in_sync()])
 
     assert "gone" not in client.hgetall(name)
     assert client.hlen(name) == 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.workers import Grant, Heartbeat
+from linkengine.domain.workers import Grant, Heartbeat, WorkerAssignments
 
 
 class MemoryLease:
@@ -20,7 +20,7 @@ class MemoryLease:
         self._lock = threading.Lock()
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
-        self.left: dict[str, tuple[int, int] | None] = {}  # ``seen`` of the last owner that released cleanly, by key
+        self.seen: dict[str, tuple[int, int] | None] = {}  # with which the last owner released cleanly, by key
         self.markers_announced: set[str] = set()
         self.rested_ms = 0  # ``rested_ms`` of the next grants
 
@@ -32,7 +32,7 @@ class MemoryLease:
                 return None
             generation = self.generations[key] = self.generations.get(key, 0) + 1
             self._holds[key] = (generation, now + self.ttl_s)
-            deadline, seen = now + self.ttl_s * 0.9, self.left.get(key) if hold is None else None
+            deadline, seen = now + self.ttl_s * 0.9, self.seen.get(key) if hold is None else None
             markers_announced = hold is not None and key in self.markers_announced
             return Grant(
                 key=key,
@@ -66,7 +66,7 @@ class MemoryLease:
                 return
             if clean:
                 del self._holds[grant.key]
-                self.left[grant.key] = seen
+                self.seen[grant.key] = seen
                 self.markers_announced.discard(grant.key)
             else:
                 self._holds[grant.key] = (grant.generation, 0.0)  # as if it had expired
@@ -92,22 +92,12 @@ class NoLease(MemoryLease):
             return Grant(key=key, generation=1, clean=True, valid_until=float("inf"))
 
 
-@dataclass(frozen=True)
-class MemoryAssigned:
-    """Assignments of a worker as a test sets them (the protocol ``WorkerAssignments``)."""
-
-    plans: Mapping[str, CopyPlan]
-    numbers: Mapping[str, int]
-    refused: Mapping[str, str] = field(default_factory=dict)
-    ends: bool = False
-
-
 class MemoryAssignments:
     """Assignments that a test sets, and the heartbeats received."""
 
     def __init__(self, *plans: CopyPlan) -> None:
         self.beats: list[Heartbeat] = []
-        self.assigned = MemoryAssigned(plans={}, numbers={})
+        self.assigned = WorkerAssignments(plans={}, numbers={})
         self.assign(*plans)
 
     def assign(self, *plans: CopyPlan) -> None:
@@ -121,7 +111,7 @@ class MemoryAssignments:
     def end(self) -> None:
         self.assigned = replace(self.assigned, ends=True)
 
-    def read(self) -> MemoryAssigned:
+    def read(self) -> WorkerAssignments:
         return self.assigned
 
     def beat(self, heartbeat: Heartbeat) -> None:
@@ -142,7 +132,7 @@ class MemoryProgress:
         self.history: list[tuple[str, PartitionPhase, str]] = []
         self.times_ms: list[tuple[str, int]] = []  # key and time of each report
 
-    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
+    def report_loss(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         self.lost.append(loss)
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
@@ -159,5 +149,7 @@ class MemoryProgress:
     def last_of(self, key: str) -> PartitionProgress:
         """Return the last observation of a partition, with all gaps filled since its lease was granted."""
         last = self.latest[key]
-        kept = [observation for observation in self.kept if (observation.key, observation.hold_id) == (key, last.hold_id)]
+        kept = [
+            observation for observation in self.kept if (observation.key, observation.copy_run_id) == (key, last.copy_run_id)
+        ]
         return replace(last, gaps=kept[-1].gaps) if kept else last

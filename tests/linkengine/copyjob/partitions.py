@@ -35,7 +35,7 @@ def partition(number: int = 0) -> PartitionState:
     assignment = PartitionAssignment(
         mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
     )
-    return PartitionState(assignment, hold_id="slice")
+    return PartitionState(assignment, copy_run_id="slice")
 
 
 UNTIL = 1_000.0

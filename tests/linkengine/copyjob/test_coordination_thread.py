@@ -59,8 +59,8 @@ class SlowProgress(MemoryProgress):
         super().report(link_id, observations)
 
 
-def report_on(link: int, at_ms: int, *, hold: str = "h", phase: PartitionPhase = PartitionPhase.COPYING) -> PartitionProgress:
-    return PartitionProgress(key=f"{link}/0", hold_id=hold, phase=phase, observed_at_ms=at_ms)
+def report_on(link: int, at_ms: int, *, run: str = "r", phase: PartitionPhase = PartitionPhase.COPYING) -> PartitionProgress:
+    return PartitionProgress(key=f"{link}/0", copy_run_id=run, phase=phase, observed_at_ms=at_ms)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_lease_granted_while_the_loop_ends_is_released_unchanged(
     lease: MemoryLease, coordination: CoordinationThread, *, settled: bool, rested_ms: int, seen: tuple[int, int] | None
 ) -> None:
     """Otherwise the next owner would have to wait until the lease expires."""
-    lease.left[KEY], lease.rested_ms = (3, 40), rested_ms
-    coordination.want(KEY)
+    lease.seen[KEY], lease.rested_ms = (3, 40), rested_ms
+    coordination.acquire(KEY)
     wait_for(lambda: KEY in lease.generations)
 
-    coordination.unwant(KEY, settled=lambda _: settled)
+    coordination.stop_acquiring(KEY, settled=lambda _: settled)
     coordination.finish()
     grant = lease.acquire(KEY, "next")
 
@@ -89,7 +89,7 @@ def test_leases_are_renewed_and_heartbeats_sent_in_time_while_reports_are_slow()
     """50 links report ten times a second, five times as much as can be published."""
     lease, assignments, progress = MemoryLease(ttl_s=4.0), MemoryAssignments(), SlowProgress()
     with coordinating(lease, assignments, progress) as coordination:
-        coordination.want(KEY)
+        coordination.acquire(KEY)
         wait_for(lambda: KEY in lease.generations)
         grant = Grant(key=KEY, generation=1, clean=True, valid_until=0.0)
         left_s, late_s = list[float](), list[int]()
@@ -122,14 +122,14 @@ def test_last_reports_are_published_before_the_last_heartbeat() -> None:
         assert progress.requests == LINKS
 
 
-def test_last_report_of_a_hold_is_not_replaced_by_the_next_hold() -> None:
-    """A reader compares where the previous hold ended with where the next hold began."""
+def test_last_report_of_a_copy_run_is_not_replaced_by_the_next_run() -> None:
+    """A reader compares where the previous run ended with where the next run began."""
     progress = SlowProgress()
     with coordinating(MemoryLease(), MemoryAssignments(), progress) as coordination:
         coordination.report("other", [report_on(9, 0)])  # keeps the thread busy
         coordination.report("link", [report_on(0, 1)])
         coordination.report("link", [report_on(0, 2, phase=PartitionPhase.RELEASED)])
-        coordination.report("link", [report_on(0, 3, hold="next", phase=PartitionPhase.WAITING)])
+        coordination.report("link", [report_on(0, 3, run="next", phase=PartitionPhase.WAITING)])
 
     phases = [phase for key, phase, _ in progress.history if key == "0/0"]
     assert phases[-2:] == [PartitionPhase.RELEASED, PartitionPhase.WAITING]

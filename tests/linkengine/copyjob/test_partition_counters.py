@@ -9,11 +9,13 @@ from linkengine.copyjob.progress_reports import progress_of
 from tests.linkengine.copyjob.partitions import partition
 
 
-@pytest.mark.parametrize(("left_at", "end", "set_back_to"), [(None, 990, None), (990, 990, None), (1_000, 990, 990)])
-def test_log_end_below_that_of_the_previous_owner_is_reported(left_at: int | None, end: int, set_back_to: int | None) -> None:
+@pytest.mark.parametrize(("previous_end", "end", "set_back_to"), [(None, 990, None), (990, 990, None), (1_000, 990, 990)])
+def test_log_end_below_that_of_the_previous_owner_is_reported(
+    previous_end: int | None, end: int, set_back_to: int | None
+) -> None:
     counters = PartitionCounters()
 
-    counters.observed_mirror(start=0, end=end, left_at=left_at)
+    counters.observed_mirror(start=0, end=end, previous_end=previous_end)
 
     assert counters.set_back_to == set_back_to
 
@@ -21,7 +23,7 @@ def test_log_end_below_that_of_the_previous_owner_is_reported(left_at: int | Non
 def test_lowest_log_end_is_reported_after_the_mirror_has_grown_again() -> None:
     mirror = partition()
     for end in (1_000, 990, 1_010, 1_000, 1_005):
-        mirror.counters.observed_mirror(start=0, end=end, left_at=2_000 if end == 1_010 else None)
+        mirror.counters.observed_mirror(start=0, end=end, previous_end=2_000 if end == 1_010 else None)
 
     report = progress_of(mirror, now_ms=5_000)
 

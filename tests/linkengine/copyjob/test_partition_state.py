@@ -135,7 +135,7 @@ def test_log_end_of_the_previous_owner_is_trusted_only_under_the_same_source_lea
     query = tail_query(mirror)
 
     assert (query.expected_end, query.check_tail) == ((1_000, False) if relied_on else (None, True))
-    assert query.left_end == query.expected_end
+    assert query.previous_end == query.expected_end
 
 
 @pytest.mark.parametrize("markers_announced", [True, False], ids=["with markers", "with data only"])

@@ -57,7 +57,7 @@ def test_an_end_is_handed_over_only_if_it_was_reached() -> None:
     partition.interrupt(retry_at=0.0)
 
     # hence a clean release
-    assert (partition.quiet, partition.lost_marker, bool(partition.late_appends)) == (True, None, False)
+    assert (partition.is_drained, partition.lost_marker, bool(partition.late_appends)) == (True, None, False)
     assert partition.handed_over is None
     partition.resumed(log_end(), now_ms=0)
     assert partition.handed_over == (7, 10)

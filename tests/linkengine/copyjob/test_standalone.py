@@ -23,7 +23,7 @@ from linkengine.coordination.pool import end_workers, read_workers, write_assign
 from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark_job import submit_worker
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import Heartbeat, Place, Wanted, assign, crowded_worker, number_of, worker_id_for
+from linkengine.domain.workers import Heartbeat, PartitionLoad, PoolWorker, assign, crowded_worker, number_of, worker_id_for
 from linkengine.sparkclient import count_slots, session
 from tests.linkengine.copyjob.copying import (
     Pair,
@@ -80,12 +80,12 @@ class Workers:
         alive = self.alive()
         self._spread(alive)
         surplus = {name for name in alive if (newest := self._newest[number_of(name)]) != name and newest in alive}
-        wanted = [
-            Wanted(key=assignment.key, link_id="l", worker_id=self._placed.get(assignment.key, ""))
+        partitions = [
+            PartitionLoad(key=assignment.key, link_id="l", worker_id=self._placed.get(assignment.key, ""))
             for assignment in self._plan.assignments
         ]
-        moves = assign(wanted, [Place(worker_id=name, draining=name in surplus) for name in alive], fine=True)
-        self._placed = {each.key: moves.get(each.key, each.worker_id) for each in wanted}
+        moves = assign(partitions, [PoolWorker(worker_id=name, draining=name in surplus) for name in alive], fine=True)
+        self._placed = {each.key: moves.get(each.key, each.worker_id) for each in partitions}
         end_workers(self._redis_url, surplus - set(self._placed.values()), secrets=SECRETS)
         for name in alive:
             share = tuple(assignment for assignment in self._plan.assignments if self._placed[assignment.key] == name)

@@ -21,7 +21,7 @@ from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, PartitionPhase
-from linkengine.domain.workers import CoordinationUnavailableError, Grant
+from linkengine.domain.workers import CoordinationUnavailableError, Grant, WorkerAssignments
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, Connection
 from tests.linkengine.copyjob.copying import (
@@ -37,7 +37,7 @@ from tests.linkengine.copyjob.copying import (
     setup_for,
     wait_for,
 )
-from tests.linkengine.copyjob.memory import MemoryAssigned, MemoryAssignments, MemoryLease, MemoryProgress
+from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 
 LINKS = 3
 MANY, ROUNDS, ROUND_S = 50, 60, 0.1
@@ -243,7 +243,7 @@ class CutOff(MemoryLease, MemoryAssignments):
         self._check()
         return super().acquire_all(keys, owner)
 
-    def read(self) -> MemoryAssigned:
+    def read(self) -> WorkerAssignments:
         self._check()
         return super().read()
 
@@ -289,14 +289,14 @@ def test_fenced_partition_that_is_still_assigned_is_started_again(
     monkeypatch.setattr(LinkCopy, "tick", tick)
     with working(assignments, progress, lease) as errors:
         wait_until_copied(progress, plan, 0)
-        first = progress.latest[plan.assignments[0].key].hold_id
+        first = progress.latest[plan.assignments[0].key].copy_run_id
         fenced.set()
         wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in progress.history)
         write(clusters, topic_name, "later")
         wait_until_copied(progress, plan, 1)
 
     assert errors == []
-    assert progress.latest[plan.assignments[0].key].hold_id != first
+    assert progress.latest[plan.assignments[0].key].copy_run_id != first
 
 
 def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, topic_name: str) -> None:

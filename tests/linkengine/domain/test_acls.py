@@ -156,7 +156,7 @@ _LEDGERS = st.dictionaries(st.builds(acl, st.sampled_from("abc")), st.sampled_fr
 
 
 @given(source=_ACLS, destination=_ACLS, filters=_FILTERS, ledger=_LEDGERS, other=_LEDGERS)
-def test_only_acls_of_this_link_that_no_other_link_claims_are_deleted(
+def test_only_acls_of_this_link_that_no_other_link_has_are_deleted(
     source: set[Acl],
     destination: set[Acl],
     filters: tuple[AclFilter, ...],

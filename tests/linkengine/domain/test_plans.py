@@ -56,7 +56,7 @@ def test_a_plan_prints_no_secret() -> None:
 
 
 def test_progress_without_a_measurement_has_unknown_values_instead_of_zero() -> None:
-    progress = PartitionProgress(key="7/3", hold_id="s", phase=PartitionPhase.WAITING, observed_at_ms=1)
+    progress = PartitionProgress(key="7/3", copy_run_id="s", phase=PartitionPhase.WAITING, observed_at_ms=1)
 
     assert progress.source_end is None
     assert progress.mirror_end is None

@@ -12,8 +12,8 @@ from linkengine.domain.mirrorjobs import (
     CommonPart,
     RestorePoint,
     as_held_now,
-    claimed_ends,
     common_ends,
+    ends_behind_takeover_markers,
     not_common,
     restore_points,
 )
@@ -116,17 +116,21 @@ def test_a_partition_whose_fence_was_lost_has_no_common_part() -> None:
 
 # A was fenced at offset 10 as a copy of B; then B has taken over, was paused, and was fenced at 11 as a copy of A.
 FENCED = CommonPart(here_id="A", there_id="B", ends={0: 10}, fences={0: 10}, epochs={0: 3})
-CLAIMED = CommonPart(here_id="A", there_id="B", ends={0: 11}, fences={0: 11}, source_is_here=True)
+TAKEN_OVER = CommonPart(here_id="A", there_id="B", ends={0: 11}, fences={0: 11}, source_is_here=True)
 
 
-def test_fence_is_common_with_the_claim_of_a_source_that_has_read_nothing_since() -> None:
-    assert claimed_ends(FENCED, CLAIMED) == {0: 11}
-    assert claimed_ends(replace(FENCED, source_is_here=True), replace(CLAIMED, source_is_here=False)) == {0: 11}
-    assert claimed_ends(FENCED, replace(CLAIMED, fences={0: 13})) == {0: 11}  # a foreign write behind the claim
+def test_fence_is_common_with_the_takeover_marker_of_a_source_that_has_read_nothing_since() -> None:
+    assert ends_behind_takeover_markers(FENCED, TAKEN_OVER) == {0: 11}
+    assert ends_behind_takeover_markers(replace(FENCED, source_is_here=True), replace(TAKEN_OVER, source_is_here=False)) == {
+        0: 11
+    }
+    assert ends_behind_takeover_markers(FENCED, replace(TAKEN_OVER, fences={0: 13})) == {
+        0: 11
+    }  # a foreign write behind the takeover marker
 
 
 @pytest.mark.parametrize(
-    ("of_fence", "of_claim"),
+    ("of_fence", "of_takeover"),
     [
         ({"ends": {}}, {}),
         ({"ends": {0: 9}}, {}),
@@ -147,17 +151,17 @@ def test_fence_is_common_with_the_claim_of_a_source_that_has_read_nothing_since(
         "fence not recorded",
         "foreign write before the fence",
         "fence by a transaction",
-        "claim by a transaction",
-        "fence of the claimed side lost",
-        "not claimed",
-        "more than the claim",
+        "takeover by a transaction",
+        "fence of the side that was taken over lost",
+        "not taken over",
+        "more than the takeover marker",
         "another partition",
         "read since, so its epochs decide",
         "same direction",
     ],
 )
-def test_fence_is_not_common_unless_every_proof_is_there(of_fence: dict[str, Any], of_claim: dict[str, Any]) -> None:
-    assert claimed_ends(replace(FENCED, **of_fence), replace(CLAIMED, **of_claim)) == {}
+def test_fence_is_not_common_unless_every_proof_is_there(of_fence: dict[str, Any], of_takeover: dict[str, Any]) -> None:
+    assert ends_behind_takeover_markers(replace(FENCED, **of_fence), replace(TAKEN_OVER, **of_takeover)) == {}
 
 
 def test_a_common_part_survives_conversion_to_json() -> None:

@@ -1,17 +1,20 @@
 """Fixtures for mirrors to set up and stop, and producers on both sides."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.domain.plans import PartitionAssignment, producer_id_for
+from linkengine.jobs import browsing
+from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.linkengine.jobs.stops import assignments_of
 
 SEND_TIMEOUT_S = 60.0
 Send = Callable[..., None]
@@ -60,23 +63,9 @@ def setup_plan(source: ClusterAddress, destination: ClusterAddress, topic_name: 
 
 
 @pytest.fixture
-def assignments(topic_name: str) -> Callable[[int, str], Sequence[PartitionAssignment]]:
+def assignments(setup_plan: MirrorSetup) -> AssignmentsFactory:
     """Return a factory for the assignments of that mirror."""
-
-    def make(partitions: int, source_topic_id: str) -> tuple[PartitionAssignment, ...]:
-        return tuple(
-            PartitionAssignment(
-                mirror_id="7",
-                partition=partition,
-                source_topic=topic_name,
-                mirror_topic=topic_name,
-                source_topic_id=source_topic_id,
-                producer_id=producer_id_for(1, 7, partition),
-            )
-            for partition in range(partitions)
-        )
-
-    return make
+    return assignments_of(setup_plan)
 
 
 @pytest.fixture
@@ -87,6 +76,15 @@ def source_topic(there: ClusterAdmin, topic_name: str) -> str:
     while not _has_leaders(there, topic_name) and time.monotonic() < deadline:
         time.sleep(0.1)  # brokers learn of a new topic one after the other
     return topic_name
+
+
+@pytest.fixture
+def rules(destination: ClusterAddress) -> Iterator[list[AclRule]]:
+    """ACLs that are deleted after the test."""
+    made: list[AclRule] = []
+    yield made
+    for rule in made:
+        browsing.delete_acls(destination, rule, guarded=())
 
 
 def _has_leaders(admin: ClusterAdmin, topic: str) -> bool:

@@ -1,11 +1,6 @@
 """Consumer groups of any name and type, listed and described by a real cluster."""
 
-import time
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
-from confluent_kafka import Consumer
 
 from devcluster.kafka import OLDEST, KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
@@ -15,7 +10,7 @@ from linkengine.domain.groups import Committed
 from linkengine.jobs import browsing
 from linkengine.kafka.admin import ClusterAdmin
 from tests.conftest import MakeCluster
-from tests.linkengine.sync.conftest import WAIT_S, commit
+from tests.linkengine.sync.conftest import commit, member
 
 pytestmark = pytest.mark.kafka
 
@@ -100,14 +95,9 @@ def test_a_consumer_protocol_group_is_described_with_its_members(
 ) -> None:
     ClusterAdmin(destination).create_topic(topic_name, partitions=2)
     group = f"{topic_name}/new protocol"
-    settings = {"group.id": group, "group.protocol": "consumer", "client.id": "an app", "enable.auto.commit": False}
+    settings = {"group.protocol": "consumer", "client.id": "an app"}
 
-    with closing(Consumer({**destination_cluster.client("admin"), **settings})) as consumer:
-        consumer.subscribe([topic_name])
-        deadline = time.monotonic() + WAIT_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            consumer.poll(0.1)
+    with member(destination_cluster, group, topic_name, user="admin", settings=settings):
         shown = browsing.show_group(destination, group)
 
     assert shown is not None
@@ -122,12 +112,7 @@ def test_members_of_a_classic_group_are_described_with_their_partitions(
     ClusterAdmin(destination).create_topic(topic_name, partitions=2)
     group = f"{topic_name}/classic"
 
-    with closing(Consumer({**destination_cluster.client("admin"), "group.id": group, "client.id": "a/b"})) as consumer:
-        consumer.subscribe([topic_name])
-        deadline = time.monotonic() + WAIT_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            consumer.poll(0.1)
+    with member(destination_cluster, group, topic_name, user="admin", settings={"client.id": "a/b"}):
         shown = browsing.show_group(destination, group)
 
     assert shown is not None
@@ -161,12 +146,3 @@ def test_offsets_too_large_for_one_request_are_committed_in_several(destination:
 
     assert set(results.values()) == {None}
     assert found[name] == offsets
-
-
-@pytest.fixture
-def rules(destination: ClusterAddress) -> Iterator[list[AclRule]]:
-    """ACLs that are deleted after the test."""
-    made: list[AclRule] = []
-    yield made
-    for rule in made:
-        browsing.delete_acls(destination, rule, guarded=())

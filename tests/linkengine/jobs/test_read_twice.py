@@ -146,7 +146,7 @@ def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last
 
 
 @pytest.mark.parametrize(
-    ("left", "reported", "read_from"),
+    ("released", "reported", "read_from"),
     [
         (90, 80, None),  # nothing has to be read
         (90, 90, None),
@@ -154,8 +154,8 @@ def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last
         (None, 80, 80),
     ],
 )
-def test_end_that_a_worker_left_does_not_count_if_more_was_reported(
-    monkeypatch: pytest.MonkeyPatch, left: int | None, reported: int, read_from: int | None
+def test_end_of_a_released_lease_does_not_count_if_more_was_reported(
+    monkeypatch: pytest.MonkeyPatch, released: int | None, reported: int, read_from: int | None
 ) -> None:
     """Groups would be moved back to it, and copied records count as foreign."""
     searched: dict[int, int] = {}
@@ -172,11 +172,11 @@ def test_end_that_a_worker_left_does_not_count_if_more_was_reported(
         reason=StopReason.FAILOVER,
         generation=1,
         copied=((0, reported),),
-        left=() if left is None else ((0, left),),
+        released_ends=() if released is None else ((0, released),),
     )
     partition: Any = SimpleNamespace(partition=0)
 
     found = stopping._foreign(stop, [partition], {0: 100})
 
-    assert found == ({0: left} if read_from is None else {})
+    assert found == ({0: released} if read_from is None else {})
     assert searched == ({} if read_from is None else {0: read_from})

@@ -97,7 +97,7 @@ def test_a_topic_with_records_that_its_new_source_never_had_is_not_taken_over(
         jobs.take_over_mirror(takeover)
 
     assert refused.value.code is ErrorCode.SIDES_DIVERGED
-    assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # no marker claims it
+    assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # no takeover marker
 
 
 @pytest.mark.parametrize("how", ["retention deleted them too", "the start is not followed", "the other side had them"])
@@ -131,20 +131,20 @@ def test_a_topic_that_was_created_again_cannot_be_reversed(
         jobs.take_over_mirror(takeover)
 
     assert refused.value.code is code
-    assert there.offsets(takeover.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # no marker claims it
+    assert there.offsets(takeover.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # no takeover marker
     assert not there.denies_writes(takeover.mirror_topic)
 
 
-def test_claims_of_an_interrupted_take_over_are_found_until_another_write(
+def test_markers_of_an_interrupted_takeover_are_found_until_another_write(
     source_topic: str, takeover: MirrorTakeover, send_there: Callable[..., None]
 ) -> None:
     takeover = replace(takeover, begins=())
     send_there(source_topic, count=3)
-    assert jobs.claimed_before(takeover) == frozenset()
+    assert jobs.taken_over_before(takeover) == frozenset()
     jobs.take_over_mirror(takeover)
 
-    assert jobs.claimed_before(takeover) == {0, 1}
+    assert jobs.taken_over_before(takeover) == {0, 1}
     jobs.open_topic(takeover.destination, source_topic)
     send_there(source_topic)
-    assert jobs.claimed_before(takeover) == {1}
-    assert jobs.claimed_before(replace(takeover, ends=((0, 2), (1, 0)))) == {1}  # partition 0 ends with a record
+    assert jobs.taken_over_before(takeover) == {1}
+    assert jobs.taken_over_before(replace(takeover, ends=((0, 2), (1, 0)))) == {1}  # partition 0 ends with a record

@@ -15,7 +15,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from tests.linkengine.jobs.stops import stop_mirror
+from tests.linkengine.jobs.stops import failover_of, stop_mirror
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
@@ -36,17 +36,7 @@ def stop(
     there.set_configs(source_topic, {"retention.ms": "99000", "message.timestamp.type": "LogAppendTime"})
     created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     send_here(source_topic, count=5)
-    return MirrorStop(
-        source=setup_plan.source,
-        destination=setup_plan.destination,
-        assignments=tuple(assignments(2, created.source_topic_id)),
-        reason=StopReason.FAILOVER,
-        generation=9,
-        source_topic=source_topic,
-        mirror_topic=source_topic,
-        mirror_topic_id=created.mirror_topic_id,
-        source_configs=created.source_configs,
-    )
+    return failover_of(setup_plan, created)
 
 
 def test_a_stopped_mirror_is_a_writable_topic_with_the_sources_configs(
@@ -116,11 +106,11 @@ def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
     [
         ({"copied": ((0, 5), (1, 0))}, ()),
         ({"copied": ((0, 3), (1, 0))}, ((0, 3),)),
-        ({"copied": ((0, 2), (1, 0)), "left": ((0, 4),)}, ((0, 4),)),
-        ({"copied": ((0, 2), (1, 0)), "left": ((0, 5),)}, ()),
+        ({"copied": ((0, 2), (1, 0)), "released_ends": ((0, 4),)}, ((0, 4),)),
+        ({"copied": ((0, 2), (1, 0)), "released_ends": ((0, 5),)}, ()),
         ({"copied": ((0, 3), (1, 0)), "was_mirror": False}, ()),  # it was always an ordinary topic
     ],
-    ids=["equal", "reported", "left", "left equal", "no mirror"],
+    ids=["equal", "reported", "released", "released equal", "no mirror"],
 )
 def test_records_that_no_copy_worker_wrote_count_as_foreign(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, known: dict[str, Any], foreign: tuple[tuple[int, int], ...]
@@ -129,7 +119,7 @@ def test_records_that_no_copy_worker_wrote_count_as_foreign(
     first = stop_mirror(replace(stop, **known))
     send_here(stop.mirror_topic, user="app", count=2)
     recorded = tuple(sorted((dict(first.ends) | dict(first.foreign)).items()))
-    again = stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "left": ()}))
+    again = stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "released_ends": ()}))
 
     assert (first.ends, first.foreign) == (((0, 5), (1, 0)), foreign)
     assert replace(again, epochs=first.epochs) == first

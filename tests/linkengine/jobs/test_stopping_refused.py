@@ -15,7 +15,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped,
 from linkengine.domain.states import StopReason
 from linkengine.jobs.mirror_topics import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from tests.linkengine.jobs.stops import stop_mirror
+from tests.linkengine.jobs.stops import failover_of, stop_mirror
 from tests.policies import Policy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -51,17 +51,7 @@ def stop(
     created = jobs.set_up_mirror_topic(setup_plan, assignments_factory=assignments)
     send_here(source_topic, count=5)
     policy.limit(retention_ms=WEEK_MS)
-    return MirrorStop(
-        source=setup_plan.source,
-        destination=setup_plan.destination,
-        assignments=tuple(assignments(2, created.source_topic_id)),
-        reason=StopReason.FAILOVER,
-        generation=9,
-        source_topic=source_topic,
-        mirror_topic=source_topic,
-        mirror_topic_id=created.mirror_topic_id,
-        source_configs=created.source_configs,
-    )
+    return failover_of(setup_plan, created)
 
 
 def check_opened(stop: MirrorStop, stopped: MirrorStopped, here: ClusterAdmin) -> None:

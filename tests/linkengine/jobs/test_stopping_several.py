@@ -14,12 +14,11 @@ from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import ClampedOffset, KnownOffset
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
-from linkengine.domain.plans import PartitionAssignment, producer_id_for
 from linkengine.domain.states import StopReason
 from linkengine.jobs import stopping
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.configs import restore_configs
-from tests.linkengine.jobs.stops import stop_mirror
+from tests.linkengine.jobs.stops import assignments_of, failover_of, stop_mirror
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
@@ -36,34 +35,10 @@ def stops(setup_plan: MirrorSetup, there: ClusterAdmin, topic_name: str, send_he
 
 def _make_stop(setup_plan: MirrorSetup, there: ClusterAdmin, topic: str, number: int, send_here: Send) -> MirrorStop:
     there.create_topic(topic, partitions=2, configs={"retention.ms": "99000"})
-
-    def assign(partitions: int, source_topic_id: str) -> tuple[PartitionAssignment, ...]:
-        return tuple(
-            PartitionAssignment(
-                mirror_id=f"{number}",
-                partition=partition,
-                source_topic=topic,
-                mirror_topic=topic,
-                source_topic_id=source_topic_id,
-                producer_id=producer_id_for(1, number, partition),
-            )
-            for partition in range(partitions)
-        )
-
     setup = replace(setup_plan, mirror_id=f"{number}", source_topic=topic, mirror_topic=topic)
-    created = jobs.set_up_mirror_topic(setup, assignments_factory=assign)
+    created = jobs.set_up_mirror_topic(setup, assignments_factory=assignments_of(setup))
     send_here(topic, count=5)
-    return MirrorStop(
-        source=setup.source,
-        destination=setup.destination,
-        assignments=assign(2, created.source_topic_id),
-        reason=StopReason.FAILOVER,
-        generation=9,
-        source_topic=topic,
-        mirror_topic=topic,
-        mirror_topic_id=created.mirror_topic_id,
-        source_configs=created.source_configs,
-    )
+    return failover_of(setup, created)
 
 
 def _topics(stops: Collection[MirrorStop]) -> list[str]:
@@ -187,15 +162,15 @@ def test_mirror_that_is_not_fenced_in_time_keeps_its_fences_and_delays_no_other(
 
 
 @pytest.mark.parametrize(
-    ("copied", "left", "together"),
+    ("copied", "released_ends", "together"),
     [(((0, 3), (1, 0)), (), False), ((), ((0, 3), (1, 0)), True)],
-    ids=["the log has to be searched", "a copy worker left its end"],
+    ids=["the log has to be searched", "a copy worker released the lease with its end"],
 )
 def test_mirror_with_foreign_writes_is_stopped_with_others_if_its_log_need_not_be_read(
-    stops: list[MirrorStop], here: ClusterAdmin, copied: Ends, left: Ends, *, together: bool
+    stops: list[MirrorStop], here: ClusterAdmin, copied: Ends, released_ends: Ends, *, together: bool
 ) -> None:
     first, *others = stops
-    foreign = replace(first, copied=copied, left=left)
+    foreign = replace(first, copied=copied, released_ends=released_ends)
 
     results = jobs.stop_mirrors([foreign, *others])
 

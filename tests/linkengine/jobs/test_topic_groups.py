@@ -1,7 +1,6 @@
 """The consumer groups of a topic with their lag, from real clusters, also while a broker does not respond."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -86,15 +85,6 @@ def test_group_that_cannot_be_described_is_unknown(
     assert (found[public].state, found[public].lag, found[public].error) == ("EMPTY", 0, "")
     assert (found[secret].state, found[secret].lag, found[secret].members) == ("UNKNOWN", None, None)
     assert "GROUP_AUTHORIZATION_FAILED" in found[secret].error
-
-
-@pytest.fixture
-def rules(destination: ClusterAddress) -> Iterator[list[AclRule]]:
-    """ACLs that are deleted after the test."""
-    made: list[AclRule] = []
-    yield made
-    for rule in made:
-        browsing.delete_acls(destination, rule, guarded=())
 
 
 def test_missing_topic_is_an_error(destination: ClusterAddress) -> None:

@@ -95,9 +95,11 @@ def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
     return {partition: offset.offset for (name, partition), offset in found[group].items() if name == topic}
 
 
-def member(cluster: KafkaCluster, group: str, topic: str) -> "closing[Consumer]":
+def member(
+    cluster: KafkaCluster, group: str, topic: str, *, user: str = "link", settings: Mapping[str, str] | None = None
+) -> "closing[Consumer]":
     """Join a group as its only member, owning all partitions; closing the result leaves the group."""
-    consumer = Consumer({**cluster.client("link"), "group.id": group, "enable.auto.commit": False})
+    consumer = Consumer({**cluster.client(user), "group.id": group, "enable.auto.commit": False, **(settings or {})})
     consumer.subscribe([topic])
     deadline = time.monotonic() + WAIT_S
     while not consumer.assignment():

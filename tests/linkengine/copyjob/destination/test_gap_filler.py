@@ -37,11 +37,11 @@ class FailingOnce(MemoryProgress):
         self.ends: list[int] = []
         self._end = end
 
-    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
+    def report_loss(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         self.ends.append(self._end())
         if len(self.ends) == 1:
             raise CoordinationUnavailableError("Redis is not available.")
-        super().lose(link_id, loss)
+        super().report_loss(link_id, loss)
 
 
 def transactional_producer(cluster: KafkaCluster, name: str) -> Producer:

@@ -57,7 +57,7 @@ def test_sequences_wrap_within_a_batch_and_across_resumes(
         last = (last + count) % SEQUENCES
         assert producer_state(clusters[1], plan).last_sequence == last
     write(clusters, topic_name, 5, commit=True)
-    lease.left.clear()
+    lease.seen.clear()
     with Copier(plan, lease=lease) as copier:
         copier.wait_for_ends({0: 20})
 

@@ -103,9 +103,9 @@ def test_lost_marker_is_waited_for_if_its_broker_is_leader_again(broker: int, wa
     assert isinstance(found, StillWaitingError) is waits
 
 
-@pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
-def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_at: int, proven: bool) -> None:
-    found = read(clean=True, expected_end=left_at)
+@pytest.mark.parametrize(("previous_end", "proven"), [(10, False), (1_000, True)], ids=["as released", "shorter"])
+def test_mirror_shorter_than_at_its_release_needs_a_tail_check(previous_end: int, proven: bool) -> None:
+    found = read(clean=True, expected_end=previous_end)
 
     assert isinstance(found, LogEnd)
     assert (found.tail is RANGE) is proven
@@ -201,7 +201,7 @@ def test_damaged_log_start_does_not_spare_a_mirror_its_tail_check(monkeypatch: p
 @pytest.mark.parametrize(
     ("sent_end", "unconfirmed_at", "proven"),
     [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
-    ids=["all acknowledged", "all but the last", "an acknowledged one is missing", "none arrived", "as it was left"],
+    ids=["all acknowledged", "all but the last", "an acknowledged one is missing", "none arrived", "unchanged"],
 )
 def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(
     sent_end: int, unconfirmed_at: int | None, proven: bool
@@ -218,7 +218,7 @@ def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(
 
 
 @pytest.mark.parametrize(
-    ("left_end", "unconfirmed_at", "coordinator_epoch", "foreign"),
+    ("previous_end", "unconfirmed_at", "coordinator_epoch", "foreign"),
     [
         (9, None, 0, True),
         (9, None, 1, False),
@@ -230,7 +230,7 @@ def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(
     ids=["foreign write", "stopped", "all that was sent", "less than was sent", "unacknowledged", "unknown"],
 )
 def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
-    monkeypatch: pytest.MonkeyPatch, left_end: int | None, unconfirmed_at: int | None, coordinator_epoch: int, foreign: bool
+    monkeypatch: pytest.MonkeyPatch, previous_end: int | None, unconfirmed_at: int | None, coordinator_epoch: int, foreign: bool
 ) -> None:
     """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
@@ -242,9 +242,9 @@ def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
 
     found = read(
         clean=unacknowledged is None,
-        expected_end=left_end,
-        left_end=left_end,
-        check_tail=left_end is None,
+        expected_end=previous_end,
+        previous_end=previous_end,
+        check_tail=previous_end is None,
         unacknowledged=unacknowledged,
     )
 

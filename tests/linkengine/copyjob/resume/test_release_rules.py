@@ -25,7 +25,7 @@ def test_end_left_by_the_previous_owner_is_known_before_the_source_is_located(
 
     query = tail_query(mirror_partition)
 
-    assert (query.expected_end, query.left_end) == (None, known)
+    assert (query.expected_end, query.previous_end) == (None, known)
 
 
 @pytest.mark.parametrize(("rested_ms", "check_tail"), [(1_000, False), (SEEN_TRUSTED_MS, False), (SEEN_TRUSTED_MS + 1, True)])
@@ -40,4 +40,4 @@ def test_tail_is_checked_if_the_lease_was_released_longer_ago_than_vouched_ms(re
 
     query = tail_query(mirror_partition)
 
-    assert (query.check_tail, query.left_end) == (check_tail, 1_000)
+    assert (query.check_tail, query.previous_end) == (check_tail, 1_000)

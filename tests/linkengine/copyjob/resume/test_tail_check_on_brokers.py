@@ -150,7 +150,7 @@ def test_foreign_write_between_two_owners_is_found_with_and_without_lease_state(
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as first:
         first.wait_for_ends({0: 1})
-    assert list(first.lease.left.values()) == [(0, 1)]  # the source's leader epoch and the mirror's end
+    assert list(first.lease.seen.values()) == [(0, 1)]  # the source's leader epoch and the mirror's end
     write(clusters[1], topic_name, "theirs")
 
     for lease in (first.lease, MemoryLease()):
@@ -171,7 +171,7 @@ def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_s
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 3})
     (assignment,), lease = plan.assignments, copier.lease
-    assert lease.left == {assignment.key: (0, 3)}
+    assert lease.seen == {assignment.key: (0, 3)}
     lease.rested_ms = 3_600_000
     held = lease.acquire(assignment.key, "previous owner")
     assert held is not None
@@ -237,7 +237,7 @@ def test_copying_resumes_when_the_tail_check_finds_no_difference(clusters: Pair,
         producer.produce(topic_name, value=f"{number}", headers=[("h", None), ("h", b"2")])
         producer.flush()
         producer.abort_transaction(30) if number == 1 else producer.commit_transaction(30)
-        lease.left.clear()  # the (epoch, end) of the previous owner
+        lease.seen.clear()  # the (epoch, end) of the previous owner
         with Copier(plan, lease=lease) as copier:
             copier.wait_for_ends({0: 2 * number + 2})
 

@@ -18,7 +18,7 @@ def test_unacknowledged_append_counts_as_in_flight_until_a_later_append_is_ackno
     mirror.interrupt(retry_at=0.0)
     mirror.resumed(log_end(), now_ms=0)
 
-    assert mirror.quiet
+    assert mirror.is_drained
     assert mirror.late_appends
     mirror.acknowledged(sent(mirror))
     assert not mirror.late_appends
