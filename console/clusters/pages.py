@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,16 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import Permission, can, check_permission, cluster_names, role_needed, visible_mirrors
+from console.access import (
+    Permission,
+    can,
+    check_permission,
+    cluster_names,
+    role_needed,
+    visible_clusters,
+    visible_links,
+    visible_mirrors,
+)
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
 from console.clusters import live_queries
@@ -48,6 +57,7 @@ from console.web.forms import ConnectionForm
 from console.web.health_presenters import HealthView
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
 from console.web.numbers import moment
+from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, problem_of, reply, status_of
 from linkengine.domain.health import HealthStatus
 
@@ -60,8 +70,19 @@ TOPICS_SHOWN = 200
 @page("environments")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """Show the environments as cards, or all links in the Cluster links tab. Polled every two seconds."""
+    """Show the environments as cards, or all links in the Cluster links tab.
+
+    Polled every two seconds; returns 204 if nothing has changed.
+    """
     by, now = actor_of(request), timezone.now()
+    environments = cluster_queries.list_environments(by=by)
+    versions = [
+        [(place.pk, place.name, place.organization.name) for place in environments],
+        *cluster_queries.versions_of(visible_clusters(by)),
+        *link_queries.versions_of(visible_links(by), by=by),
+    ]
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
     links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
     clusters = cluster_queries.list_clusters(by=by)
     tab = "links" if request.GET.get("tab") == "links" else "environments"
@@ -75,12 +96,13 @@ def index(request: HttpRequest) -> HttpResponse:
                 current=tab == "links",
             ),
         ],
-        "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
+        "places": [_card(environment, clusters, links) for environment in environments],
         "rows": worst_first(links),
         "headings": LINKS.columns,
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
+        "seen": seen_token(*versions, now=now, steady=_are_steady(links)),
     }
     return reply(request, "environments/list.html", context)
 
@@ -88,9 +110,16 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("environments")
 @require_GET
 def detail(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the clusters and links of an environment. Polled every two seconds."""
+    """Show the clusters and links of an environment. Polled every two seconds; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     environment = cluster_queries.get_environment(slug=slug, by=by)
+    versions = [
+        environment.name,
+        *cluster_queries.versions_of(visible_clusters(by).filter(environment=environment)),
+        *link_queries.versions_of(visible_links(by).filter(destination__environment=environment), by=by),
+    ]
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
     clusters = cluster_queries.list_clusters(by=by, environment=environment)
     summaries = link_queries.list_links(by=by, environment=environment)
     rows = worst_first([link_row(summary, now=now) for summary in summaries])
@@ -107,6 +136,7 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
         "crumbs": [Crumb(label=gettext("Environments"), url=reverse("pages:environments")), Crumb(label=environment.name)],
+        "seen": seen_token(*versions, now=now, steady=_are_steady(rows)),
     }
     return reply(request, "environments/environment.html", context)
 
@@ -154,8 +184,14 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
 @page("environments")
 @require_GET
 def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Show a cluster with its links and its topics as of the last probe. Polled every two seconds."""
-    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))
+    """Show a cluster with its links and its topics as of the last probe.
+
+    Polled every two seconds; returns 204 if nothing has changed.
+    """
+    by, now = actor_of(request), timezone.now()
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    if is_unchanged(request, *_versions_of_cluster(found, by=by), now=now):
+        return HttpResponse(status=204)
     return _show_cluster(request, found)
 
 
@@ -177,12 +213,14 @@ def check(request: HttpRequest, cluster_id: str) -> HttpResponse:
 def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
+    versions = _versions_of_cluster(found, by=by)
     summaries = link_queries.list_links(by=by, cluster_id=found.cluster_id)
+    rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
         "health": cluster_health(found, summaries),
-        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "rows": rows,
         "headings": LINKS.columns,
         "may_see_all": may_see_all,
         **(_topics(found) if may_see_all and fragment_of(request) != "live" else {}),  # polls leave the topics as they are
@@ -193,6 +231,7 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=found.name),
         ],
+        "seen": seen_token(*versions, now=now, steady=_are_steady(rows)),
     }
     return reply(request, "environments/cluster.html", context | more, status=status)
 
@@ -205,6 +244,20 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
     return done(request, found.get_absolute_url(), gettext("Refresh of the cluster requested."))
+
+
+def _versions_of_cluster(found: Cluster, *, by: Actor) -> list[object]:
+    """Return the versions of what the page of a cluster shows."""
+    links = visible_links(by).filter(destination=found)
+    return [
+        *cluster_queries.versions_of(Cluster.objects.filter(pk=found.pk)),
+        found.environment.name,
+        *link_queries.versions_of(links, by=by),
+    ]
+
+
+def _are_steady(links: Iterable[LinkRow]) -> bool:
+    return all(row.health.steady for row in links)
 
 
 def _topics(cluster: Cluster) -> dict[str, object]:
@@ -388,8 +441,14 @@ TOPICS = Listing(
 @page("topics")
 @require_GET
 def topic_index(request: HttpRequest) -> HttpResponse:
-    """List the mirror topics of all links that the user may see. Polled every two seconds."""
+    """List the mirror topics of all links that the user may see.
+
+    Polled every two seconds; returns 204 if nothing has changed.
+    """
     by, now = actor_of(request), timezone.now()
+    versions = link_queries.versions_of(visible_links(by), by=by)
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
     listed = MIRROR_TOPICS.read(request)
     chosen: dict[str, Any] = {
         "by": by,
@@ -408,6 +467,7 @@ def topic_index(request: HttpRequest) -> HttpResponse:
             {"row": mirror_row(summary, now=now, health=statuses.get(summary.mirror.pk)), "link": _link(summary.mirror.link)}
             for summary in found.rows
         ],
+        "seen": seen_token(*versions, now=now, steady=all(status.steady for status in statuses.values())),
     }
     return reply(request, "topics/list.html", context)
 
@@ -448,9 +508,15 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page("environments")
 @require_GET
 def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> HttpResponse:
-    """Show a topic of a cluster as of the last check. ``?load=1`` reads its configs and consumer groups through a worker."""
+    """Show a topic of a cluster as of the last check. ``?load=1`` reads its configs and consumer groups through a worker.
+
+    The states of its mirror topics are polled every two seconds; returns 204 if nothing has changed.
+    """
     by, now = actor_of(request), timezone.now()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    versions = link_queries.versions_of(visible_links(by), by=by)
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
     row = cluster_queries.get_topic(cluster=cluster, name=topic_name, by=by)
     found, status = _load_topic(cluster, topic_name, by=by) if request.GET.get("load") else ({}, 200)
     environment, topic = cluster.environment, row.topic
@@ -470,6 +536,7 @@ def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> 
             Crumb(label=gettext("Topics"), url=reverse("pages:cluster-topics", args=(cluster.cluster_id,))),
             Crumb(label=topic.name),
         ],
+        "seen": seen_token(*versions, now=now),
     }
     return reply(request, "topics/topic.html", context | found, status=status)
 

@@ -105,6 +105,29 @@ def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     return link
 
 
+def version_of(link: ClusterLink) -> str:
+    """Return what changes with all that the pages of a link show, except ages and figures.
+
+    One request to Redis at the first call for a loaded link. Call it before the rows are read: the version must not be newer.
+    """
+    known = vars(link)
+    if "version" not in known:
+        known["version"] = f"{link.sequence} {progress.news([link.link_uuid.hex])}"
+    version: str = known["version"]
+    return version
+
+
+def versions_of(links: QuerySet[ClusterLink], *, by: Actor) -> list[object]:
+    """Return what changes with all that a page shows of visible links, except ages and figures. One query, one Redis request.
+
+    Call it before the rows are read, as for ``version_of``.
+    """
+    names = ("source__name", "source__bootstrap_servers", "destination__name", "destination__environment__name")
+    rows = list(links.order_by("pk").values_list("link_uuid", "pk", "sequence", "sees_source", *names))
+    roles = [] if by.may_do_all else [binding.pk for binding in by.bindings]
+    return [rows, progress.news([row[0].hex for row in rows]), roles]
+
+
 def rpo_objective_ms(link: ClusterLink) -> int | None:
     """Return the RPO objective of a link; None if it has none. One query."""
     return objective_ms(link.config(RPO_OBJECTIVE))

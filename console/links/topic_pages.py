@@ -22,7 +22,7 @@ from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
-from console.links.pages import crumbs, head_poll, is_unchanged, link_context, seen_token
+from console.links.pages import crumbs, head_poll, link_context
 from console.links.queries import filters_of, judge_source, judge_topic
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
@@ -30,6 +30,7 @@ from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
 from console.web.lists import Column, Filter, Listing
+from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
@@ -327,7 +328,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     """List consumer groups. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
@@ -342,7 +343,6 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         "list": listed,
         "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
         "is_on": syncs_offsets(link),
-        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups") | context)
 
@@ -353,7 +353,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List ACLs. ``?status=conflicts`` lists conflicting ACLs. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = ACLS.read(request)
@@ -371,6 +371,5 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
         "list": listed,
         "acls": [acl_row(acl, now=now) for acl in listed.page(found)],
         "is_on": link.config("acl.sync.enable") == "true",
-        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)

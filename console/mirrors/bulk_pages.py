@@ -19,7 +19,7 @@ from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
-from console.links.pages import crumbs, is_unchanged, link_head, seen_token
+from console.links.pages import crumbs, link_head
 from console.mirrors import bulk_actions, bulk_queries, figures, operation_actions, page_queries, reversals
 from console.mirrors.bulk_presenters import OPERATION_BADGES, TOPIC_BADGES, operation_row, topic_row
 from console.mirrors.operation_pages import NAMES_SHOWN, refused
@@ -32,6 +32,7 @@ from console.mirrors.reversals import risks_of
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.web import numbers
 from console.web.lists import MOST_DIGITS, Column, Filter, Listing, page_from
+from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent, MirrorState
 
