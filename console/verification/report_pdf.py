@@ -46,7 +46,7 @@ _CLAMPED = (
     gettext_lazy("Before"),
     gettext_lazy("After"),
 )
-_CLAMPED_WIDTHS = (0.24, 0.215, 0.11, 0.145, 0.145, 0.145)  # offsets of eleven digits fit on a line
+_CLAMPED_WIDTHS = (0.22, 0.19, 0.135, 0.155, 0.15, 0.15)  # offsets of eleven digits fit on a line
 _PARTITIONS = (
     gettext_lazy("Partition"),
     gettext_lazy("Mirrored end"),
