@@ -21,7 +21,6 @@ from console.access import (
     check_permission,
     cluster_names,
     role_needed,
-    visible_clusters,
     visible_links,
     visible_mirrors,
 )
@@ -75,16 +74,15 @@ def index(request: HttpRequest) -> HttpResponse:
     Polled every two seconds; returns 204 if nothing has changed.
     """
     by, now = actor_of(request), timezone.now()
-    environments = cluster_queries.list_environments(by=by)
+    environments, clusters = cluster_queries.list_environments(by=by), cluster_queries.list_clusters(by=by)
     versions = [
         [(place.pk, place.name, place.organization.name) for place in environments],
-        *cluster_queries.versions_of(visible_clusters(by)),
+        [cluster_queries.version_of(cluster) for cluster in clusters],
         *link_queries.versions_of(visible_links(by), by=by),
     ]
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
     links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
-    clusters = cluster_queries.list_clusters(by=by)
     tab = "links" if request.GET.get("tab") == "links" else "environments"
     context = {
         "tab": tab,
@@ -113,14 +111,14 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
     """Show the clusters and links of an environment. Polled every two seconds; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     environment = cluster_queries.get_environment(slug=slug, by=by)
+    clusters = cluster_queries.list_clusters(by=by, environment=environment)
     versions = [
         environment.name,
-        *cluster_queries.versions_of(visible_clusters(by).filter(environment=environment)),
+        [cluster_queries.version_of(cluster) for cluster in clusters],
         *link_queries.versions_of(visible_links(by).filter(destination__environment=environment), by=by),
     ]
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
-    clusters = cluster_queries.list_clusters(by=by, environment=environment)
     summaries = link_queries.list_links(by=by, environment=environment)
     rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
@@ -249,11 +247,7 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
 def _versions_of_cluster(found: Cluster, *, by: Actor) -> list[object]:
     """Return the versions of what the page of a cluster shows."""
     links = visible_links(by).filter(destination=found)
-    return [
-        *cluster_queries.versions_of(Cluster.objects.filter(pk=found.pk)),
-        found.environment.name,
-        *link_queries.versions_of(links, by=by),
-    ]
+    return [found.environment.name, cluster_queries.version_of(found), *link_queries.versions_of(links, by=by)]
 
 
 def _are_steady(links: Iterable[LinkRow]) -> bool:

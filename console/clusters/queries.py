@@ -84,10 +84,10 @@ def list_environments(*, by: Actor) -> list[Environment]:
     return list(visible_environments(by).select_related("organization").order_by("name"))
 
 
-def versions_of(clusters: QuerySet[Cluster]) -> list[object]:
-    """Return what changes with all that pages show of clusters. One query."""
+def version_of(cluster: Cluster) -> list[object]:
+    """Return what changes with all that pages show of a loaded cluster."""
     columns = ("bootstrap_servers", "brokers", "kafka_version", "has_authorizer", "probed_at", "error_code", "error_message")
-    return [*clusters.order_by("pk").values_list("pk", "environment", "name", *columns)]
+    return [getattr(cluster, name) for name in ("pk", "environment_id", "name", *columns)]
 
 
 def listed_topics(cluster: Cluster) -> QuerySet[SourceTopic]:

@@ -21,7 +21,7 @@ UNKNOWN_AFTER_MS = 15_000  # copy workers report twice a second; a rebalance tak
 NOT_COPYING_AFTER_MS = 60_000
 ENGINE_SILENT_MS = 5_000  # of a link with an engine error: a partition without a report for so long is not copied
 TRANSITION_LATE_MS = 300_000  # a transition that no copy worker reports on
-STEADY_MS = 8_000  # how long a steady health lasts without a change: longer than pages show it without another reading
+STEADY_MS = 10_000  # how long a steady health lasts without a change: longer than pages show it without another reading
 
 
 class Health(StrEnum):

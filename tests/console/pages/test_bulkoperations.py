@@ -224,7 +224,8 @@ def test_operation_outlives_its_link(page_data: PageData, admin: Client, reader:
 
 def deletion_in(text: str) -> str:
     """Return when and by whom the link was deleted, as a page of an operation shows it."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text.split('<dd id="link-deleted-at">')[1].split("</dd>")[0]).split())
+    (cell,) = re.findall(r'<dd id="link-deleted-at">(.*?)</dd>', text, re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", " ", cell).split())
 
 
 def delete_link(page_data: PageData) -> None:

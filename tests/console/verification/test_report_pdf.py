@@ -116,7 +116,7 @@ def test_text_of_a_japanese_report_is_complete_and_no_number_is_broken(monkeypat
 def shown_lines(made: bytes) -> list[str]:
     """Return the lines of text that an uncompressed file shows, in their order, decoded by the font of each string."""
     fonts = {name: base for base, name in re.findall(rb"/BaseFont /(\S+).*?/Name /(F\d[^ /]*)", made, re.DOTALL)}
-    lines = []
+    lines: list[str] = []
     for block in re.findall(rb"\nBT (.*?) ET\n", made, re.DOTALL):
         line, font = "", b""
         for name, string, end in re.findall(rb"/(F\d\S*) [\d.]+ Tf|\(((?:[^()\\]|\\.)*)\) Tj|(T\*)", block, re.DOTALL):

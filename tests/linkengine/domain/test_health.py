@@ -278,9 +278,9 @@ def test_steady_health_does_not_change_by_time_alone(
     ("changes", "steady"),
     [
         ({}, True),
-        (reports(staleness_ms=6_999), True),
-        (reports(staleness_ms=7_000), False),
-        (reports(unseen_ms=7_000), False),
+        (reports(staleness_ms=4_999), True),
+        (reports(staleness_ms=5_000), False),
+        (reports(unseen_ms=5_000), False),
         (reports(lag_ms=None), True),
         (reports(lag_ms=70_000), False),
         (reports(lag_ms=70_000, stalled=1), True),
