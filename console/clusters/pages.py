@@ -21,7 +21,6 @@ from console.access import (
     check_permission,
     cluster_names,
     role_needed,
-    visible_links,
     visible_mirrors,
 )
 from console.actors import Actor
@@ -46,9 +45,10 @@ from console.links.health_queries import links_health
 from console.links.pages import LINKS, MIRROR_EXPORT, MIRROR_STATE
 from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
 from console.links.task_queries import failing_rows
-from console.mirrors import page_queries
+from console.mirrors import page_queries, progress
 from console.mirrors.presenters import mirror_row
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Namespace
+from console.mirrors.queries import MirrorSummary
+from console.models import Cluster, ClusterLink, Environment, Namespace
 from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import link_badge, mirror_badge
@@ -75,14 +75,15 @@ def index(request: HttpRequest) -> HttpResponse:
     """
     by, now = actor_of(request), timezone.now()
     environments, clusters = cluster_queries.list_environments(by=by), cluster_queries.list_clusters(by=by)
+    loaded = link_queries.load_links(by=by)
     versions = [
         [(place.pk, place.name, place.organization.name) for place in environments],
         [cluster_queries.version_of(cluster) for cluster in clusters],
-        *link_queries.versions_of(visible_links(by), by=by),
+        *link_queries.versions_of(loaded, by=by),
     ]
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
-    links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
+    links = [link_row(summary, now=now) for summary in link_queries.summarize(loaded, by=by)]
     tab = "links" if request.GET.get("tab") == "links" else "environments"
     context = {
         "tab": tab,
@@ -112,14 +113,15 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     environment = cluster_queries.get_environment(slug=slug, by=by)
     clusters = cluster_queries.list_clusters(by=by, environment=environment)
+    loaded = link_queries.load_links(by=by, environment=environment)
     versions = [
         environment.name,
         [cluster_queries.version_of(cluster) for cluster in clusters],
-        *link_queries.versions_of(visible_links(by).filter(destination__environment=environment), by=by),
+        *link_queries.versions_of(loaded, by=by),
     ]
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
-    summaries = link_queries.list_links(by=by, environment=environment)
+    summaries = link_queries.summarize(loaded, by=by)
     rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
         "environment": {"name": environment.name, "slug": environment.slug},
@@ -186,11 +188,7 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
 
     Polled every two seconds; returns 204 if nothing has changed.
     """
-    by, now = actor_of(request), timezone.now()
-    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-    if is_unchanged(request, *_versions_of_cluster(found, by=by), now=now):
-        return HttpResponse(status=204)
-    return _show_cluster(request, found)
+    return _show_cluster(request, cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request)))
 
 
 @page("environments")
@@ -211,8 +209,11 @@ def check(request: HttpRequest, cluster_id: str) -> HttpResponse:
 def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
-    versions = _versions_of_cluster(found, by=by)
-    summaries = link_queries.list_links(by=by, cluster_id=found.cluster_id)
+    loaded = link_queries.load_links(by=by, cluster_id=found.cluster_id)
+    versions = [environment.name, cluster_queries.version_of(found), *link_queries.versions_of(loaded, by=by)]
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
+    summaries = link_queries.summarize(loaded, by=by)
     rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
         "cluster": cluster_row(found, now=now),
@@ -242,12 +243,6 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
     return done(request, found.get_absolute_url(), gettext("Refresh of the cluster requested."))
-
-
-def _versions_of_cluster(found: Cluster, *, by: Actor) -> list[object]:
-    """Return the versions of what the page of a cluster shows."""
-    links = visible_links(by).filter(destination=found)
-    return [found.environment.name, cluster_queries.version_of(found), *link_queries.versions_of(links, by=by)]
 
 
 def _are_steady(links: Iterable[LinkRow]) -> bool:
@@ -440,7 +435,7 @@ def topic_index(request: HttpRequest) -> HttpResponse:
     Polled every two seconds; returns 204 if nothing has changed.
     """
     by, now = actor_of(request), timezone.now()
-    versions = link_queries.versions_of(visible_links(by), by=by)
+    versions = link_queries.versions_of(link_queries.load_links(by=by), by=by)
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
     listed = MIRROR_TOPICS.read(request)
@@ -454,7 +449,7 @@ def topic_index(request: HttpRequest) -> HttpResponse:
         return listed.csv("mirror-topics", page_queries.mirror_page(**chosen, size=EVERY).rows)
     found = page_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
     listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
-    statuses = _statuses([summary.mirror for summary in found.rows], by=by, now=now)
+    statuses = _statuses(found.rows, by=by, now=now)
     context = {
         "list": listed,
         "found": [
@@ -466,11 +461,12 @@ def topic_index(request: HttpRequest) -> HttpResponse:
     return reply(request, "topics/list.html", context)
 
 
-def _statuses(mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
-    """Return the health of mirrors of several links, by primary key. Three queries, four if a task fails."""
-    links = list({mirror.link_id: mirror.link for mirror in mirrors}.values())
-    chosen = visible_mirrors(by).filter(pk__in=[mirror.pk for mirror in mirrors])
-    health = links_health(links, chosen, now=now, failing=failing_rows(links=links), shown=())
+def _statuses(rows: Sequence[MirrorSummary], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
+    """Return the health of mirrors of several links, by primary key. Two queries, three if a task fails."""
+    links = list({row.mirror.link_id: row.mirror.link for row in rows}.values())
+    chosen = visible_mirrors(by).filter(pk__in=[row.mirror.pk for row in rows])
+    current = [progress.current_of(row.mirror, row.partitions) for row in rows]
+    health = links_health(links, chosen, now=now, failing=failing_rows(links=links), shown=(), current=current)
     return {pk: mirror.status for of_link in health.values() for pk, mirror in of_link.mirrors.items()}
 
 
@@ -508,7 +504,7 @@ def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> 
     """
     by, now = actor_of(request), timezone.now()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-    versions = link_queries.versions_of(visible_links(by), by=by)
+    versions = link_queries.versions_of(link_queries.load_links(by=by), by=by)
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
     row = cluster_queries.get_topic(cluster=cluster, name=topic_name, by=by)

@@ -419,11 +419,12 @@ MIRRORS = Listing(  # ``mirror_page`` sorts and filters
 def index(request: HttpRequest) -> HttpResponse:
     """List the links that the user may see, worst first. Polled every two seconds; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
-    versions = link_queries.versions_of(visible_links(by), by=by)
+    listed = LINKS.read(request)
+    loaded = link_queries.load_links(by=by, search=listed.query, state=listed.values["state"])
+    versions = link_queries.versions_of(loaded, by=by)
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
-    listed = LINKS.read(request)
-    summaries = link_queries.list_links(by=by, search=listed.query, state=listed.values["state"])
+    summaries = link_queries.summarize(loaded, by=by)
     links = [ListedLink(summary=summary, row=link_row(summary, now=now)) for summary in summaries]
     found = listed.select(links)
     if listed.format:

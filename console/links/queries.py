@@ -117,15 +117,23 @@ def version_of(link: ClusterLink) -> str:
     return version
 
 
-def versions_of(links: QuerySet[ClusterLink], *, by: Actor) -> list[object]:
-    """Return what changes with all that a page shows of visible links, except ages and figures. One query, one Redis request.
+def versions_of(links: Iterable[ClusterLink], *, by: Actor) -> list[object]:
+    """Return what changes with all that a page shows of links from ``load_links``, except ages and figures. One Redis request.
 
-    Call it before the rows are read, as for ``version_of``.
+    Call it before other rows are read, as for ``version_of``.
     """
-    names = ("source__name", "source__bootstrap_servers", "destination__name", "destination__environment__name")
-    rows = list(links.order_by("pk").values_list("link_uuid", "pk", "sequence", "sees_source", *names))
+    rows = [
+        (
+            link.pk,
+            link.sequence,
+            link.destination.name,
+            link.destination.environment.name,
+            link.known_source and link.source.name,
+        )
+        for link in links
+    ]
     roles = [] if by.may_do_all else [binding.pk for binding in by.bindings]
-    return [rows, progress.news([row[0].hex for row in rows]), roles]
+    return [rows, progress.news([link.link_uuid.hex for link in links]), roles]
 
 
 def rpo_objective_ms(link: ClusterLink) -> int | None:
@@ -142,6 +150,19 @@ def list_links(
     state: str = "",
 ) -> list[LinkSummary]:
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
+    links = load_links(by=by, cluster_id=cluster_id, environment=environment, search=search, state=state)
+    return summarize(links, by=by)
+
+
+def load_links(
+    *,
+    by: Actor,
+    cluster_id: str | None = None,
+    environment: Environment | None = None,
+    search: str = "",
+    state: str = "",
+) -> list[ClusterLink]:
+    """Return the links of ``list_links`` without figures and health. One query."""
     links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
@@ -149,8 +170,7 @@ def list_links(
         links = links.filter(destination__environment=environment)
     if state:
         links = links.filter(state=state)
-    rows = sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
-    return summarize(rows, by=by)
+    return sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
 
 
 def matching_links(*, by: Actor, search: str = "") -> QuerySet[ClusterLink]:

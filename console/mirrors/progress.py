@@ -144,6 +144,29 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
     return list(known.values())
 
 
+def current_of(mirror: MirrorTopic, partitions: Iterable[MirrorPartition]) -> CurrentMirror:
+    """Return a mirror that was read with its link, and whose partitions have their current progress, as ``current`` does."""
+    link = mirror.link
+    return CurrentMirror(
+        pk=mirror.pk,
+        name=mirror.name,
+        state=mirror.state,
+        state_since=mirror.state_since,
+        first_link_uuid=mirror.first_link_uuid,
+        source_topic_id=mirror.source_topic_id,
+        mirror_topic_id=mirror.mirror_topic_id,
+        link_id=mirror.link_id,
+        link=link.name,
+        link_since=link.state_since,
+        link_uuid=link.link_uuid,
+        level_at=link.level_at,
+        cluster_id=link.destination.cluster_id,
+        drill_id=mirror.drill_id,
+        expected=is_expected(mirror),
+        partitions=list(partitions),
+    )
+
+
 def news(link_keys: Sequence[str]) -> list[str]:
     """Return, by link key (UUID in hexadecimal), what changes when a copy worker reports a phase, error, owner or loss.
 
