@@ -122,16 +122,10 @@ def versions_of(links: Iterable[ClusterLink], *, by: Actor) -> list[object]:
 
     Call it before other rows are read, as for ``version_of``.
     """
-    rows = [
-        (
-            link.pk,
-            link.sequence,
-            link.destination.name,
-            link.destination.environment.name,
-            link.known_source and link.source.name,
-        )
-        for link in links
-    ]
+    rows = []
+    for link in links:
+        places = (link.known_source, link.destination, link.destination.environment)
+        rows.append((link.pk, link.sequence, [place.name for place in places if place is not None]))
     roles = [] if by.may_do_all else [binding.pk for binding in by.bindings]
     return [rows, progress.news([link.link_uuid.hex for link in links]), roles]
 
