@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,14 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import Permission, can, check_permission, cluster_names, role_needed, visible_mirrors
+from console.access import (
+    Permission,
+    can,
+    check_permission,
+    cluster_names,
+    role_needed,
+    visible_mirrors,
+)
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
 from console.clusters import live_queries
@@ -38,9 +45,10 @@ from console.links.health_queries import links_health
 from console.links.pages import LINKS, MIRROR_EXPORT, MIRROR_STATE
 from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
 from console.links.task_queries import failing_rows
-from console.mirrors import page_queries
+from console.mirrors import page_queries, progress
 from console.mirrors.presenters import mirror_row
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Namespace
+from console.mirrors.queries import MirrorSummary
+from console.models import Cluster, ClusterLink, Environment, Namespace
 from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import link_badge, mirror_badge
@@ -48,6 +56,7 @@ from console.web.forms import ConnectionForm
 from console.web.health_presenters import HealthView
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
 from console.web.numbers import moment
+from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, problem_of, reply, status_of
 from linkengine.domain.health import HealthStatus
 
@@ -60,10 +69,21 @@ TOPICS_SHOWN = 200
 @page("environments")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """Show the environments as cards, or all links in the Cluster links tab. Polled every two seconds."""
+    """Show the environments as cards, or all links in the Cluster links tab.
+
+    Polled every two seconds; returns 204 if nothing has changed.
+    """
     by, now = actor_of(request), timezone.now()
-    links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
-    clusters = cluster_queries.list_clusters(by=by)
+    environments, clusters = cluster_queries.list_environments(by=by), cluster_queries.list_clusters(by=by)
+    loaded = link_queries.load_links(by=by)
+    versions = [
+        [(place.pk, place.name, place.organization.name) for place in environments],
+        [cluster_queries.version_of(cluster) for cluster in clusters],
+        *link_queries.versions_of(loaded, by=by),
+    ]
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
+    links = [link_row(summary, now=now) for summary in link_queries.summarize(loaded, by=by)]
     tab = "links" if request.GET.get("tab") == "links" else "environments"
     context = {
         "tab": tab,
@@ -75,12 +95,13 @@ def index(request: HttpRequest) -> HttpResponse:
                 current=tab == "links",
             ),
         ],
-        "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
+        "places": [_card(environment, clusters, links) for environment in environments],
         "rows": worst_first(links),
         "headings": LINKS.columns,
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
+        "seen": seen_token(*versions, now=now, steady=_are_steady(links)),
     }
     return reply(request, "environments/list.html", context)
 
@@ -88,11 +109,19 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("environments")
 @require_GET
 def detail(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the clusters and links of an environment. Polled every two seconds."""
+    """Show the clusters and links of an environment. Polled every two seconds; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     environment = cluster_queries.get_environment(slug=slug, by=by)
     clusters = cluster_queries.list_clusters(by=by, environment=environment)
-    summaries = link_queries.list_links(by=by, environment=environment)
+    loaded = link_queries.load_links(by=by, environment=environment)
+    versions = [
+        environment.name,
+        [cluster_queries.version_of(cluster) for cluster in clusters],
+        *link_queries.versions_of(loaded, by=by),
+    ]
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
+    summaries = link_queries.summarize(loaded, by=by)
     rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
         "environment": {"name": environment.name, "slug": environment.slug},
@@ -107,6 +136,7 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
         "crumbs": [Crumb(label=gettext("Environments"), url=reverse("pages:environments")), Crumb(label=environment.name)],
+        "seen": seen_token(*versions, now=now, steady=_are_steady(rows)),
     }
     return reply(request, "environments/environment.html", context)
 
@@ -154,9 +184,11 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
 @page("environments")
 @require_GET
 def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Show a cluster with its links and its topics as of the last probe. Polled every two seconds."""
-    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))
-    return _show_cluster(request, found)
+    """Show a cluster with its links and its topics as of the last probe.
+
+    Polled every two seconds; returns 204 if nothing has changed.
+    """
+    return _show_cluster(request, cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request)))
 
 
 @page("environments")
@@ -177,12 +209,17 @@ def check(request: HttpRequest, cluster_id: str) -> HttpResponse:
 def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
-    summaries = link_queries.list_links(by=by, cluster_id=found.cluster_id)
+    loaded = link_queries.load_links(by=by, cluster_id=found.cluster_id)
+    versions = [environment.name, cluster_queries.version_of(found), *link_queries.versions_of(loaded, by=by)]
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
+    summaries = link_queries.summarize(loaded, by=by)
+    rows = worst_first([link_row(summary, now=now) for summary in summaries])
     context = {
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
         "health": cluster_health(found, summaries),
-        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
+        "rows": rows,
         "headings": LINKS.columns,
         "may_see_all": may_see_all,
         **(_topics(found) if may_see_all and fragment_of(request) != "live" else {}),  # polls leave the topics as they are
@@ -193,6 +230,7 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=found.name),
         ],
+        "seen": seen_token(*versions, now=now, steady=_are_steady(rows)),
     }
     return reply(request, "environments/cluster.html", context | more, status=status)
 
@@ -205,6 +243,10 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     cluster_actions.refresh(cluster=found, by=by)
     return done(request, found.get_absolute_url(), gettext("Refresh of the cluster requested."))
+
+
+def _are_steady(links: Iterable[LinkRow]) -> bool:
+    return all(row.health.steady for row in links)
 
 
 def _topics(cluster: Cluster) -> dict[str, object]:
@@ -388,8 +430,14 @@ TOPICS = Listing(
 @page("topics")
 @require_GET
 def topic_index(request: HttpRequest) -> HttpResponse:
-    """List the mirror topics of all links that the user may see. Polled every two seconds."""
+    """List the mirror topics of all links that the user may see.
+
+    Polled every two seconds; returns 204 if nothing has changed.
+    """
     by, now = actor_of(request), timezone.now()
+    versions = link_queries.versions_of(link_queries.load_links(by=by), by=by)
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
     listed = MIRROR_TOPICS.read(request)
     chosen: dict[str, Any] = {
         "by": by,
@@ -401,22 +449,24 @@ def topic_index(request: HttpRequest) -> HttpResponse:
         return listed.csv("mirror-topics", page_queries.mirror_page(**chosen, size=EVERY).rows)
     found = page_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
     listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
-    statuses = _statuses([summary.mirror for summary in found.rows], by=by, now=now)
+    statuses = _statuses(found.rows, by=by, now=now)
     context = {
         "list": listed,
         "found": [
             {"row": mirror_row(summary, now=now, health=statuses.get(summary.mirror.pk)), "link": _link(summary.mirror.link)}
             for summary in found.rows
         ],
+        "seen": seen_token(*versions, now=now, steady=all(status.steady for status in statuses.values())),
     }
     return reply(request, "topics/list.html", context)
 
 
-def _statuses(mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
-    """Return the health of mirrors of several links, by primary key. Three queries, four if a task fails."""
-    links = list({mirror.link_id: mirror.link for mirror in mirrors}.values())
-    chosen = visible_mirrors(by).filter(pk__in=[mirror.pk for mirror in mirrors])
-    health = links_health(links, chosen, now=now, failing=failing_rows(links=links), shown=())
+def _statuses(rows: Sequence[MirrorSummary], *, by: Actor, now: datetime) -> dict[int, HealthStatus]:
+    """Return the health of mirrors of several links, by primary key. Two queries, three if a task fails."""
+    links = list({row.mirror.link_id: row.mirror.link for row in rows}.values())
+    chosen = visible_mirrors(by).filter(pk__in=[row.mirror.pk for row in rows])
+    current = [progress.current_of(row.mirror, row.partitions) for row in rows]
+    health = links_health(links, chosen, now=now, failing=failing_rows(links=links), shown=(), current=current)
     return {pk: mirror.status for of_link in health.values() for pk, mirror in of_link.mirrors.items()}
 
 
@@ -448,9 +498,15 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page("environments")
 @require_GET
 def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> HttpResponse:
-    """Show a topic of a cluster as of the last check. ``?load=1`` reads its configs and consumer groups through a worker."""
+    """Show a topic of a cluster as of the last check. ``?load=1`` reads its configs and consumer groups through a worker.
+
+    The states of its mirror topics are polled every two seconds; returns 204 if nothing has changed.
+    """
     by, now = actor_of(request), timezone.now()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    versions = link_queries.versions_of(link_queries.load_links(by=by), by=by)
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
     row = cluster_queries.get_topic(cluster=cluster, name=topic_name, by=by)
     found, status = _load_topic(cluster, topic_name, by=by) if request.GET.get("load") else ({}, 200)
     environment, topic = cluster.environment, row.topic
@@ -470,6 +526,7 @@ def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> 
             Crumb(label=gettext("Topics"), url=reverse("pages:cluster-topics", args=(cluster.cluster_id,))),
             Crumb(label=topic.name),
         ],
+        "seen": seen_token(*versions, now=now),
     }
     return reply(request, "topics/topic.html", context | found, status=status)
 

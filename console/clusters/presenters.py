@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_noop, ngettext
+from django.utils.translation import gettext, gettext_noop
 
-from console.links.group_presenters import readable_name
+from console.links.group_presenters import LagText, lag_text, readable_name
 from console.web import numbers
 from console.web.badges import Badge, Family, cluster_badge
 from console.web.configs import readable_config
@@ -117,9 +117,7 @@ class TopicGroupRow:
     state: str
     kind: str
     members: str
-    lag: str  # over all partitions
-    max_lag: str
-    unknown: str  # in how many partitions the lag is unknown; "" if in none, or if the group could not be read
+    lag: LagText
     error: str  # why it could not be read
 
 
@@ -165,20 +163,12 @@ def _config_row(config: Mapping[str, Any]) -> TopicConfigRow:
 
 
 def _group_row(group: Mapping[str, Any], *, partitions: int) -> TopicGroupRow:
-    unknown = partitions - group["known"]
-    in_some = ngettext(
-        "unknown in %(unknown)s of %(total)s partition", "unknown in %(unknown)s of %(total)s partitions", partitions
-    )
     return TopicGroupRow(
         name=readable_name(group["group_id"]),
         state=gettext("unknown") if group["state"] == _UNKNOWN_STATE else group["state"],
         kind="" if group["type"] == _UNKNOWN_STATE else group["type"].lower(),
         members=numbers.count(group["members"]),
-        lag=numbers.worst_lag(group["lag"], unknown=unknown),
-        max_lag=numbers.worst_lag(group["max_lag"], unknown=unknown),
-        unknown=in_some % {"unknown": numbers.count(unknown), "total": numbers.count(partitions)}
-        if unknown and not group["error"]
-        else "",
+        lag=lag_text(total=group["lag"], largest=group["max_lag"], known=group["known"], partitions=partitions),
         error=group["error"],
     )
 

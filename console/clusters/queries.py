@@ -84,6 +84,12 @@ def list_environments(*, by: Actor) -> list[Environment]:
     return list(visible_environments(by).select_related("organization").order_by("name"))
 
 
+def version_of(cluster: Cluster) -> list[object]:
+    """Return what changes with all that pages show of a loaded cluster."""
+    columns = ("bootstrap_servers", "brokers", "kafka_version", "has_authorizer", "probed_at", "error_code", "error_message")
+    return [getattr(cluster, name) for name in ("pk", "environment_id", "name", *columns)]
+
+
 def listed_topics(cluster: Cluster) -> QuerySet[SourceTopic]:
     """Return the topics of a cluster as of the last refresh, by name, without internal topics."""
     return SourceTopic.objects.filter(cluster=cluster, internal=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.models import ClampedOffset, GroupOffset, SyncedAcl, SyncedGroup
 from console.web import numbers
@@ -207,12 +207,35 @@ if set(GROUP_BADGES) != set(GroupStatus) or set(ACL_BADGES) != set(AclStatus) or
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LagText:
+    """The lag of a consumer group over several partitions. An unknown lag is a dash or a lower bound, never 0."""
+
+    total: str
+    largest: str  # of a partition
+    unknown: str  # in how many partitions the lag is unknown; "" if in none
+
+
+def lag_text(*, total: int | None, largest: int | None, known: int, partitions: int) -> LagText:
+    """Return the display of the sum and the largest of the lags that are known, which is in ``known`` partitions."""
+    unknown = partitions - known
+    in_some = ngettext(
+        "unknown in %(unknown)s of %(total)s partition", "unknown in %(unknown)s of %(total)s partitions", partitions
+    )
+    return LagText(
+        total=numbers.worst_lag(total, unknown=unknown),
+        largest=numbers.worst_lag(largest, unknown=unknown),
+        unknown=in_some % {"unknown": numbers.count(unknown), "total": numbers.count(partitions)} if unknown else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRow:
     """The offsets of a group on a partition."""
 
     topic: str
     partition: int
     source: str
+    lag: str
     here: str
     target: str
     outcome: str
@@ -229,6 +252,8 @@ class GroupRow:
     badge: Badge
     message: str
     checked: Moment | None
+    lag: LagText | None  # None without offsets
+    lag_at: Moment | None  # when the offsets were read; None if no lag is known
     offsets: Sequence[OffsetRow]
     more_offsets: int
 
@@ -268,8 +293,10 @@ def readable_name(name: str) -> str:
     return gettext("%(text)s… (%(count)s characters)") % {"text": text, "count": numbers.count(len(name))}
 
 
-def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: datetime) -> GroupRow:
-    """Create the row of a group with its partitions."""
+def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, lags: Sequence[int | None], now: datetime) -> GroupRow:
+    """Create the row of a group with its partitions; ``lags`` belong to the offsets."""
+    known = [lag for lag in lags if lag is not None]
+    total, largest = sum(known) if known else None, max(known, default=None)
     return GroupRow(
         number=group.pk,
         name=readable_name(group.name),
@@ -278,7 +305,9 @@ def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: dateti
         badge=GROUP_BADGES[GroupStatus(group.status)],
         message=group.message,
         checked=moment(group.looked_at, now=now),
-        offsets=[_offset_row(offset) for offset in offsets[:PARTITIONS_SHOWN]],
+        lag=lag_text(total=total, largest=largest, known=len(known), partitions=len(offsets)) if offsets else None,
+        lag_at=moment(group.looked_at, now=now) if known else None,
+        offsets=[_offset_row(offset, lag) for offset, lag in zip(offsets[:PARTITIONS_SHOWN], lags, strict=False)],
         more_offsets=max(0, len(offsets) - PARTITIONS_SHOWN),
     )
 
@@ -311,11 +340,12 @@ def clamped_row(offset: ClampedOffset) -> ClampedRow:
     )
 
 
-def _offset_row(offset: GroupOffset) -> OffsetRow:
+def _offset_row(offset: GroupOffset, lag: int | None) -> OffsetRow:
     return OffsetRow(
         topic=offset.mirror.name,
         partition=offset.partition,
         source=numbers.count(offset.source_offset),
+        lag=numbers.count(lag),
         here=numbers.count(offset.destination_offset),
         target=numbers.count(offset.target),
         outcome=gettext(_OUTCOMES.get(offset.outcome, offset.outcome)),

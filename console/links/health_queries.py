@@ -252,7 +252,7 @@ def reports_by_mirror(current: Iterable[CurrentMirror], *, now: datetime) -> dic
 def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetime) -> Reports:
     """Return what was reported on partitions that are to be copied since ``began``; the rows have their current progress."""
     partitions = silent = blocked = waiting = stalled = unknown_lags = lacking = never = 0
-    oldest, since, rate = None, None, None
+    oldest, seen, since, rate = None, None, None, None
     silent_since, stalled_since = now - _SILENT, now - _STALLED
     for row in rows:
         reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
@@ -265,7 +265,10 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
         blocked += row.phase in _BLOCKED
         waiting += row.phase in _WAITING
         stalled += bool(lag) and caught_up_at is not None and caught_up_at <= stalled_since
-        unknown_lags += lag is None
+        if lag is None:
+            unknown_lags += 1
+        elif row.last_source_seen_at is not None:
+            seen = row.last_source_seen_at if seen is None else min(seen, row.last_source_seen_at)
         if is_lacking(row, lag):
             lacking += 1
             if caught_up_at is None:
@@ -277,6 +280,7 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
     return Reports(
         partitions=partitions,
         staleness_ms=_age_ms(oldest, now),
+        unseen_ms=0 if seen is None else _age_ms(seen, now),
         silent=silent,
         blocked=blocked,
         waiting=waiting,

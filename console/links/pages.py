@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import get_language, gettext, gettext_lazy, gettext_noop
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
@@ -47,7 +47,8 @@ from console.web.badges import LINK_BADGES, MIRROR_BADGES, Badge, link_badge
 from console.web.configs import config_words
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health_view, severity
-from console.web.lists import EVERY, MOST_DIGITS, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
+from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
+from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, reply
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
@@ -170,9 +171,11 @@ def link_context(
     """
     head = link_head(link, now=now)
     groups, tabs = _tabs_for(by, link, current=tab)
+    health = headline(link, by=by, now=now) if health is None else health
+    seen = seen_token(link_queries.version_of(link), now=now, steady=health.steady)
     return {
         "link": head,
-        "health": headline(link, by=by, now=now) if health is None else health,
+        "health": health,
         "environment_name": link.destination.environment.name,
         "crumbs": crumbs(link, last=last),
         "tabs": groups,
@@ -181,7 +184,8 @@ def link_context(
         "may_mirror": link.mode != LinkMode.SOURCE and can(by, Permission.MANAGE_MIRROR, link=link),
         "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
         "holds_mirrors_here": link.mode != LinkMode.SOURCE,
-        "seen_head": seen_token(link.sequence, now=now),
+        "seen": seen,
+        "seen_head": seen,
     }
 
 
@@ -193,7 +197,7 @@ def head_poll(request: HttpRequest, link: ClusterLink, *, by: Actor, now: dateti
     """
     if fragment_of(request) != "head":
         return None
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     return reply(request, "links/polled_head.html", link_context(link, by=by, now=now, tab=tab))
 
@@ -225,7 +229,8 @@ def side_with_mirrors(
     if not is_seen(other):
         return None, seen
     there = observe(other, by=by, now=now)
-    status = min(there.health.status, seen.health.status, key=lambda status: status.severity)
+    both = (there.health.status, seen.health.status)
+    status = replace(min(both, key=lambda status: status.severity), steady=all(status.steady for status in both))
     health = LinkHealth(status=status, mirrors=there.health.mirrors)
     return other, Observed(health=health, failing=there.failing, current=there.current)
 
@@ -290,7 +295,6 @@ def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> tuple[list[Tab],
 
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
-REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,10 +417,14 @@ MIRRORS = Listing(  # ``mirror_page`` sorts and filters
 @page("links")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List the links that the user may see, worst first."""
+    """List the links that the user may see, worst first. Polled every two seconds; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     listed = LINKS.read(request)
-    summaries = link_queries.list_links(by=by, search=listed.query, state=listed.values["state"])
+    loaded = link_queries.load_links(by=by, search=listed.query, state=listed.values["state"])
+    versions = link_queries.versions_of(loaded, by=by)
+    if is_unchanged(request, *versions, now=now):
+        return HttpResponse(status=204)
+    summaries = link_queries.summarize(loaded, by=by)
     links = [ListedLink(summary=summary, row=link_row(summary, now=now)) for summary in summaries]
     found = listed.select(links)
     if listed.format:
@@ -427,6 +435,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "rows": [link.row for link in listed.page(found)],
         "clusters_known": bool(clusters),
         "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
+        "seen": seen_token(*versions, now=now, steady=all(link.row.health.steady for link in links)),
     }
     return reply(request, "links/list.html", context)
 
@@ -437,7 +446,7 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the overview: flow, figures and mirror topics. Polled every second; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     seen = observe(link, by=by, now=now)
     listed = MIRRORS.read(request)
@@ -456,7 +465,7 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
             "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in seen.failing],
         }
     )
-    return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
+    return reply(request, "links/overview.html", context)
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
@@ -536,7 +545,7 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the audit events of the link and its mirror topics. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     listed, readable = EVENTS.read(request), readable_events_of(link, by=by)
     found = listed.select(readable)
@@ -546,21 +555,8 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     context = {
         "list": listed,
         "events": event_rows(listed.page(found), by=by, now=now),
-        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
-
-
-def seen_token(*versions: object, now: datetime) -> str:
-    """Return the versions of what a page shows, its language and its time, which the next poll sends back."""
-    return ":".join([*map(str, versions), str(get_language()), str(int(now.timestamp()))])
-
-
-def is_unchanged(request: HttpRequest, *versions: object, now: datetime) -> bool:
-    """Return True if the polling page is up to date; False at least every ``REFRESH``, to update relative times."""
-    *seen, at = request.GET.get("seen", "").split(":")
-    fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
-    return bool(request.htmx) and fresh and seen == [*map(str, versions), str(get_language())]  # type: ignore[attr-defined]
 
 
 # --- the tab Tasks ----------------------------------------------------------------------------------------------------
@@ -572,11 +568,11 @@ def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     """Show the recurring tasks of a link. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     current = progress.current(MirrorTopic.objects.filter(link=link), now=now)
     rows = [task_row(task, now=now) for task in list_tasks(link=link, current=current)]
-    context = {"tasks": rows, "seen": seen_token(link.sequence, now=now)}
+    context = {"tasks": rows}
     health = headline(link, by=by, now=now, current=current)
     return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks", health=health) | context)
 

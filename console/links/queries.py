@@ -105,6 +105,31 @@ def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     return link
 
 
+def version_of(link: ClusterLink) -> str:
+    """Return what changes with all that the pages of a link show, except ages and figures.
+
+    One request to Redis at the first call for a loaded link. Call it before the rows are read: the version must not be newer.
+    """
+    known = vars(link)
+    if "version" not in known:
+        known["version"] = f"{link.sequence} {progress.news([link.link_uuid.hex])}"
+    version: str = known["version"]
+    return version
+
+
+def versions_of(links: Iterable[ClusterLink], *, by: Actor) -> list[object]:
+    """Return what changes with all that a page shows of links from ``load_links``, except ages and figures. One Redis request.
+
+    Call it before other rows are read, as for ``version_of``.
+    """
+    rows = []
+    for link in links:
+        places = (link.known_source, link.destination, link.destination.environment)
+        rows.append((link.pk, link.sequence, [place.name for place in places if place is not None]))
+    roles = [] if by.may_do_all else [binding.pk for binding in by.bindings]
+    return [rows, progress.news([link.link_uuid.hex for link in links]), roles]
+
+
 def rpo_objective_ms(link: ClusterLink) -> int | None:
     """Return the RPO objective of a link; None if it has none. One query."""
     return objective_ms(link.config(RPO_OBJECTIVE))
@@ -119,6 +144,19 @@ def list_links(
     state: str = "",
 ) -> list[LinkSummary]:
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
+    links = load_links(by=by, cluster_id=cluster_id, environment=environment, search=search, state=state)
+    return summarize(links, by=by)
+
+
+def load_links(
+    *,
+    by: Actor,
+    cluster_id: str | None = None,
+    environment: Environment | None = None,
+    search: str = "",
+    state: str = "",
+) -> list[ClusterLink]:
+    """Return the links of ``list_links`` without figures and health. One query."""
     links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
@@ -126,8 +164,7 @@ def list_links(
         links = links.filter(destination__environment=environment)
     if state:
         links = links.filter(state=state)
-    rows = sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
-    return summarize(rows, by=by)
+    return sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
 
 
 def matching_links(*, by: Actor, search: str = "") -> QuerySet[ClusterLink]:

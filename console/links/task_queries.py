@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,13 +20,14 @@ from console.models import (
     ClusterLink,
     GroupOffset,
     LinkTask,
+    MirrorPartition,
     MirrorTopic,
     StateTransitionError,
     SyncedAcl,
     SyncedGroup,
     VerifyRun,
 )
-from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
+from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh, shows_source_end
 from console.verification.queries import is_continuous, is_watched
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.errors import ErrorCode
@@ -275,6 +276,7 @@ _ORDER = (
     GroupStatus.UNSUPPORTED_TYPE,
     GroupStatus.EXCLUDED,
 )
+_READ = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED, GroupStatus.IN_USE)  # the last run has read the offsets of the group
 
 
 def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
@@ -284,6 +286,27 @@ def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
     for row in rows.order_by("mirror__name", "partition"):
         offsets.setdefault(row.group_id, []).append(row)
     return offsets
+
+
+def lags_of(
+    group: SyncedGroup, offsets: Iterable[GroupOffset], ends: Mapping[tuple[int, int], MirrorPartition], *, now: datetime
+) -> list[int | None]:
+    """Return, per offset, how far the group's committed offset on the source is behind the source's end; None if unknown.
+
+    ``ends`` are the current rows by (mirror, partition). The offset is as of ``looked_at``, so the group may have committed
+    since, and the lag is an upper bound. It is unknown if the last run did not read the offsets of the group, if the source's
+    end was not seen for 15 s, and if the offset is beyond the end: it is then that of an earlier topic or of lost records.
+    """
+    if group.looked_at is None or group.status not in _READ:
+        return [None for _ in offsets]
+    return [_lag_of(offset, ends.get((offset.mirror_id, offset.partition)), now=now) for offset in offsets]
+
+
+def _lag_of(offset: GroupOffset, row: MirrorPartition | None, *, now: datetime) -> int | None:
+    if row is None or row.source_end is None or not shows_source_end(row.last_source_seen_at, now=now):
+        return None
+    lag = row.source_end - offset.source_offset
+    return lag if lag >= 0 else None
 
 
 def with_offsets(groups: QuerySet[SyncedGroup]) -> QuerySet[Any, Any]:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access import Permission, check_permission
+from console.access import Permission, check_permission, visible_mirrors
 from console.errors import ConsoleError
 from console.languages import translated
 from console.links import queries as link_queries
@@ -22,14 +22,16 @@ from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
-from console.links.pages import crumbs, head_poll, is_unchanged, link_context, seen_token
+from console.links.pages import crumbs, head_poll, headline, link_context
 from console.links.queries import filters_of, judge_source, judge_topic
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
+from console.mirrors import progress
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
 from console.web.lists import Column, Filter, Listing
+from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
@@ -231,6 +233,7 @@ GROUPS = Listing(
     columns=(
         Column(title=gettext_lazy("Group"), key="name", by=("name",)),
         Column(title=gettext_lazy("Status"), key="status", by=("status",)),
+        Column(title=gettext_lazy("Total lag"), css="number"),
         Column(title=gettext_lazy("Reason and next step")),
         Column(
             title=gettext_lazy("Last checked"), key="checked", by=("looked_at",), css="only-wide", descends=True, optional=True
@@ -327,7 +330,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     """List consumer groups. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
@@ -336,15 +339,17 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         return listed.csv(f"groups-{link.name}", group_queries.with_offsets(found))
     shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
+    current = progress.current(visible_mirrors(by).filter(link=link).unstopped(), now=now)
+    ends = {(mirror.pk, row.partition): row for mirror in current for row in mirror.partitions}
     counts = group_queries.count_groups(link=link)
     listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
-    context = {
-        "list": listed,
-        "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
-        "is_on": syncs_offsets(link),
-        "seen": seen_token(link.sequence, now=now),
-    }
-    return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups") | context)
+    rows = []
+    for group in shown:
+        own = offsets.get(group.pk, [])
+        rows.append(group_row(group, own, lags=group_queries.lags_of(group, own, ends, now=now), now=now))
+    context = {"list": listed, "groups": rows, "is_on": syncs_offsets(link)}
+    health = headline(link, by=by, now=now, current=current)
+    return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups", health=health) | context)
 
 
 @page("links")
@@ -353,7 +358,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List ACLs. ``?status=conflicts`` lists conflicting ACLs. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = ACLS.read(request)
@@ -371,6 +376,5 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
         "list": listed,
         "acls": [acl_row(acl, now=now) for acl in listed.page(found)],
         "is_on": link.config("acl.sync.enable") == "true",
-        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -14,12 +15,12 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import visible_operations
+from console.access import Permission, can, visible_operations
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
-from console.links.pages import crumbs, is_unchanged, link_head, seen_token
+from console.links.pages import crumbs, link_head
 from console.mirrors import bulk_actions, bulk_queries, figures, operation_actions, page_queries, reversals
 from console.mirrors.bulk_presenters import OPERATION_BADGES, TOPIC_BADGES, operation_row, topic_row
 from console.mirrors.operation_pages import NAMES_SHOWN, refused
@@ -32,6 +33,8 @@ from console.mirrors.reversals import risks_of
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.web import numbers
 from console.web.lists import MOST_DIGITS, Column, Filter, Listing, page_from
+from console.web.numbers import moment
+from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -434,6 +437,15 @@ def _versions(operation: BulkOperation) -> tuple[object, ...]:
     return operation.pk, operation.link.sequence if operation.link else "deleted", operation.finished_at is None
 
 
+def _deletion(operation: BulkOperation, *, by: Actor, now: datetime) -> dict[str, Any] | None:
+    """Return when the operation's link was deleted, and by whom if the user may view the audit log; None if it was not."""
+    if operation.link_id is not None:
+        return None
+    event, cluster = bulk_queries.deletion_of_link(operation), operation.destination
+    sees_actor = by.may_do_all or (cluster is not None and can(by, Permission.VIEW_AUDIT, cluster=cluster))
+    return {"at": event and moment(event.at, now=now), "by": event.actor if event and sees_actor else ""}
+
+
 def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, **more: object) -> HttpResponse:
     by, now, link = actor_of(request), timezone.now(), operation.link
     wanted = request.GET.get("status", "")
@@ -444,6 +456,7 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
     row = operation_row(operation, bulk_queries.count_topics([operation])[operation.pk], now=now)
     context = {
         "operation": row,
+        "deletion": _deletion(operation, by=by, now=now),
         "poll_url": request.get_full_path() if request.method == "GET" else row.url,
         "seen": seen_token(*_versions(operation), now=now),
         "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), now=now) for topic in shown],

@@ -43,6 +43,15 @@ CHANGED = Badge(
         "Another operation has changed the mirror topic since, or it was deleted. Its state is not this operation's result."
     ),
 )
+LINK_DELETED = Badge(
+    code="LINK_DELETED",
+    label=gettext_noop("Link deleted since"),
+    icon="dash-circle",
+    family=Family.DONE,
+    meaning=gettext_noop(
+        "The operation was accepted. The cluster link and its mirror topics were deleted since: what followed is not known."
+    ),
+)
 TOPIC_BADGES: Mapping[str, Badge] = MappingProxyType(
     {
         "WAITING": Badge(
@@ -75,6 +84,7 @@ TOPIC_BADGES: Mapping[str, Badge] = MappingProxyType(
             meaning=gettext_noop("The operation was accepted, but the mirror topic has failed or could not be deleted."),
         ),
         "CHANGED": CHANGED,
+        "LINK_DELETED": LINK_DELETED,
         "FAILED": Badge(
             code="FAILED",
             label=gettext_noop("Failed"),
@@ -122,7 +132,7 @@ CANCELED = Badge(
     family=Family.DONE,
     meaning=gettext_noop("The topics that had not begun were canceled. The others are not affected."),
 )
-OPERATION_BADGES = (RUNNING, REQUESTED, FINISHED, WITH_FAILURES, CHANGED, CANCELED)
+OPERATION_BADGES = (RUNNING, REQUESTED, FINISHED, WITH_FAILURES, CHANGED, LINK_DELETED, CANCELED)
 _ENDED: Mapping[str, str] = MappingProxyType(
     {
         CREATE: gettext_noop("%(ended)s of %(total)s created"),
@@ -138,7 +148,14 @@ if _ENDED.keys() != ENDS.keys() or TOPIC_BADGES.keys() != set(Outcome) or {b.cod
     raise AssertionError("every operation with an end needs its words, every outcome and status its badge")
 _BY_STATUS: Mapping[str, Badge] = MappingProxyType({badge.code: badge for badge in OPERATION_BADGES})
 _FOLLOWING = (Outcome.REQUESTED, Outcome.ENDED, Outcome.MIRROR_FAILED, Outcome.CHANGED)
-_FILTERED = (Outcome.FAILED, Outcome.MIRROR_FAILED, Outcome.WAITING, Outcome.REQUESTED, Outcome.CHANGED)
+_FILTERED = (
+    Outcome.FAILED,
+    Outcome.MIRROR_FAILED,
+    Outcome.WAITING,
+    Outcome.REQUESTED,
+    Outcome.CHANGED,
+    Outcome.LINK_DELETED,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce
 from console.access import visible_mirrors, visible_operations
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic
+from console.models import AuditEvent, BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic
 from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -39,6 +39,7 @@ class Outcome(StrEnum):
     ENDED = "ENDED"  # the mirror is in a state that the operation leads to, or was deleted by it
     MIRROR_FAILED = "MIRROR_FAILED"  # the mirror is FAILED, or the cluster refused to delete its topic
     CHANGED = "CHANGED"  # another operation has changed the mirror since, or it is gone
+    LINK_DELETED = "LINK_DELETED"  # accepted; what followed is not known, since the rows of the mirrors are gone with the link
 
 
 _MIRRORING = frozenset({_S.ACTIVE, _S.SOURCE_UNAVAILABLE, _S.LINK_FAILED})
@@ -66,7 +67,8 @@ def with_outcome(topics: QuerySet[BulkOperationTopic]) -> QuerySet[Any]:
         ended |= Q(operation__operation=operation, mirror__state__in=states)
     outcome = Case(
         When(~Q(status=Status.ACCEPTED) | ~Q(operation__operation__in=list(ENDS)), then=F("status")),
-        When(deletes & gone & Q(operation__link__isnull=False, mirror_id__isnull=False), then=Value(Outcome.ENDED)),
+        When(operation__link__isnull=True, then=Value(Outcome.LINK_DELETED)),
+        When(deletes & gone & Q(mirror_id__isnull=False), then=Value(Outcome.ENDED)),
         When(deletes & Q(mirror__deletion_requested_at__isnull=False), then=Value(Outcome.REQUESTED)),
         When(unchanged & (deletes | Q(mirror__state=_S.FAILED)), then=Value(Outcome.MIRROR_FAILED)),
         When(unchanged & ended, then=Value(Outcome.ENDED)),
@@ -89,6 +91,18 @@ def get_operation(*, operation_id: int, by: Actor) -> BulkOperation:
             code="UNKNOWN_OPERATION",
         )
     return operation
+
+
+def deletion_of_link(operation: BulkOperation) -> AuditEvent | None:
+    """Return the audit event of the deletion of the operation's link; None if it has its link, or without the event. One query.
+
+    A link of the same name may have been created and deleted since, so it is the first deletion after the request.
+    """
+    if operation.link_id is not None:
+        return None
+    resource = f"cluster/{operation.destination_cluster_id}/link/{operation.link_name}"
+    found = AuditEvent.objects.filter(action="DeleteClusterLink", resource=resource, result=AuditEvent.Result.SUCCESS)
+    return found.filter(at__gte=operation.requested_at).order_by("at", "pk").first()
 
 
 def count_topics(operations: Iterable[BulkOperation]) -> dict[int, Counter[str]]:
@@ -126,6 +140,7 @@ STATUSES: Mapping[str, frozenset[str]] = MappingProxyType(
         "CANCELED": frozenset(),
         "FINISHED_WITH_FAILURES": frozenset({Outcome.FAILED, Outcome.MIRROR_FAILED}),
         "CHANGED": frozenset({Outcome.CHANGED}),
+        "LINK_DELETED": frozenset({Outcome.LINK_DELETED}),
         "FINISHED": frozenset(),
     }
 )

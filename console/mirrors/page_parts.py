@@ -16,8 +16,9 @@ from console.actors import Actor
 from console.errors import ConsoleError
 from console.links import pairs
 from console.links.health_queries import health_of_mirror
-from console.links.pages import crumbs, link_head, seen_token
+from console.links.pages import crumbs, link_head
 from console.links.presenters import Tile, source_name
+from console.links.queries import version_of
 from console.mirrors import operation_queries
 from console.mirrors.operation_presenters import VERBS, Verb
 from console.mirrors.presenters import start_label
@@ -28,6 +29,7 @@ from console.web import numbers
 from console.web.badges import Badge, mirror_badge
 from console.web.health_presenters import mirror_health_view
 from console.web.numbers import Moment, moment
+from console.web.polling import seen_token
 from console.web.request_handling import Tab, actor_of, problem_of, reply, status_of
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
@@ -134,7 +136,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime, tab: str = 
         "choices": choices,
         "unavailable": [choice for choice in choices if not choice.allowed],
         "health": mirror_health_view(status, mirror.link, task_error=errors[0][1] if errors else ""),
-        "seen": seen_token(mirror.link.sequence, now=now),
+        "seen": seen_token(version_of(mirror.link), now=now, steady=status.steady),
     }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -25,7 +25,7 @@ from django.db.models import BooleanField, Case, Q, QuerySet, When
 from console.config import signing_keys
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, engine_name_of, is_fresh
-from linkengine.coordination.progress import Readings, read_readings
+from linkengine.coordination.progress import Readings, read_news, read_readings
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, MirrorState, StopReason
 from linkengine.domain.workers import CoordinationUnavailableError
@@ -144,6 +144,43 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
     return list(known.values())
 
 
+def current_of(mirror: MirrorTopic, partitions: Iterable[MirrorPartition]) -> CurrentMirror:
+    """Return a mirror that was read with its link, and whose partitions have their current progress, as ``current`` does."""
+    link = mirror.link
+    return CurrentMirror(
+        pk=mirror.pk,
+        name=mirror.name,
+        state=mirror.state,
+        state_since=mirror.state_since,
+        first_link_uuid=mirror.first_link_uuid,
+        source_topic_id=mirror.source_topic_id,
+        mirror_topic_id=mirror.mirror_topic_id,
+        link_id=mirror.link_id,
+        link=link.name,
+        link_since=link.state_since,
+        link_uuid=link.link_uuid,
+        level_at=link.level_at,
+        cluster_id=link.destination.cluster_id,
+        drill_id=mirror.drill_id,
+        expected=is_expected(mirror),
+        partitions=list(partitions),
+    )
+
+
+def news(link_keys: Sequence[str]) -> list[str]:
+    """Return, by link key (UUID in hexadecimal), what changes when a copy worker reports a phase, error, owner or loss.
+
+    One request to Redis. While Redis is not available, the same for each link.
+    """
+    if not link_keys or time.monotonic() < Outage.until_s:
+        return ["unknown"] * len(link_keys)
+    try:
+        return read_news(settings.REDIS_URL, link_keys)
+    except CoordinationUnavailableError as error:
+        _begin_outage(error)
+        return ["unknown"] * len(link_keys)
+
+
 class Outage:
     """The monotonic time until which pages do not contact Redis again."""
 
@@ -187,9 +224,13 @@ def _read(link_key: str, rows: Mapping[str, MirrorPartition], *, insist: bool) -
     try:
         return read_readings(settings.REDIS_URL, link_key, signing_keys.link_signer(link_key), keys=keys)
     except CoordinationUnavailableError as error:
-        _log.warning("progress.unavailable", error=str(error))
-        Outage.until_s = time.monotonic() + AWAY_S
+        _begin_outage(error)
         return NO_READINGS
+
+
+def _begin_outage(error: CoordinationUnavailableError) -> None:
+    _log.warning("progress.unavailable", error=str(error))
+    Outage.until_s = time.monotonic() + AWAY_S
 
 
 # --- a report and its row ---------------------------------------------------------------------------------------------

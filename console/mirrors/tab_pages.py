@@ -26,7 +26,7 @@ from console.links import task_queries
 from console.links.form_presenters import curl
 from console.links.group_presenters import clamped_row
 from console.links.health_queries import config_errors
-from console.links.pages import is_unchanged
+from console.links.queries import version_of
 from console.mirrors import queries as mirror_queries
 from console.mirrors.lineage import clusters_by_id, lineage_of
 from console.mirrors.operation_pages import restores_of
@@ -43,6 +43,7 @@ from console.verification.rules import newest_run
 from console.web.configs import synced_config_rows
 from console.web.errors import error_note, transition_notes
 from console.web.numbers import moment
+from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import GapReason
 
@@ -67,7 +68,7 @@ def _tab(name: str, template: str) -> Callable[[Read], View]:
         def view(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
             by, now, names = actor_of(request), timezone.now(), {"cluster_id": cluster_id, "link_name": link_name}
             mirror = mirror_queries.get_mirror_only(**names, mirror_name=mirror_name, by=by)
-            if is_unchanged(request, mirror.link.sequence, now=now):
+            if is_unchanged(request, version_of(mirror.link), now=now):
                 return HttpResponse(status=204)
             mirror_queries.load_parts(mirror)
             context = mirror_context(mirror, by=by, now=now, tab=name)

@@ -18,7 +18,7 @@ from console.access import Permission, can, role_needed, visible_mirrors
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
-from console.links.pages import head_poll, is_unchanged, link_context, observe, seen_token
+from console.links.pages import head_poll, link_context, observe
 from console.mirrors import bulk_actions, figures
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
@@ -42,6 +42,7 @@ from console.verification.queries import failover_risk
 from console.web import numbers
 from console.web.health_presenters import link_health_view
 from console.web.lists import PAGE_SIZE, pager, start_of
+from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, reply
 from linkengine.domain.states import MirrorEvent
 
@@ -63,7 +64,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     by, now, values = actor_of(request), timezone.now(), request.POST
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else None
+        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
         return head_poll(request, link, by=by, now=now, tab="failover") or unchanged or _choose(request, link)
     chosen = _chosen(request, link, by=by)
     if not chosen:
@@ -158,7 +159,6 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
         "role": role_needed(Permission.OPERATE_MIRROR),
         "holds_mirrors": link.mode != LinkMode.SOURCE,
         "sees_readiness": can(by, Permission.VIEW, link=link),
-        "seen": seen_token(link.sequence, now=now),
     }
     health = link_health_view(seen.health, link) if link.mode != LinkMode.SOURCE else None
     head = link_context(link, by=by, now=now, tab="failover", health=health)

@@ -18,7 +18,7 @@ from console.access import Permission, can, check_permission, visible_operations
 from console.errors import ConsoleError, InvalidInputError, NotFoundError
 from console.links import queries as link_queries
 from console.links.health_queries import readiness_with_health
-from console.links.pages import crumbs, head_poll, is_unchanged, link_context, seen_token
+from console.links.pages import crumbs, head_poll, link_context
 from console.links.presenters import readiness_view, source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
@@ -41,6 +41,7 @@ from console.web import numbers
 from console.web.badges import GAP_BADGES
 from console.web.health_presenters import link_health_view
 from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from, time_of
+from console.web.polling import is_unchanged
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import GapReason, MirrorEvent
@@ -59,7 +60,7 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else None
+        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
         return head_poll(request, link, by=by, now=now, tab="drills") or unchanged or _show(request, link)
     start = request.POST.get("start", LATEST)
     try:
@@ -96,12 +97,12 @@ def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     found, health = readiness_with_health(link=link, now=now)
     view = None if health is None else link_health_view(health, link)
     context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
-    more = {"readiness": readiness_view(found), "seen": seen_token(link.sequence, now=now)}
+    more = {"readiness": readiness_view(found)}
     return reply(request, "links/readiness.html", context | more)
 
 
@@ -112,7 +113,6 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "drills": [drill_row(drill, now=now) for drill in shown],
         "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
-        "seen": seen_token(link.sequence, now=now),
         # After a refused action the address of the page is that of the action, which cannot be polled.
         "poll_url": "" if request.method == "GET" else reverse("pages:link-drills", args=link.url_args),
     }
@@ -382,7 +382,7 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if polled := head_poll(request, link, by=by, now=now, tab="stops"):
         return polled
-    if is_unchanged(request, link.sequence, now=now):
+    if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
     reports = verification_queries.link_reports(link=link, by=by)
     listed = LINK_REPORTS.read(request)
@@ -396,7 +396,6 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
         "reports": [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown],
         "tiles": report_tiles(verification_queries.link_totals(link=link, by=by)),
         "sees_readiness": can(by, Permission.VIEW, link=link),
-        "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/failover_reports.html", link_context(link, by=by, now=now, tab="stops") | context)
 

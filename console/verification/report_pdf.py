@@ -1,16 +1,18 @@
 """A failover report as a PDF file, in the language of the page.
 
-Uses fonts that the file does not contain: Helvetica, which every PDF viewer has, for Latin-1, and for Japanese a font of the
-Adobe-Japan1 collection (ISO 32000-1, 9.7.5.2), for which viewers use a Japanese font of their system. Figures and names are in
-Helvetica in either language, so they can be read without one. Other characters, in the names of consumer groups and in reasons,
-are written as ``U+0444``. The JSON has them. ReportLab is imported when a file is made: few processes ever make one.
+Uses fonts that the file does not contain: Helvetica, which every PDF viewer has, for the characters of Windows-1252, and for
+Japanese a font of the Adobe-Japan1 collection (ISO 32000-1, 9.7.5.2), for which viewers use a Japanese font of their system.
+Figures and names are in Helvetica in either language, so they can be read without one. Other characters, in the names of
+consumer groups and in reasons, are written as ``U+0444``. The JSON has them. ReportLab is imported when a file is made: few
+processes ever make one.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
@@ -21,8 +23,9 @@ from console.web import numbers
 if TYPE_CHECKING:
     from console.verification.report_presenters import ReportDocument, ReportRow
 
-JAPANESE_FONT = "HeiseiKakuGo-W5"
-_JAPANESE = re.compile("[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef]+")
+LATIN_FONT, JAPANESE_FONT = "Helvetica", "HeiseiKakuGo-W5"
+_IDEOGRAPHIC_SPACE = "\u3000"
+_FIRST_SIGN = 0x2010  # before it, the Japanese font has only letters of other scripts, in full width
 MARGIN_MM = 16
 WIDEST_PT = 6.0  # an upper bound of the mean width of a character at 8 points
 _SHADE, _LINE = "#eef1f4", "#c6ccd3"
@@ -34,7 +37,7 @@ _TOPICS = (
     "RPO",
     "RTO",
 )
-_TOPIC_WIDTHS = (0.34, 0.12, 0.22, 0.12, 0.1, 0.1)  # shares of the width
+_TOPIC_WIDTHS = (0.27, 0.185, 0.225, 0.12, 0.1, 0.1)  # shares of the width
 _CLAMPED = (
     gettext_lazy("Group"),
     gettext_lazy("Mirror topic"),
@@ -43,7 +46,7 @@ _CLAMPED = (
     gettext_lazy("Before"),
     gettext_lazy("After"),
 )
-_CLAMPED_WIDTHS = (0.3, 0.3, 0.1, 0.1, 0.1, 0.1)
+_CLAMPED_WIDTHS = (0.22, 0.19, 0.135, 0.155, 0.15, 0.15)  # offsets of eleven digits fit on a line
 _PARTITIONS = (
     gettext_lazy("Partition"),
     gettext_lazy("Mirrored end"),
@@ -86,7 +89,7 @@ def to_pdf(document: ReportDocument, *, more: int = 0) -> bytes:
             line.textOut(piece)
         canvas.drawText(line)
         number = gettext("Page %(number)s") % {"number": canvas.getPageNumber()}
-        canvas.setFont(JAPANESE_FONT if _JAPANESE.search(number) else "Helvetica", 8)
+        canvas.setFont(JAPANESE_FONT if _has_japanese(number) else LATIN_FONT, 8)
         canvas.drawRightString(A4[0] - margin, margin / 2, number)
 
     story = _Story(template.width).document(document, more=more)
@@ -96,27 +99,36 @@ def to_pdf(document: ReportDocument, *, more: int = 0) -> bytes:
 
 def printable(text: str) -> str:
     """Return a text in which characters that no font of the file has, and control characters, are their code points."""
-    return "".join(character if _has_glyph(character) else f"U+{ord(character):04X} " for character in text)
+    return "".join(character if _font_of(character) else f"U+{ord(character):04X} " for character in text)
 
 
-def _has_glyph(character: str) -> bool:
-    if _JAPANESE.match(character):
-        return bool(character.encode("cp932", errors="ignore"))
-    return character == "\n" or (ord(character) < 0x100 and character.isprintable()) or character == "\N{EN DASH}"
+@lru_cache(maxsize=20_000)
+def _font_of(character: str) -> str:
+    """Return the font that has a character; "" if none has it."""
+    if not (character.isprintable() or character in ("\n", _IDEOGRAPHIC_SPACE)):
+        return ""
+    if character == "\n" or character.encode("cp1252", errors="ignore"):
+        return LATIN_FONT
+    is_japanese = ord(character) >= _FIRST_SIGN and character.encode("cp932", errors="ignore")
+    return JAPANESE_FONT if is_japanese else ""
+
+
+def _has_japanese(text: str) -> bool:
+    """Return whether a printable text has a character that is in the Japanese font only."""
+    return not text.isascii() and any(_font_of(character) == JAPANESE_FONT for character in text)
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:
     """Return the parts of a printable text, each with its font."""
-    found, end = [], 0
-    for run in _JAPANESE.finditer(text):
-        found += [(text[end : run.start()], "Helvetica"), (run[0], JAPANESE_FONT)]
-        end = run.end()
-    return [(piece, font) for piece, font in (*found, (text[end:], "Helvetica")) if piece]
+    return [("".join(run), font) for font, run in groupby(text, key=_font_of)]
 
 
 def _markup(text: str) -> str:
     """Return a printable text as the markup of a paragraph, which has the font of its style, and Japanese in its own font."""
-    return _JAPANESE.sub(lambda run: f'<font name="{JAPANESE_FONT}">{run[0]}</font>', escape(text))
+    return "".join(
+        f'<font name="{JAPANESE_FONT}">{escape(piece)}</font>' if font == JAPANESE_FONT else escape(piece)
+        for piece, font in _pieces(text)
+    )
 
 
 class _Story:
@@ -180,7 +192,7 @@ class _Story:
 
         text = printable(text)
         found = self.styles[style]
-        if _JAPANESE.search(text):  # has no spaces at which a line could be broken
+        if _has_japanese(text):  # has no spaces at which a line could be broken
             found = found.clone(f"{style} of Japanese", wordWrap="CJK")
         return Paragraph(_markup(text), found)
 
@@ -192,7 +204,7 @@ class _Story:
 
         def cell(text: str, width: float) -> Any:
             """Return a text that fits into its column as it is, which is much faster than a paragraph."""
-            is_plain = len(text) * WIDEST_PT <= width and not _JAPANESE.search(text)
+            is_plain = len(text) * WIDEST_PT <= width and not _has_japanese(text)
             return text if is_plain else Paragraph(_markup(text), self.cell)
 
         lines = [[cell(printable(str(value)), width) for value, width in zip(row, widths, strict=True)] for row in rows]
@@ -200,7 +212,7 @@ class _Story:
         everywhere = ((0, 0), (-1, -1))
         style = [
             ("VALIGN", *everywhere, "TOP"),
-            ("FONT", *everywhere, "Helvetica", 8, 10),
+            ("FONT", *everywhere, LATIN_FONT, 8, 10),
             ("LINEBELOW", *everywhere, 0.4, HexColor(_LINE)),
             *([("BACKGROUND", (0, 0), (-1, 0), HexColor(_SHADE))] if head else []),
         ]

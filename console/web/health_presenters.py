@@ -88,7 +88,7 @@ HEALTH_BADGES: Mapping[Health, Badge] = MappingProxyType({Health(badge.code): ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView:
-    """Badge, reason and next step."""
+    """Badge, reason and next step. ``steady`` as in ``HealthStatus``."""
 
     badge: Badge
     reason: str  # code
@@ -96,6 +96,7 @@ class HealthView:
     codes: tuple[str, ...] = ()  # error codes of the reason
     next_step: str = ""
     needs_attention: bool = False
+    steady: bool = True
 
 
 def _codes(status: HealthStatus) -> str:
@@ -293,6 +294,7 @@ def health_view(status: HealthStatus, *, detail: str = "", share: str = "") -> H
         codes=tuple(dict.fromkeys(status.codes)),
         next_step=next_step,
         needs_attention=status.needs_attention,
+        steady=status.steady,
     )
 
 

@@ -12,7 +12,7 @@ worst mirror or its own, whichever is worse; clusters and environments take the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from linkengine.domain.states import BECOMING, LinkState, MirrorState
@@ -21,6 +21,7 @@ UNKNOWN_AFTER_MS = 15_000  # copy workers report twice a second; a rebalance tak
 NOT_COPYING_AFTER_MS = 60_000
 ENGINE_SILENT_MS = 5_000  # of a link with an engine error: a partition without a report for so long is not copied
 TRANSITION_LATE_MS = 300_000  # a transition that no copy worker reports on
+STEADY_MS = 10_000  # how long a steady health lasts without a change: longer than pages show it without another reading
 
 
 class Health(StrEnum):
@@ -84,6 +85,7 @@ class Reports:
 
     partitions: int = 0
     staleness_ms: int = 0  # age of the least recent report; without a report, time since the partition is to be copied
+    unseen_ms: int = 0  # age of the least recent reading of the source's end; the lag is unknown after ``UNKNOWN_AFTER_MS``
     silent: int = 0  # partitions whose report is older than ``UNKNOWN_AFTER_MS``
     blocked: int = 0  # partitions whose last report is of a failure: a cluster is unreachable, or it rejects the link
     waiting: int = 0  # partitions that wait for a copy worker or for a lease
@@ -125,13 +127,17 @@ class LinkInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthStatus:
-    """Health with its reason. ``codes``, ``partitions`` and ``age_ms`` are details of the reason."""
+    """Health with its reason. ``codes``, ``partitions`` and ``age_ms`` are details of the reason.
+
+    ``steady``: time alone does not change health and reason within ``STEADY_MS``; only another report, error or request does.
+    """
 
     health: Health
     reason: Reason
     codes: tuple[str, ...] = ()
     partitions: int = 0
     age_ms: int | None = None
+    steady: bool = field(default=True, compare=False)
 
     @property
     def severity(self) -> int:
@@ -239,14 +245,36 @@ def mirror_health(mirror: MirrorInputs) -> HealthStatus:
     for health, reason, applies in MIRROR_RULES:
         if applies(mirror):
             return _status(mirror, health, reason)
-    return HealthStatus(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED)
+    return HealthStatus(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED, steady=_is_steady(mirror))
+
+
+_LIMITS_MS = (UNKNOWN_AFTER_MS, NOT_COPYING_AFTER_MS, TRANSITION_LATE_MS)
+
+
+def _is_steady(mirror: MirrorInputs) -> bool:
+    """Return whether no age that ``MIRROR_RULES`` compare reaches a limit within ``STEADY_MS``; False in doubt."""
+    limits = _LIMITS_MS if mirror.objective_ms is None else (*_LIMITS_MS, mirror.objective_ms)
+    if not mirror.expected:
+        return not _reaches(mirror.state_age_ms, limits)
+    if mirror.engine_error:
+        return False  # ENGINE_SILENT_MS is shorter than ``STEADY_MS``
+    reports, lag_ms = mirror.reports, mirror.reports.lag_ms or 0
+    if lag_ms >= NOT_COPYING_AFTER_MS - STEADY_MS and not reports.stalled:
+        return False  # stalled as soon as the rate is 0, which it is after some seconds without a report
+    ages = (mirror.state_age_ms, reports.staleness_ms, reports.unseen_ms, lag_ms)
+    return not any(_reaches(age, limits) for age in ages)
+
+
+def _reaches(age_ms: int, limits_ms: Iterable[int]) -> bool:
+    return any(limit - STEADY_MS <= age_ms <= limit for limit in limits_ms)
 
 
 def link_health(link: LinkInputs, mirrors: Iterable[HealthStatus]) -> HealthStatus:
     """Return the health of a link: that of its worst mirror, or its own if that is as bad or worse."""
     own = next((HealthStatus(health=health, reason=reason) for health, reason, applies in LINK_RULES if applies(link)), None)
     empty = Reason.NO_MIRRORS if link.holds_mirrors else Reason.SOURCE_SIDE
-    return worst([*([own] if own else []), *mirrors], empty=empty)
+    statuses = [*([own] if own else []), *mirrors]
+    return replace(worst(statuses, empty=empty), steady=all(status.steady for status in statuses))
 
 
 def cluster_health(*, reachable: bool | None, links: Iterable[HealthStatus]) -> HealthStatus:
@@ -296,4 +324,5 @@ def _status(mirror: MirrorInputs, health: Health, reason: Reason) -> HealthStatu
         codes=tuple(codes(mirror)) if codes else (),
         partitions=partitions(mirror.reports) if partitions else 0,
         age_ms=age(mirror) if age else None,
+        steady=_is_steady(mirror),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from console.actors import ENGINE
+from console.actors import ENGINE, Actor
+from console.links.actions import remove_link
 from console.mirrors.transitions import apply_event
-from console.models import AuditEvent, BulkOperation, BulkOperationTopic, MirrorTopic, RoleBinding
+from console.models import AuditEvent, BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, RoleBinding
 from console.models.links import show_change
 from linkengine.domain.states import MirrorEvent
 from tests.browser.page_data import PageData
@@ -210,6 +212,7 @@ def test_operation_outlives_its_link(page_data: PageData, admin: Client, reader:
     assert f'{link.name} <span class="tag">deleted</span>' in text
     assert 'id="retry"' not in text
     assert 'id="ended"' not in text
+    assert deletion_in(text) == "time unknown"
     assert "already stopped its mirror" in text
     assert f'{link.name} <span class="tag">deleted</span>' in listed
     assert f"{page_data.east.cluster_id},{link.name}," in csv
@@ -217,6 +220,68 @@ def test_operation_outlives_its_link(page_data: PageData, admin: Client, reader:
     assert stranger.get(URL).status_code == 404
     assert admin.post(f"{URL}cancel/").status_code == 409
     assert admin.post(f"{URL}retry/").status_code == 409
+
+
+def deletion_in(text: str) -> str:
+    """Return when and by whom the link was deleted, as a page of an operation shows it."""
+    (cell,) = re.findall(r'<dd id="link-deleted-at">(.*?)</dd>', text, re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", " ", cell).split())
+
+
+def delete_link(page_data: PageData) -> None:
+    MirrorTopic.objects.filter(link=page_data.link).update(state="STOPPED")
+    by = Actor(name="boris", user=None, trusted=True)
+    remove_link(link=ClusterLink.objects.get(pk=page_data.link.pk), by=by, now=timezone.now())
+
+
+@pytest.mark.parametrize("verb", ["promote", "delete"])
+def test_operation_of_a_deleted_link_says_who_deleted_it_and_does_not_claim_a_change(
+    page_data: PageData, admin: Client, verb: str
+) -> None:
+    requested = request(admin, page_data.link_url, operation=verb, mirror=["flights", "planes"])
+    response = confirm(admin, page_data.link_url, requested, confirm=page_data.link.name)
+    url, operation = response["Location"], carry_out(response)
+    recorded = results(operation)
+    MirrorTopic.objects.filter(link=page_data.link).update(deletion_requested_at=None)
+    found = re.search(r'name="seen" value="([^"]+)"', admin.get(url).content.decode())
+    assert found
+    delete_link(page_data)
+
+    assert admin.get(f"{url}?seen={found[1]}", **htmx("live")).status_code == 200
+    text = admin.get(url).content.decode()
+    rows = text.split("<tbody>")[1]
+
+    assert f"Cluster link {page_data.link.name} was deleted. The results below stay as they were recorded" in text
+    assert deletion_in(text).startswith("just now")
+    assert deletion_in(text).endswith("by boris")
+    assert badge_of(text) == ("done", "LINK_DELETED")
+    assert rows.count("Link deleted since") == 2
+    assert "Changed since" not in text
+    assert results(operation) == recorded
+    assert f"{verb.title()} 2 mirror topics" in admin.get("/operations/?status=LINK_DELETED").content.decode()
+    assert f"{verb.title()} 2 mirror topics" not in admin.get("/operations/?status=CHANGED").content.decode()
+
+
+def test_deletion_of_a_later_link_of_the_same_name_is_not_shown(page_data: PageData, admin: Client) -> None:
+    MirrorTopic.objects.filter(link=page_data.link).delete()
+    resource = f"cluster/{page_data.east.cluster_id}/link/{page_data.link.name}"
+    event = {"action": "DeleteClusterLink", "resource": resource, "result": "SUCCESS"}
+    for actor, hours in (("earlier", -2_000), ("dora", 1), ("later", 2)):
+        AuditEvent.objects.create(actor=actor, at=timezone.now() + timedelta(hours=hours), **event)
+    page_data.link.delete()
+
+    assert deletion_in(admin.get(URL).content.decode()).endswith("by dora")
+
+
+def test_reader_without_the_audit_log_sees_when_the_link_was_deleted_but_not_by_whom(
+    page_data: PageData, reader: Client
+) -> None:
+    delete_link(page_data)
+
+    shown = deletion_in(reader.get(URL).content.decode())
+
+    assert shown.startswith("just now")
+    assert "boris" not in shown
 
 
 def test_audit_log_does_not_link_to_operations_that_were_deleted(page_data: PageData, admin: Client) -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import csv
+import re
+from datetime import timedelta
 from html import unescape
+from typing import Any
 
+import pytest
 from django.test import Client
+from django.utils import timezone
 
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES
+from console.models import SyncedGroup
+from console.web.numbers import UNKNOWN
+from linkengine.domain.groups import OffsetOutcome
 from tests.browser.page_data import PageData
 from tests.linkengine.jobs.test_group_names import NAMES
 
@@ -19,6 +27,92 @@ def test_groups_page_shows_every_status(admin: Client, page_data: PageData) -> N
         assert badge.label in text
         assert badge.code in text
     assert "118" in text  # destination offset of the group in use
+
+
+@pytest.fixture
+def group(page_data: PageData) -> SyncedGroup:
+    """Has committed 120 in two partitions, as of 40 s ago; their source ends, 150 and 1,120, were seen now."""
+    now = timezone.now()
+    group = SyncedGroup.objects.get(name="app-in_use")
+    SyncedGroup.objects.filter(pk=group.pk).update(looked_at=now - timedelta(seconds=40))
+    group.offsets.create(
+        mirror=page_data.mirrors["flights"], partition=1, source_offset=120, target=120, outcome=OffsetOutcome.EQUAL
+    )
+    partitions = page_data.mirrors["flights"].partitions
+    partitions.filter(partition=0).update(source_end=150, last_source_seen_at=now)
+    partitions.filter(partition=1).update(source_end=1_120, last_source_seen_at=now)
+    return group
+
+
+def lags_in(text: str, group: SyncedGroup) -> tuple[str, list[str]]:
+    """Return the text of the cell with the total lag of a group, and the lags of its partitions."""
+    row = text.split(f'<tr id="row-{group.pk}">')[1].split('<td class="only-wide"><time', maxsplit=1)[0]
+    cell = re.findall(r'<td class="number" data-label="Total lag">(.*?)</td>', row, re.DOTALL)[0]
+    inner = row.partition("<tbody>")[2].partition("</tbody>")[0]
+    partitions = [re.findall(r'<td class="number">(.*?)</td>', line) for line in inner.split("<tr>")[1:]]
+    return " ".join(re.sub(r"<[^>]*>", " ", cell).split()), [cells[2] for cells in partitions]
+
+
+def show(admin: Client, page_data: PageData, group: SyncedGroup) -> tuple[str, list[str]]:
+    return lags_in(admin.get(f"{page_data.link_url}groups/?q={group.name}").content.decode(), group)
+
+
+def test_group_shows_its_lag_on_the_source_with_the_age_of_its_offsets(
+    admin: Client, page_data: PageData, group: SyncedGroup
+) -> None:
+    total, partitions = show(admin, page_data, group)
+
+    assert total.startswith("1,030 40 s ago")
+    assert partitions == ["30", "1,000"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"source_end": None},
+        {"last_source_seen_at": timezone.now() - timedelta(minutes=10)},
+        {"source_end": 119},  # the offset is beyond the end
+    ],
+    ids=["end unknown", "end not seen for 10 min", "end before the offset"],
+)
+def test_lag_is_a_lower_bound_if_it_is_unknown_in_a_partition(
+    admin: Client, page_data: PageData, group: SyncedGroup, fields: dict[str, Any]
+) -> None:
+    page_data.mirrors["flights"].partitions.filter(partition=1).update(**fields)
+
+    total, partitions = show(admin, page_data, group)
+
+    assert total.startswith("≥ 30 unknown in 1 of 2 partitions")
+    assert partitions == ["30", UNKNOWN]
+
+
+def test_lag_is_unknown_if_it_is_zero_in_one_partition_and_unknown_in_the_other(
+    admin: Client, page_data: PageData, group: SyncedGroup
+) -> None:
+    page_data.mirrors["flights"].partitions.filter(partition=0).update(source_end=120)
+    page_data.mirrors["flights"].partitions.filter(partition=1).update(source_end=None)
+
+    total, partitions = show(admin, page_data, group)
+
+    assert total.startswith(f"{UNKNOWN} unknown in 1 of 2 partitions")
+    assert partitions == ["0", UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"status": "FAILED"}, {"status": "WAITING"}, {"status": "NOT_LISTED"}, {"looked_at": None}], ids=str
+)
+def test_lag_is_unknown_if_the_last_run_did_not_read_the_offsets(
+    admin: Client, page_data: PageData, group: SyncedGroup, fields: dict[str, Any]
+) -> None:
+    SyncedGroup.objects.filter(pk=group.pk).update(**fields)
+
+    assert show(admin, page_data, group) == (f"{UNKNOWN} unknown in 2 of 2 partitions", [UNKNOWN, UNKNOWN])
+
+
+def test_lag_is_unknown_for_a_deleted_partition_row(admin: Client, page_data: PageData, group: SyncedGroup) -> None:
+    page_data.mirrors["flights"].partitions.all().delete()
+
+    assert show(admin, page_data, group) == (f"{UNKNOWN} unknown in 2 of 2 partitions", [UNKNOWN, UNKNOWN])
 
 
 def test_acls_page_shows_every_status(admin: Client, page_data: PageData) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+import time_machine
+from django.conf import settings
 from django.db import connection
 from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.models import ClusterLink, Drill, MirrorPartition, MirrorTopic, RoleBinding
+from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, RoleBinding
+from console.models.links import show_change
+from linkengine.coordination.client import client_for
 from tests.browser.addresses import TABS
-from tests.browser.page_data import EAST, PageData
+from tests.browser.page_data import EAST, WEST, PageData
 from tests.console.pages.conftest import Queue, check, htmx
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
@@ -33,7 +39,7 @@ HEADS = ("history/", "topics/", "topics/flights/", "filters/", "configuration/",
 
 
 @pytest.mark.parametrize("page", ["", *LIVE, "mirrors/flights/", *(f"mirrors/flights/{tab}/" for tab in TABS)])
-def test_poll_returns_204_until_something_changes(page_data: PageData, admin: Client, page: str) -> None:
+def test_poll_returns_204_until_something_changes(page_data: PageData, steady: None, admin: Client, page: str) -> None:
     address = f"{page_data.link_url}{page}"
     seen = seen_in(admin.get(address).content.decode())
 
@@ -47,9 +53,156 @@ def test_poll_returns_204_until_something_changes(page_data: PageData, admin: Cl
     assert seen_in(moved.content.decode()) != seen
 
 
+LISTS = ("/environments/", "/environments/?tab=links", "/environments/production/", f"/clusters/{EAST}/", "/links/", "/topics/")
+
+
+def poll(client: Client, page: str, seen: str) -> int:
+    """Return the status of a poll of a page that has shown ``seen``."""
+    return client.get(page, {**dict(parse_qsl(urlsplit(page).query)), "seen": seen}, **htmx("live")).status_code
+
+
+def shown(client: Client, page: str) -> str:
+    return seen_in(client.get(page).content.decode())
+
+
+@pytest.fixture
+def steady(page_data: PageData) -> Iterator[None]:
+    """Report on all partitions, set states that no rule compares with the time, and stop the clock: no health changes."""
+    with time_machine.travel(timezone.now(), tick=False):
+        now, before = timezone.now(), timezone.now() - timedelta(hours=1)
+        ClusterLink.objects.update(state_since=before, engine_error="")
+        MirrorTopic.objects.update(state_since=before)
+        reported = {"observed_at": now, "last_source_seen_at": now, "caught_up_at": now, "last_high_watermark": F("mirror_end")}
+        MirrorPartition.objects.update(source_end=F("mirror_end"), phase="COPYING", bytes_per_s=0.0, **reported)
+        yield
+
+
+def change_link(page_data: PageData) -> None:
+    show_change(page_data.link.pk)
+
+
+def end_link(page_data: PageData) -> None:
+    MirrorTopic.objects.filter(link=page_data.link).delete()
+    page_data.link.delete()
+
+
+def report_news(page_data: PageData) -> None:
+    """Count a piece of news, as a copy worker does whose partition fails."""
+    client_for(settings.REDIS_URL).hincrby(f"progress:{page_data.link.link_uuid.hex}", "news", 1)
+
+
+def rename_source(page_data: PageData) -> None:
+    Cluster.objects.filter(links_out=page_data.link).update(name="renamed")
+
+
+CHANGES: dict[str, Callable[[PageData], object]] = {
+    "a link has changed": change_link,
+    "a link was deleted": end_link,
+    "a copy worker has news": report_news,
+    "a cluster was renamed": rename_source,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("page", [*LISTS, f"/clusters/{WEST}/topics/flights/"])
+def test_poll_of_several_links_returns_204_until_something_changes(
+    page_data: PageData, steady: None, redis_url: str, admin: Client, page: str, change: Callable[[PageData], object]
+) -> None:
+    assert redis_url == settings.REDIS_URL
+    seen = shown(admin, page)
+
+    unchanged = poll(admin, page, seen)
+    change(page_data)
+
+    assert (unchanged, poll(admin, page, seen)) == (204, 200)
+
+
+PLACES = ("/environments/", "/environments/production/", f"/clusters/{EAST}/")
+
+
+@pytest.mark.parametrize("fields", [{"error_code": "TIMEOUT_ERROR"}, {"probed_at": timezone.now()}, {"brokers": 5}], ids=str)
+@pytest.mark.parametrize("page", PLACES)
+def test_poll_shows_a_changed_cluster(
+    page_data: PageData, steady: None, admin: Client, page: str, fields: dict[str, object]
+) -> None:
+    seen = shown(admin, page)
+
+    Cluster.objects.filter(cluster_id=EAST).update(**fields)
+
+    assert poll(admin, page, seen) == 200
+
+
+def test_poll_of_environments_shows_a_new_environment(page_data: PageData, steady: None, admin: Client) -> None:
+    seen = shown(admin, "/environments/")
+
+    Environment.objects.create(
+        organization=page_data.east.environment.organization, name="New", slug="new", created_at=page_data.now
+    )
+
+    assert poll(admin, "/environments/", seen) == 200
+
+
+@pytest.mark.parametrize("page", LISTS)
+def test_poll_shows_what_another_role_permits(page_data: PageData, steady: None, reader: Client, page: str) -> None:
+    seen = shown(reader, page)
+    assert poll(reader, page, seen) == 204
+
+    place = {"cluster": page_data.east, "resource_type": "Topic", "resource_name": "flights"}
+    RoleBinding.objects.create(
+        user=page_data.reader, role="DeveloperManage", granted_at=page_data.now, granted_by="test", **place
+    )
+
+    assert poll(reader, page, seen) == 200
+
+
+@pytest.mark.parametrize("page", [*LISTS, "link:", "link:tasks/", "link:mirrors/flights/"])
+@pytest.mark.parametrize(
+    "ages",
+    [{"observed_at": 10}, {"last_source_seen_at": 10}, {"observed_at": 55}],
+    ids=["no report for 10 s", "source not seen for 10 s", "no report for 55 s"],
+)
+def test_page_is_drawn_at_each_poll_while_its_health_can_change_by_time_alone(
+    page_data: PageData, steady: None, admin: Client, page: str, ages: dict[str, int]
+) -> None:
+    page = page.replace("link:", page_data.link_url)
+    seen = shown(admin, page)
+    now = timezone.now()
+    with time_machine.travel(now + timedelta(seconds=1.6), tick=False):
+        assert poll(admin, page, seen) == 204
+
+    partitions = MirrorPartition.objects.filter(mirror=page_data.mirrors["flights"])
+    partitions.update(**{name: now - timedelta(seconds=age) for name, age in ages.items()})
+    seen = shown(admin, page)
+
+    with time_machine.travel(timezone.now() + timedelta(seconds=1.6), tick=False):
+        assert poll(admin, page, seen) == 200
+
+
+@pytest.mark.parametrize("page", LISTS)
+def test_unchanged_poll_of_several_links_reads_neither_mirrors_nor_partitions(
+    page_data: PageData, steady: None, admin: Client, page: str
+) -> None:
+    seen = shown(admin, page)
+
+    with CaptureQueriesContext(connection) as queries:
+        assert poll(admin, page, seen) == 204
+
+    assert len(queries) <= 6  # session, user, roles, environments, clusters, links
+    assert [query for query in queries.captured_queries if "console_mirror" in query["sql"]] == []
+
+
+@pytest.mark.parametrize("page", LISTS)
+def test_other_language_is_shown_by_the_next_poll(page_data: PageData, steady: None, admin: Client, page: str) -> None:
+    seen = shown(admin, page)
+
+    in_japanese = admin.get(page, {"seen": seen}, **htmx("live", **{"Accept-Language": "ja"}))
+
+    assert (poll(admin, page, seen), in_japanese.status_code) == (204, 200)
+
+
 @pytest.mark.parametrize("tab", HEADS)
 def test_poll_of_a_heading_returns_the_heading_only_when_something_changes(
-    page_data: PageData, admin: Client, tab: str
+    page_data: PageData, steady: None, admin: Client, tab: str
 ) -> None:
     address = f"{page_data.link_url}{tab}"
     page = admin.get(address).content.decode()
@@ -225,7 +378,7 @@ def test_denied_dialog_does_not_reload_the_page(page_data: PageData, reader: Cli
 
 
 @pytest.mark.parametrize("page", ["", "mirrors/flights/", "mirrors/flights/lineage/"])
-def test_unchanged_poll_needs_four_queries(page_data: PageData, admin: Client, page: str) -> None:
+def test_unchanged_poll_needs_four_queries(page_data: PageData, steady: None, admin: Client, page: str) -> None:
     address = f"{page_data.link_url}{page}"
     seen = seen_in(admin.get(address).content.decode())
 
@@ -235,12 +388,12 @@ def test_unchanged_poll_needs_four_queries(page_data: PageData, admin: Client, p
     assert len(queries) <= 4  # session, user, roles, link or mirror
 
 
-def test_unchanged_page_is_refreshed_every_few_seconds(page_data: PageData, admin: Client) -> None:
-    versions, at = seen_in(admin.get(page_data.link_url).content.decode()).rsplit(":", 1)
+def test_unchanged_page_is_refreshed_every_few_seconds(page_data: PageData, steady: None, admin: Client) -> None:
+    for page in (page_data.link_url, *LISTS):
+        versions, until_ms = shown(admin, page).split(":")
 
-    response = admin.get(page_data.link_url, {"seen": f"{versions}:{int(at) - 6}"}, **htmx("live"))
-
-    assert response.status_code == 200
+        assert poll(admin, page, f"{versions}:{until_ms}") == 204
+        assert poll(admin, page, f"{versions}:{int(until_ms) - 6_000}") == 200
 
 
 @pytest.mark.parametrize("seen", ["", "x", ":", "1:2:3", "0:99999999999999999999999"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def document(topics: int = 1, **values: Any) -> ReportDocument:
         ("фон", "U+0444 U+043E U+043D "),
         ("a\0b", "aU+0000 b"),
         ("訓練、ラグ", "訓練、ラグ"),
+        ("“a” 5 €…", "“a” 5 €…"),
+        ("\u3000①㈱髙﨑ﾊﾝ→※№〜―", "\u3000①㈱髙﨑ﾊﾝ→※№〜―"),
+        ("Ω\ue000", "U+03A9 U+E000 "),
         ("한", "U+D55C "),
         ("丷", "U+4E37 "),
     ],
@@ -83,6 +87,57 @@ def test_long_report_has_several_pages_and_an_empty_one_has_one() -> None:
 
     assert to_pdf(document(topics=200), more=7).count(b"/Type /Page\n") > 3
     assert to_pdf(document(checklist=[], clamped=[], notes=[], facts=[], tiles=[])).count(b"/Type /Page\n") == 1
+
+
+REASON = (
+    "西日本のデータセンターで大規模な停電が発生し、承認を得て、①フェイルオーバーを実施しました…(SRE チーム)。㈱髙﨑 → INC-417。"
+    * 8
+)
+
+
+def test_text_of_a_japanese_report_is_complete_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No viewer of PDF files is at hand, so the test decodes the strings that the pages show."""
+    pytest.importorskip("reportlab")
+    from reportlab import rl_config  # noqa: PLC0415
+
+    monkeypatch.setattr(rl_config, "pageCompression", 0)
+    offset, group = "40,300,000,000", "予約グループ" * 20
+    clamped = [ClampedLine(topic="便", group=group, partition=7, source=offset, before=offset, after=offset, problem="")]
+    with translation.override("ja"):
+        lines = shown_lines(to_pdf(document(facts=[("理由", REASON)], notes=["注意。" * 400], clamped=clamped)))
+
+    whole = "".join(lines)
+    for text in (REASON, group, "注意。" * 400, "クランプされたコンシューマーグループ", "確認済み"):
+        assert text.replace(" ", "") in whole.replace(" ", "")
+    assert lines.count(offset) == 3
+    assert "U+" not in whole
+
+
+def shown_lines(made: bytes) -> list[str]:
+    """Return the lines of text that an uncompressed file shows, in their order, decoded by the font of each string."""
+    fonts = {name: base for base, name in re.findall(rb"/BaseFont /(\S+).*?/Name /(F\d[^ /]*)", made, re.DOTALL)}
+    lines: list[str] = []
+    for block in re.findall(rb"\nBT (.*?) ET\n", made, re.DOTALL):
+        line, font = "", b""
+        for name, string, end in re.findall(rb"/(F\d\S*) [\d.]+ Tf|\(((?:[^()\\]|\\.)*)\) Tj|(T\*)", block, re.DOTALL):
+            if name:
+                font = fonts[name]
+            elif end:
+                lines, line = [*lines, line], ""
+            else:
+                line += decoded(string, "utf-16-be" if font == JAPANESE_FONT.encode() else "cp1252")
+        lines.append(line)
+    return [line.strip() for line in lines if line.strip()]
+
+
+def decoded(string: bytes, encoding: str) -> str:
+    """Return the text of a PDF string (ISO 32000-1, 7.3.4.2)."""
+
+    def unescaped(found: re.Match[bytes]) -> bytes:
+        letters = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
+        return bytes([int(found[1], 8)]) if found[1].isdigit() else letters.get(found[1], found[1])
+
+    return re.sub(rb"\\([0-7]{1,3}|.)", unescaped, string, flags=re.DOTALL).decode(encoding)
 
 
 def test_a_japanese_report_has_its_texts_in_a_japanese_font(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from linkengine.domain.health import (
     LINK_RULES,
     MIRROR_RULES,
+    STEADY_MS,
     Health,
     HealthStatus,
     LinkInputs,
@@ -106,7 +107,7 @@ def test_every_rule_and_every_input_is_in_the_table_of_examples() -> None:
     assert changed >= {field for field in MirrorInputs.__dataclass_fields__ if field != "state"} | {"state"}
     in_reports = {name for _, changes, *_ in MIRRORS for name in Reports.__dataclass_fields__ if "reports" in changes
                   and getattr(changes["reports"], name) != getattr(REPORTS, name)}  # fmt: skip
-    assert in_reports == set(Reports.__dataclass_fields__)
+    assert in_reports == set(Reports.__dataclass_fields__) - {"unseen_ms"}  # only determines whether the health is steady
 
 
 @pytest.mark.parametrize(
@@ -228,3 +229,74 @@ def test_worst_of_two_does_not_depend_on_their_order() -> None:
     for first, second in product(Health, repeat=2):
         pair = [HealthStatus(health=health, reason=R.COPYING) for health in (first, second)]
         assert worst(pair, empty=R.NO_LINKS).health is worst(pair[::-1], empty=R.NO_LINKS).health
+
+
+# --- steady -----------------------------------------------------------------------------------------------------------
+
+AGES = st.sampled_from([0, 500, 4_000, 9_000, 14_000, 30_000, 55_000, 100_000, 295_000, 3_600_000])
+
+
+@given(
+    base=st.sampled_from([case[0] for case in MIRRORS]),
+    state_age_ms=AGES,
+    staleness_ms=AGES,
+    unseen_ms=st.integers(0, 14_999),
+    lag_ms=st.none() | AGES,
+    objective_ms=st.none() | st.sampled_from([1_000, 20_000, 100_000]),
+    waiting=st.integers(0, 1),
+    engine_error=st.booleans(),
+    later_ms=st.integers(0, STEADY_MS),
+)
+def test_steady_health_does_not_change_by_time_alone(
+    base: MirrorInputs,
+    state_age_ms: int,
+    staleness_ms: int,
+    unseen_ms: int,
+    lag_ms: int | None,
+    objective_ms: int | None,
+    waiting: int,
+    engine_error: bool,
+    later_ms: int,
+) -> None:
+    ages = {"staleness_ms": staleness_ms, "unseen_ms": unseen_ms, "lag_ms": lag_ms, "waiting": waiting}
+    mirror = replace(base, state_age_ms=state_age_ms, objective_ms=objective_ms, engine_error=engine_error, **reports(**ages))
+    aged = replace(
+        mirror.reports,
+        staleness_ms=staleness_ms + later_ms,
+        lag_ms=None if lag_ms is None else lag_ms + later_ms,
+        stalled=int(mirror.reports.stalled or (lag_ms or 0) + later_ms >= 60_000 > (lag_ms or 0)),
+        unknown_lags=int(unseen_ms + later_ms >= 15_000),
+    )
+
+    now = mirror_health(mirror)
+    later = mirror_health(replace(mirror, state_age_ms=state_age_ms + later_ms, reports=aged))
+
+    assert not now.steady or (later.health, later.reason) == (now.health, now.reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "steady"),
+    [
+        ({}, True),
+        (reports(staleness_ms=4_999), True),
+        (reports(staleness_ms=5_000), False),
+        (reports(unseen_ms=5_000), False),
+        (reports(lag_ms=None), True),
+        (reports(lag_ms=70_000), False),
+        (reports(lag_ms=70_000, stalled=1), True),
+        ({"objective_ms": 20_000, **reports(lag_ms=12_000)}, False),
+        ({"engine_error": True}, False),
+        ({"state_age_ms": 10_000}, False),
+        ({"expected": False, "state": S.PAUSED, **reports(lag_ms=70_000, staleness_ms=9_000)}, True),
+    ],
+)
+def test_health_is_steady_unless_an_age_is_near_a_limit(changes: dict[str, Any], steady: bool) -> None:
+    assert mirror_health(replace(COPIED, **changes)).steady is steady
+
+
+def test_link_is_steady_only_if_each_mirror_is() -> None:
+    failed = mirror_health(replace(IDLE, state=S.FAILED))
+    overdue_soon = mirror_health(replace(COPIED, **reports(staleness_ms=9_000)))
+
+    assert link_health(LINK, [failed, overdue_soon]).steady is False
+    assert link_health(LINK, [failed]).steady is True
