@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import cached_property
+from threading import Lock
+from typing import Any, NamedTuple
 
 from django.db.models import Case, Count, Exists, FilteredRelation, Min, OuterRef, Q, QuerySet, Subquery, When
 
+from console.access import Permission, can, visible_mirrors
+from console.actors import Actor
 from console.links.task_queries import failing_rows
 from console.mirrors import progress
 from console.mirrors.figures import Figures, figures_of, is_lacking
@@ -81,19 +87,39 @@ class MirrorHealth:
     is_unseen: bool  # not stopped, and without partitions: its lag is unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LinkHealth:
     """The health of a link and of those of its mirrors that were read."""
 
     status: HealthStatus
     mirrors: Mapping[int, MirrorHealth] = field(default_factory=dict)  # by primary key
 
-    @property
+    def status_of(self, pk: int) -> HealthStatus | None:
+        """Return the health of a mirror, None if it was not read."""
+        mirror = self.mirrors.get(pk)
+        return None if mirror is None else mirror.status
+
+    @cached_property
     def counts(self) -> Mapping[Health, int]:
         """Numbers of mirrors by health; only values that occur."""
         return Counter(mirror.status.health for mirror in self.mirrors.values())
 
-    @property
+    @cached_property
+    def states(self) -> Mapping[MirrorState, int]:
+        """Numbers of mirrors by state; only states that occur."""
+        return Counter(mirror.state for mirror in self.mirrors.values())
+
+    @cached_property
+    def partitions(self) -> int:
+        """Number of partitions of all mirrors."""
+        return sum(mirror.partitions for mirror in self.mirrors.values())
+
+    @cached_property
+    def errors(self) -> int:
+        """Number of mirrors with an error."""
+        return sum(mirror.has_error for mirror in self.mirrors.values())
+
+    @cached_property
     def attention(self) -> int:
         """Number of mirrors that need attention."""
         return sum(mirror.status.needs_attention for mirror in self.mirrors.values())
@@ -181,6 +207,103 @@ def health_of_link(
     """Return the health of a link whose failing tasks were read; two queries, one if ``current`` was read."""
     shown = [link.pk] if shows_tasks else []
     return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown, current=current)[link.pk]
+
+
+# --- links with all their mirrors, as pages show them -----------------------------------------------------------------
+#
+# To judge a link, all its partitions and their reports are read: of thousands of mirrors that takes longer than all other
+# parts of a page. Requests of users who may see the whole link therefore share the result for ``SHARED_S``. A change of the
+# link or its mirrors (``ClusterLink.sequence``) and news of a copy worker (``progress.news``) end that at once.
+
+
+SHARED_S = 2.0  # since the begin of the reading; not longer than between two polls of a page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The state of a link and of the mirrors that an actor may see, as it was read."""
+
+    health: LinkHealth
+    current: Sequence[CurrentMirror] = ()  # that are not stopped
+    total: Figures = field(default_factory=Figures)  # of these; without partitions yet: unknown
+    failing: Sequence[LinkTask] = ()  # tasks whose last run had errors; none if the actor may not see the whole link
+
+
+class _Shared(NamedTuple):
+    version: str
+    read_at: float  # monotonic seconds
+    seen: Observation
+
+
+_shared: dict[int, _Shared] = {}  # by primary key of the link
+_reading = Lock()  # other requests wait instead of reading the same
+
+
+def observe_links(
+    links: Sequence[ClusterLink], *, by: Actor, now: datetime, failing: Mapping[int, Sequence[LinkTask]]
+) -> dict[int, Observation]:
+    """Return the state of links by primary key, of which ``failing`` tasks were read. Two queries, none for shared results."""
+    whole = {link.pk for link in links if can(by, Permission.VIEW, link=link)}
+    news = progress.news([link.link_uuid.hex for link in links])  # before the rows: it must not be newer
+    versions = {link.pk: f"{link.sequence} {part}" for link, part in zip(links, news, strict=True)}
+    found = _still_valid(versions, whole)
+    if len(found) == len(links):
+        return found
+    is_first = _reading.acquire(timeout=SHARED_S)
+    try:
+        found = _still_valid(versions, whole)
+        began, unread = time.monotonic(), [link for link in links if link.pk not in found]
+        read = _observe(unread, by=by, now=now, failing=failing, whole=whole)
+        for link in unread:
+            if link.pk in whole:
+                _shared[link.pk] = _Shared(versions[link.pk], began, read[link.pk])
+        return found | read
+    finally:
+        if is_first:
+            _reading.release()
+
+
+def _still_valid(versions: Mapping[int, str], whole: AbstractSet[int]) -> dict[int, Observation]:
+    """Return the shared results that are young enough and have these versions, and remove those that are too old."""
+    oldest = time.monotonic() - SHARED_S
+    for key in [key for key, shared in list(_shared.items()) if shared.read_at <= oldest]:
+        _shared.pop(key, None)
+    known = ((key, _shared.get(key)) for key in versions.keys() & whole)
+    return {key: shared.seen for key, shared in known if shared is not None and shared.version == versions[key]}
+
+
+def _observe(
+    links: Sequence[ClusterLink],
+    *,
+    by: Actor,
+    now: datetime,
+    failing: Mapping[int, Sequence[LinkTask]],
+    whole: AbstractSet[int],
+) -> dict[int, Observation]:
+    if not links:
+        return {}
+    mirrors = visible_mirrors(by).filter(link__in=[link.pk for link in links if link.mode != LinkMode.SOURCE])
+    current: dict[int, list[CurrentMirror]] = defaultdict(list)
+    totals: dict[int, Figures] = defaultdict(Figures)
+    for mirror in progress.current(mirrors.unstopped(), now=now):
+        current[mirror.link_id].append(mirror)
+        totals[mirror.link_id].add(figures_of(mirror.partitions, now=now))
+    everything = [mirror for of_link in current.values() for mirror in of_link]
+    health = links_health(links, mirrors, now=now, failing=failing, shown=whole, current=everything)
+    for key, of_link in health.items():
+        totals[key].add_unseen(sum(mirror.is_unseen for mirror in of_link.mirrors.values()))
+    return {
+        link.pk: Observation(
+            health=health[link.pk],
+            current=current[link.pk],
+            total=totals[link.pk],
+            failing=failing.get(link.pk, ()) if link.pk in whole else (),
+        )
+        for link in links
+    }
+
+
+# --- a mirror, metrics, and reports -----------------------------------------------------------------------------------
 
 
 def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatus, list[tuple[str, str]]]:

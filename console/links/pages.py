@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,13 +12,13 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
-from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
+from console.access import Permission, can, visible_clusters, visible_links
 from console.access.audit_pages import EVENTS, event_rows
 from console.access.queries import readable_events_of
 from console.actors import Actor
 from console.links import pairs
 from console.links import queries as link_queries
-from console.links.health_queries import LinkHealth, health_of_link
+from console.links.health_queries import LinkHealth, Observation, observe_links
 from console.links.presenters import (
     GAP_FILLERS,
     LinkRow,
@@ -35,12 +34,11 @@ from console.links.presenters import (
 from console.links.task_actions import run_task
 from console.links.task_presenters import task_label, task_row
 from console.links.task_queries import failing_of, list_tasks
-from console.mirrors import page_queries, progress
+from console.mirrors import page_queries
 from console.mirrors.operation_presenters import bulk_verbs
 from console.mirrors.page_queries import MirrorPage
 from console.mirrors.presenters import mirror_row
-from console.mirrors.progress import CurrentMirror
-from console.models import ClusterLink, LinkTask, MirrorTopic
+from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import LINK_BADGES, MIRROR_BADGES, Badge, link_badge
@@ -103,15 +101,6 @@ _WHOLE_LINK_TABS = {
     "drills",
     "readiness",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """The observed state of a link, read once for health, figures and the list of mirrors."""
-
-    health: LinkHealth
-    failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
-    current: Sequence[CurrentMirror]  # visible mirrors that are not stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,23 +191,14 @@ def head_poll(request: HttpRequest, link: ClusterLink, *, by: Actor, now: dateti
     return reply(request, "links/polled_head.html", link_context(link, by=by, now=now, tab=tab))
 
 
-def observe(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> Observed:
-    """Return the observed state of a link and of the mirrors that the user may see.
-
-    ``current``: the progress of at least these mirrors, if it was read.
-    """
-    failing = failing_of(link)
-    mirrors = MirrorTopic.objects.none() if link.mode == LinkMode.SOURCE else visible_mirrors(by).filter(link=link)
-    shows_tasks = can(by, Permission.VIEW, link=link)
-    if current is None:
-        current = progress.current(mirrors.unstopped(), now=now)
-    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
-    return Observed(health=health, failing=failing if shows_tasks else (), current=current)
+def observe(link: ClusterLink, *, by: Actor, now: datetime) -> Observation:
+    """Return the state of a link from ``get_link``. Two queries, none if another request has read it in the last seconds."""
+    return observe_links([link], by=by, now=now, failing={link.pk: failing_of(link)})[link.pk]
 
 
 def side_with_mirrors(
-    link: ClusterLink, other: ClusterLink | None, seen: Observed, *, by: Actor, now: datetime
-) -> tuple[ClusterLink | None, Observed]:
+    link: ClusterLink, other: ClusterLink | None, seen: Observation, *, by: Actor, now: datetime
+) -> tuple[ClusterLink | None, Observation]:
     """Return the side of a link that has the mirror topics, and its observed state.
 
     That is the link itself, or for a source side the paired link from ``paired_link``; None if the user may not see the paired
@@ -232,12 +212,12 @@ def side_with_mirrors(
     both = (there.health.status, seen.health.status)
     status = replace(min(both, key=lambda status: status.severity), steady=all(status.steady for status in both))
     health = LinkHealth(status=status, mirrors=there.health.mirrors)
-    return other, Observed(health=health, failing=there.failing, current=there.current)
+    return other, replace(there, health=health)
 
 
-def headline(link: ClusterLink, *, by: Actor, now: datetime, current: Sequence[CurrentMirror] | None = None) -> HealthView:
-    """Return the health of a link for its heading. ``current`` as for ``observe``."""
-    seen = observe(link, by=by, now=now, current=current)
+def headline(link: ClusterLink, *, by: Actor, now: datetime, seen: Observation | None = None) -> HealthView:
+    """Return the health of a link for its heading. ``seen``: its state, if it was read."""
+    seen = observe(link, by=by, now=now) if seen is None else seen
     other = paired_link(link, by=by) if link.mode == LinkMode.SOURCE else None
     holder, seen = side_with_mirrors(link, other, seen, by=by, now=now)
     return link_health_view(seen.health, holder or link)
@@ -457,7 +437,7 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     health = link_health_view(of_holder.health, holder or link)
     context = link_context(link, by=by, now=now, tab="overview", health=health)
     context |= (
-        _figures(link, holder, of_holder, health, by=by)
+        _figures(link, holder, of_holder, health, now=now)
         | ({} if link.mode == LinkMode.SOURCE else _mirror_list(listed, link, seen, by=by, now=now))
         | {
             "pair": _pair(link, other, by=by),
@@ -478,16 +458,16 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
 
 
 def _figures(
-    link: ClusterLink, holder: ClusterLink | None, seen: Observed, health: HealthView, *, by: Actor
+    link: ClusterLink, holder: ClusterLink | None, seen: Observation, health: HealthView, *, now: datetime
 ) -> dict[str, object]:
     """Return the figures of the side with the mirror topics. If the user may not see that side, only the two clusters."""
     if holder is None:
         return {"flow": flow(link, None, health)}
-    figures = page_queries.link_figures(link=holder, by=by, health=seen.health, current=seen.current)
+    figures = page_queries.link_figures(seen, now=now)
     return {"flow": flow(link, figures, health), "tiles": tiles(figures, seen.health)}
 
 
-def _mirrors(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor, size: int, start: int = 0) -> MirrorPage:
+def _mirrors(listed: Listed, link: ClusterLink, seen: Observation, *, by: Actor, size: int, start: int = 0) -> MirrorPage:
     """Return the mirrors of the link that match the filter, in the order of the list."""
     return page_queries.mirror_page(
         by=by,
@@ -502,14 +482,13 @@ def _mirrors(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor, si
     )
 
 
-def _mirror_list(listed: Listed, link: ClusterLink, seen: Observed, *, by: Actor, now: datetime) -> dict[str, object]:
+def _mirror_list(listed: Listed, link: ClusterLink, seen: Observation, *, by: Actor, now: datetime) -> dict[str, object]:
     """Return the template context of the list of mirrors."""
     found = _mirrors(listed, link, seen, by=by, start=start_of(listed.request), size=PAGE_SIZE)
     listed.pager = pager(listed.request, start=found.start, shown=len(found.rows), total=found.total)
-    statuses = {pk: mirror.status for pk, mirror in seen.health.mirrors.items()}
     return {
         "list": listed,
-        "rows": [mirror_row(summary, now=now, health=statuses.get(summary.mirror.pk)) for summary in found.rows],
+        "rows": [mirror_row(summary, now=now, health=seen.health.status_of(summary.mirror.pk)) for summary in found.rows],
         "filtered": listed.is_filtered,  # for parts/picked.html
         "pick_all": numbers.count(found.total),
         "bulk_verbs": bulk_verbs(bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
@@ -570,11 +549,10 @@ def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link_queries.version_of(link), now=now):
         return HttpResponse(status=204)
-    current = progress.current(MirrorTopic.objects.filter(link=link), now=now)
-    rows = [task_row(task, now=now) for task in list_tasks(link=link, current=current)]
-    context = {"tasks": rows}
-    health = headline(link, by=by, now=now, current=current)
-    return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks", health=health) | context)
+    seen = observe(link, by=by, now=now)
+    rows = [task_row(task, now=now) for task in list_tasks(link=link, current=seen.current)]
+    context = link_context(link, by=by, now=now, tab="tasks", health=headline(link, by=by, now=now, seen=seen))
+    return reply(request, "links/tasks.html", context | {"tasks": rows})
 
 
 @page("links")

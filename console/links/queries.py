@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, TypedDict
 
 from django.db.models import BooleanField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Value, prefetch_related_objects
@@ -19,16 +18,13 @@ from console.access import (
     link_words,
     visible_clusters,
     visible_links,
-    visible_mirrors,
     words_for_link,
 )
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.links.health_queries import NOT_JUDGED, LinkHealth, links_health, objective_ms
+from console.links.health_queries import NOT_JUDGED, LinkHealth, objective_ms, observe_links
 from console.links.task_queries import HAS_UNSTOPPED_MIRRORS, failing_rows
 from console.mirrors import progress
-from console.mirrors.figures import Figures, figures_of
-from console.mirrors.progress import CurrentMirror
 from console.models import AutoCreateFailure, Cluster, ClusterLink, Environment, LinkTask, MirrorTopic, SourceTopic
 from console.models.fields import readable
 from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfigSpec, is_connection
@@ -181,29 +177,25 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
     chosen = list(links)
     # ``get_link`` and ``list_links`` annotate whether a task fails.
     unchecked = [link for link in chosen if getattr(link, "undone", True)]
-    shown = {link.pk for link in chosen if can(by, Permission.VIEW, link=link)}
     failing = failing_rows(links=unchecked)
-    mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
-    current = progress.current(mirrors.unstopped(), now=now)
-    health = links_health(chosen, mirrors, now=now, failing=failing, shown=shown, current=current)
-    states, unseen = _mirror_counts(health)
-    totals = _partition_totals(current, unseen, now=now)
+    now = timezone.now()
+    found = observe_links(chosen, by=by, now=now, failing=failing)
     return [
         LinkSummary(
             link=link,
-            mirrors_by_state=states[link.pk],
-            mirrors=sum(states[link.pk].values()),
-            errors=sum(mirror.has_error for mirror in health[link.pk].mirrors.values()),
-            failing_tasks=len(failing.get(link.pk, ())) if link.pk in shown else 0,
-            health=health[link.pk],
-            max_lag=totals[link.pk].max_lag,
-            unknown_lags=totals[link.pk].hidden,
-            oldest_lag_ms=totals[link.pk].oldest_ms(now),
-            lag_bytes=totals[link.pk].lag_bytes,
-            bytes_per_s=totals[link.pk].bytes_per_s,
-            records_per_s=totals[link.pk].records_per_s,
+            mirrors_by_state=seen.health.states,
+            mirrors=len(seen.health.mirrors),
+            errors=seen.health.errors,
+            failing_tasks=len(seen.failing),
+            health=seen.health,
+            max_lag=seen.total.max_lag,
+            unknown_lags=seen.total.hidden,
+            oldest_lag_ms=seen.total.oldest_ms(now),
+            lag_bytes=seen.total.lag_bytes,
+            bytes_per_s=seen.total.bytes_per_s,
+            records_per_s=seen.total.records_per_s,
         )
-        for link in chosen
+        for link, seen in ((link, found[link.pk]) for link in chosen)
     ]
 
 
@@ -228,26 +220,6 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
         description=spec.description,
         default=None if spec.sensitive else spec.default,
     )
-
-
-def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, Counter[int]]:
-    """Return, by link: its mirrors by state, and the number without partitions yet."""
-    states: _Counts = defaultdict(Counter)
-    unseen: Counter[int] = Counter()
-    for link_id, link in health.items():
-        for mirror in link.mirrors.values():
-            states[link_id][mirror.state] += 1
-            unseen[link_id] += mirror.is_unseen
-    return states, unseen
-
-
-def _partition_totals(current: Iterable[CurrentMirror], unseen: Counter[int], *, now: datetime) -> dict[int, Figures]:
-    totals: dict[int, Figures] = defaultdict(Figures)
-    for mirror in current:
-        totals[mirror.link_id].add(figures_of(mirror.partitions, now=now))
-    for link_id, count in unseen.items():
-        totals[link_id].add_unseen(count)
-    return totals
 
 
 # --- facts about source topics ----------------------------------------------------------------------------------------

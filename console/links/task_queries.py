@@ -87,7 +87,7 @@ class _Facts:
 def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = None) -> list[TaskView]:
     """Return all tasks of a link, copying first; five queries, six if no recurring task has a row yet.
 
-    ``current``: the progress of all mirrors of the link, with those of drills and stopped mirrors, if it was read.
+    ``current``: the progress of the mirrors of a link from ``get_link``, if it was read; stopped ones and drills do not matter.
     """
     prefetch_related_objects([link], "configs")
     facts = _facts(link, current, now=timezone.now())
@@ -172,7 +172,7 @@ def _facts(link: ClusterLink, current: Sequence[CurrentMirror] | None, *, now: d
     counted = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
     return _Facts(
         now=now,
-        unstopped=any(mirror.state not in WRITABLE for mirror in mirrors),
+        unstopped=any(mirror.state not in WRITABLE for mirror in mirrors) or getattr(link, "unstopped", False),
         to_be_copied=any(mirror.state in _TO_BE_COPIED and mirror.drill_id is None for mirror in mirrors),
         begun=max((mirror.state_since for mirror in copied), default=None),
         reported=figures_of((row for mirror in copied for row in mirror.partitions), now=now).reported_at,

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access import Permission, check_permission, visible_mirrors
+from console.access import Permission, check_permission
 from console.errors import ConsoleError
 from console.languages import translated
 from console.links import queries as link_queries
@@ -22,11 +22,10 @@ from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
-from console.links.pages import crumbs, head_poll, headline, link_context
+from console.links.pages import crumbs, head_poll, headline, link_context, observe
 from console.links.queries import filters_of, judge_source, judge_topic
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
-from console.mirrors import progress
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
@@ -339,8 +338,8 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         return listed.csv(f"groups-{link.name}", group_queries.with_offsets(found))
     shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
-    current = progress.current(visible_mirrors(by).filter(link=link).unstopped(), now=now)
-    ends = {(mirror.pk, row.partition): row for mirror in current for row in mirror.partitions}
+    seen = observe(link, by=by, now=now)
+    ends = {(mirror.pk, row.partition): row for mirror in seen.current for row in mirror.partitions}
     counts = group_queries.count_groups(link=link)
     listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
     rows = []
@@ -348,7 +347,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         own = offsets.get(group.pk, [])
         rows.append(group_row(group, own, lags=group_queries.lags_of(group, own, ends, now=now), now=now))
     context = {"list": listed, "groups": rows, "is_on": syncs_offsets(link)}
-    health = headline(link, by=by, now=now, current=current)
+    health = headline(link, by=by, now=now, seen=seen)
     return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups", health=health) | context)
 
 

@@ -34,9 +34,8 @@ from django.utils import timezone
 
 from console.access import links_with_sight, visible_mirrors
 from console.actors import Actor
-from console.links.health_queries import LinkHealth, health_of_link
+from console.links.health_queries import Observation
 from console.mirrors import progress
-from console.mirrors.figures import Figures, figures_of
 from console.mirrors.progress import CurrentMirror
 from console.mirrors.queries import MirrorSummary, summarize
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
@@ -117,27 +116,16 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     )
 
 
-def link_figures(
-    *, link: ClusterLink, by: Actor, health: LinkHealth | None = None, current: Sequence[CurrentMirror] | None = None
-) -> LinkFigures:
-    """Return the totals of the mirrors of a link that the actor may see. No query if ``health`` and ``current`` were read."""
-    now, mirrors = timezone.now(), visible_mirrors(by).filter(link=link)
-    if current is None:
-        current = progress.current(mirrors.unstopped(), now=now)
-    if health is None:
-        health = health_of_link(link, mirrors, now=now, failing=(), shows_tasks=False, current=current)
-    total = Figures()
-    for mirror in current:
-        total.add(figures_of(mirror.partitions, now=now))
-    total.add_unseen(sum(mirror.is_unseen for mirror in health.mirrors.values()))
+def link_figures(seen: Observation, *, now: datetime) -> LinkFigures:
+    """Return the totals of the mirrors that were observed."""
     return LinkFigures(
-        mirrors=len(health.mirrors),
-        partitions=sum(mirror.partitions for mirror in health.mirrors.values()),
-        max_lag=total.max_lag,
-        unknown_lags=total.hidden,
-        oldest_lag_ms=total.oldest_ms(now),
-        bytes_per_s=total.bytes_per_s,
-        records_per_s=total.records_per_s,
+        mirrors=len(seen.health.mirrors),
+        partitions=seen.health.partitions,
+        max_lag=seen.total.max_lag,
+        unknown_lags=seen.total.hidden,
+        oldest_lag_ms=seen.total.oldest_ms(now),
+        bytes_per_s=seen.total.bytes_per_s,
+        records_per_s=seen.total.records_per_s,
     )
 
 

@@ -16,11 +16,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.db.models import BooleanField, Case, Q, QuerySet, When
+from django.db.models.base import ModelState
 
 from console.config import signing_keys
 from console.models import MirrorPartition, MirrorTopic
@@ -132,7 +134,7 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
             mirror = known[values[0]] = CurrentMirror(*values[: len(_MIRROR)])
         row = values[len(_MIRROR) :]
         if row[0] is not None:  # the primary key; None: the mirror has no partitions yet
-            mirror.partitions.append(MirrorPartition.from_db(chosen.db, _ROW, row))
+            mirror.partitions.append(_partition(chosen.db, row))
     by_link: dict[int, list[CurrentMirror]] = defaultdict(list)
     for mirror in known.values():
         by_link[mirror.link_id].append(mirror)
@@ -159,7 +161,7 @@ def current_of(mirror: MirrorTopic, partitions: Iterable[MirrorPartition]) -> Cu
         link=link.name,
         link_since=link.state_since,
         link_uuid=link.link_uuid,
-        level_at=link.level_at,
+        in_sync_at=link.in_sync_at,
         cluster_id=link.destination.cluster_id,
         drill_id=mirror.drill_id,
         expected=is_expected(mirror),
@@ -179,6 +181,15 @@ def news(link_keys: Sequence[str]) -> list[str]:
     except CoordinationUnavailableError as error:
         _begin_outage(error)
         return ["unknown"] * len(link_keys)
+
+
+def _partition(database: str, values: Sequence[Any]) -> MirrorPartition:
+    """Return a row of ``_ROW``, as ``Model.from_db`` does, which takes five times as long to send its signals."""
+    row = MirrorPartition.__new__(MirrorPartition)
+    row.__dict__ = dict(zip(_ROW, values, strict=True))
+    state = row._state = ModelState()  # noqa: SLF001 - as in ``Model.__init__``
+    state.db, state.adding = database, False
+    return row
 
 
 class Outage:

@@ -127,7 +127,6 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
     by, now = actor_of(request), timezone.now()
     query, start = (request.GET.get("q") or request.POST.get("q") or "").strip(), start_of(request)
     seen = observe(link, by=by, now=now)
-    statuses = {pk: mirror.status for pk, mirror in seen.health.mirrors.items()}
     found = mirror_page(
         by=by,
         link=link,
@@ -148,7 +147,7 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
                 summary,
                 missing=risk.records.get(summary.mirror.pk),
                 groups=groups.get(summary.mirror.pk, ()),
-                health=statuses.get(summary.mirror.pk),
+                health=seen.health.status_of(summary.mirror.pk),
                 now=now,
             )
             for summary in found.rows

@@ -18,6 +18,7 @@ from django.db import close_old_connections, transaction
 from django.utils import timezone
 
 from console.actors import Actor
+from console.links import health_queries
 from console.mirrors import progress
 from console.models import (
     Cluster,
@@ -53,6 +54,12 @@ def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget that Redis was not available in another test."""
     monkeypatch.setattr(rate_limit.Outage, "until_s", 0.0)
     monkeypatch.setattr(progress.Outage, "until_s", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def unshared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the state of links anew at each request, since tests change rows directly."""
+    monkeypatch.setattr(health_queries, "SHARED_S", 0.0)
 
 
 @dataclass

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console.actors import ENGINE
-from console.links.health_queries import LinkHealth, health_of_mirror, links_health
+from console.actors import ENGINE, Actor
+from console.links import health_queries
+from console.links.health_queries import LinkHealth, Observation, health_of_mirror, links_health, observe_links
 from console.links.queries import list_links
 from console.links.task_queries import failing_rows
 from console.mirrors import progress
@@ -19,7 +20,7 @@ from console.models import Cluster, ClusterLink, LinkTask, MirrorPartition, Mirr
 from linkengine.domain.health import Health, Reason
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW as BEGAN
-from tests.console.conftest import MakeMirror
+from tests.console.conftest import MakeActor, MakeMirror, Role
 
 NOW = BEGAN + timedelta(hours=1)
 Change = Callable[[MirrorTopic], object]
@@ -243,3 +244,68 @@ def test_metrics_have_one_sample_per_cluster_and_health(link: ClusterLink, make_
         for health in Health:
             value = float(health is expected)
             assert f'clusterlink_cluster_health{{cluster="{cluster}",health="{health.lower()}"}} {value}' in text
+
+
+# --- shared results ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_queries, "_shared", {})
+    monkeypatch.setattr(health_queries, "SHARED_S", 2.0)
+
+
+def observed(link: ClusterLink, by: Actor) -> Observation:
+    link = ClusterLink.objects.select_related("destination__environment").get(pk=link.pk)
+    return observe_links([link], by=by, now=NOW, failing=failing_rows(links=[link]))[link.pk]
+
+
+@pytest.mark.usefixtures("shared")
+def test_users_who_may_see_the_whole_link_share_its_state(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, colleague: Actor
+) -> None:
+    report(make_mirror())
+    first = observed(link, owner)
+
+    assert observed(link, colleague) is first
+    assert observed(link, ENGINE) is first
+    assert first.health.status.health is Health.HEALTHY
+
+
+@pytest.mark.usefixtures("shared")
+def test_change_of_the_link_ends_the_shared_state(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = report(make_mirror())
+    assert observed(link, owner).health.status.health is Health.HEALTHY
+
+    MirrorTopic.objects.filter(pk=mirror.pk).update(state=MirrorState.FAILED, error_code="TIMEOUT_ERROR")
+    ClusterLink.objects.filter(pk=link.pk).update(sequence=link.sequence + 1)
+
+    assert observed(link, owner).health.status.health is not Health.HEALTHY
+
+
+@pytest.mark.usefixtures("shared")
+def test_silence_of_copy_workers_is_seen_after_two_seconds(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, began = report(make_mirror()), time.monotonic()
+    assert observed(link, owner).health.status.health is Health.HEALTHY
+    report(mirror, observed_at=ago(60), last_source_seen_at=ago(60))
+
+    monkeypatch.setattr(time, "monotonic", lambda: began + 2.5)
+
+    assert observed(link, owner).health.status.health is not Health.HEALTHY
+
+
+@pytest.mark.usefixtures("shared")
+def test_user_who_may_see_some_mirrors_shares_nothing(
+    link: ClusterLink, make_mirror: MakeMirror, make_actor: MakeActor, owner: Actor
+) -> None:
+    report(make_mirror("orders"))
+    report(make_mirror("payments"))
+    topic = {"cluster": link.destination, "resource_type": "Topic", "resource_name": "orders"}
+    reader = make_actor("reader", Role.DEVELOPER_READ, **topic)
+    everything = observed(link, owner)
+
+    assert [mirror.name for mirror in observed(link, reader).health.mirrors.values()] == ["orders"]
+    assert observed(link, owner) is everything
+    assert observed(link, reader).failing == ()

@@ -12,11 +12,11 @@ from console.actors import ENGINE, Actor
 from console.errors import NotFoundError
 from console.http.metrics import prometheus_text
 from console.links.queries import effective_configs, get_link, list_links
-from console.mirrors.page_queries import link_figures
 from console.mirrors.queries import summarize
 from console.models import ClusterLink, LinkConfig, MirrorPartition, StateTransitionError
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
+from tests.console.observed import link_figures
 
 
 def copy_of(link: ClusterLink, **changes: Any) -> ClusterLink:

@@ -10,10 +10,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console.actors import ENGINE, SYSTEM, Actor
-from console.mirrors.page_queries import link_figures, mirror_page
+from console.mirrors.page_queries import mirror_page
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
+from tests.console.observed import link_figures
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from console.http.metrics import prometheus_text
 from console.links.health_queries import link_readiness
 from console.links.queries import list_links
 from console.mirrors import progress
-from console.mirrors.page_queries import link_figures, mirror_page
+from console.mirrors.page_queries import mirror_page
 from console.mirrors.queries import get_mirror, list_mirrors
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
@@ -32,6 +32,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyRep
 from linkengine.domain.ranges import CheckedRange, hash_of
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import MakeMirror
+from tests.console.observed import link_figures
 
 AGO = timedelta(minutes=10)
 

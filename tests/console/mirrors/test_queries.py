@@ -15,11 +15,11 @@ from console.links import queries as link_queries
 from console.links.queries import list_links
 from console.mirrors import operation_queries
 from console.mirrors.operation_queries import preview
-from console.mirrors.page_queries import link_figures
 from console.mirrors.queries import find_by_topic, get_mirror, list_mirrors, rest_status, shown_state
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, SourceTopic
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
+from tests.console.observed import link_figures
 
 S = MirrorState
 

@@ -10,7 +10,6 @@ from console.access import visible_mirrors
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.mirrors.actions import request_deletion
-from console.mirrors.page_queries import link_figures
 from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.mirrors import DELETION_REFUSED
 from console.reconciling import transition_errors
@@ -23,6 +22,7 @@ from linkengine.domain.failover import BATCH, DrillRow
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
+from tests.console.observed import link_figures
 
 Sent = list[tuple[str, dict[str, Any]]]
 

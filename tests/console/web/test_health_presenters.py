@@ -11,11 +11,11 @@ from django.utils import timezone
 from console.actors import ENGINE, Actor
 from console.links.presenters import LinkRow, link_row, tiles, worst_first
 from console.links.queries import list_links
-from console.mirrors.page_queries import link_figures
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic
 from console.web.health_presenters import HEALTH_BADGES, REASONS, health_view
 from linkengine.domain.health import Health, HealthStatus, Reason
 from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
+from tests.console.observed import link_figures
 
 
 def row_of(by: Actor) -> LinkRow:
