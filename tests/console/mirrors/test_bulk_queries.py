@@ -149,7 +149,7 @@ def test_deletion_has_ended_when_the_mirror_is_gone(link: ClusterLink, make_mirr
     make_mirror("orders", S.STOPPED)  # another mirror of this name
     assert outcomes(stored) == [Outcome.MIRROR_FAILED, Outcome.ENDED]
     remove_link(link=ClusterLink.objects.get(), by=owner, now=NOW)
-    assert outcomes(stored) == [Outcome.CHANGED, Outcome.CHANGED]  # the rows are gone, and not because of the operation
+    assert outcomes(stored) == [Outcome.LINK_DELETED, Outcome.LINK_DELETED]  # not because of the operation
 
 
 def test_operation_of_rest_has_outcomes(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -120,7 +120,7 @@ def test_poll_of_several_links_returns_204_until_something_changes(
 PLACES = ("/environments/", "/environments/production/", f"/clusters/{EAST}/")
 
 
-@pytest.mark.parametrize("fields", [{"error_code": "TIMEOUT_ERROR"}, {"probed_at": timezone.now()}, {"brokers": 5}], ids=str)
+@pytest.mark.parametrize("fields", [{"error_code": "TIMEOUT_ERROR"}, {"probed_at": datetime(2026, 1, 1, tzinfo=UTC)}, {"brokers": 5}], ids=str)
 @pytest.mark.parametrize("page", PLACES)
 def test_poll_shows_a_changed_cluster(
     page_data: PageData, steady: None, admin: Client, page: str, fields: dict[str, object]
