@@ -120,7 +120,9 @@ def test_poll_of_several_links_returns_204_until_something_changes(
 PLACES = ("/environments/", "/environments/production/", f"/clusters/{EAST}/")
 
 
-@pytest.mark.parametrize("fields", [{"error_code": "TIMEOUT_ERROR"}, {"probed_at": datetime(2026, 1, 1, tzinfo=UTC)}, {"brokers": 5}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"error_code": "TIMEOUT_ERROR"}, {"probed_at": datetime(2026, 1, 1, tzinfo=UTC)}, {"brokers": 5}], ids=str
+)
 @pytest.mark.parametrize("page", PLACES)
 def test_poll_shows_a_changed_cluster(
     page_data: PageData, steady: None, admin: Client, page: str, fields: dict[str, object]
