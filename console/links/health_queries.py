@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import Case, Count, Exists, FilteredRelation, Min, OuterRef, Q, QuerySet, Subquery, When
 
@@ -235,7 +236,7 @@ class _Shared(NamedTuple):
     seen: Observation
 
 
-_shared: dict[int, _Shared] = {}  # by primary key of the link
+_shared: dict[UUID, _Shared] = {}  # by ``link_uuid``
 _reading = Lock()  # other requests wait instead of reading the same
 
 
@@ -246,30 +247,30 @@ def observe_links(
     whole = {link.pk for link in links if can(by, Permission.VIEW, link=link)}
     news = progress.news([link.link_uuid.hex for link in links])  # before the rows: it must not be newer
     versions = {link.pk: f"{link.sequence} {part}" for link, part in zip(links, news, strict=True)}
-    found = _still_valid(versions, whole)
+    found = _still_valid(links, versions, whole)
     if len(found) == len(links):
         return found
     is_first = _reading.acquire(timeout=SHARED_S)
     try:
-        found = _still_valid(versions, whole)
+        found = _still_valid(links, versions, whole)
         began, unread = time.monotonic(), [link for link in links if link.pk not in found]
         read = _observe(unread, by=by, now=now, failing=failing, whole=whole)
         for link in unread:
             if link.pk in whole:
-                _shared[link.pk] = _Shared(versions[link.pk], began, read[link.pk])
+                _shared[link.link_uuid] = _Shared(versions[link.pk], began, read[link.pk])
         return found | read
     finally:
         if is_first:
             _reading.release()
 
 
-def _still_valid(versions: Mapping[int, str], whole: AbstractSet[int]) -> dict[int, Observation]:
+def _still_valid(links: Iterable[ClusterLink], versions: Mapping[int, str], whole: AbstractSet[int]) -> dict[int, Observation]:
     """Return the shared results that are young enough and have these versions, and remove those that are too old."""
     oldest = time.monotonic() - SHARED_S
     for key in [key for key, shared in list(_shared.items()) if shared.read_at <= oldest]:
         _shared.pop(key, None)
-    known = ((key, _shared.get(key)) for key in versions.keys() & whole)
-    return {key: shared.seen for key, shared in known if shared is not None and shared.version == versions[key]}
+    known = ((link.pk, _shared.get(link.link_uuid)) for link in links if link.pk in whole)
+    return {pk: shared.seen for pk, shared in known if shared is not None and shared.version == versions[pk]}
 
 
 def _observe(

@@ -132,7 +132,7 @@ def test_the_list_of_topics_stays_closed_after_a_quick_choice(page_data: PageDat
 
     expect(page.locator(".ts-control .item")).to_have_count(1)
     expect(page.get_by_role("option")).to_have_count(0)
-    page.get_by_role("button", name="Add", exact=True).click(timeout=2_000)  # is not covered
+    page.get_by_role("button", name="Add", exact=True).click(trial=True)  # is not covered
 
 
 def test_source_topics_are_selected_and_added_without_javascript(page_data: PageData, visits: Visits) -> None:

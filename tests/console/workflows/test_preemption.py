@@ -99,7 +99,7 @@ def assert_ordinary_and_empty(mirror: MirrorTopic, cluster: KafkaCluster) -> Non
 
 
 def test_failover_before_the_topic_is_created_leaves_no_topic_and_no_acl(mirror: MirrorTopic, interleave: Interleave) -> None:
-    interleave(engine, "_guard", lambda: fail_over(mirror), after=True)
+    interleave(engine, "_deny_access", lambda: fail_over(mirror), after=True)
 
     setup_mirror(mirror_id=mirror.pk)
     assert states(mirror) == [S.PENDING_STOPPED]  # the set-up had the lock, and has given way
@@ -109,7 +109,7 @@ def test_failover_before_the_topic_is_created_leaves_no_topic_and_no_acl(mirror:
     assert here_of(mirror).find(mirror.name) is None
 
 
-@pytest.mark.parametrize("step", ["_guard", "_create"])
+@pytest.mark.parametrize("step", ["_deny_access", "_create"])
 def test_setup_that_was_suspended_during_a_failover_leaves_the_topic_open(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, step: str
 ) -> None:
