@@ -22,7 +22,6 @@ from bench.steady import Load, Place, Take, TimedReader, writing
 from bench.whole import Product, running, wait_for
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
-from devcluster.spark import SparkConnectServer
 from devcluster.standalone import StandaloneCluster
 
 NAME = "two Spark workers"
@@ -47,11 +46,7 @@ def measure_spark_workers(source: KafkaCluster, destination: KafkaCluster) -> It
         with ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             cluster = stack.enter_context(StandaloneCluster(directory / "standalone", cores=1)).start(workers=2)
-            spark = stack.enter_context(
-                SparkConnectServer(
-                    directory=directory / "connect", master=cluster.url, secret=cluster.secret, extra=cluster.connect_settings
-                )
-            )
+            spark = stack.enter_context(cluster.connect_server(directory / "connect"))
             redis = stack.enter_context(RedisServer())
             product = stack.enter_context(
                 running(source=source, destination=destination, redis=redis, spark=spark, copy_workers=3)

@@ -68,10 +68,10 @@ class Product:
         directory.mkdir(mode=0o700)
         self._directory = directory
         self._standalone = StandaloneCluster(directory / "standalone", cores=SLOTS) if standalone else None
-        where: dict[str, Any] = {}
-        if self._standalone is not None:
-            where = {"master": self._standalone.url, "extra": self._standalone.connect_settings}
-        self._spark = SparkConnectServer(directory=directory / "spark", **where)
+        place = directory / "spark"
+        self._spark = (
+            SparkConnectServer(directory=place) if self._standalone is None else self._standalone.connect_server(place)
+        )
         self._console = services.plan_console(
             directory, redis_url=environment.redis_url, spark_url=self._spark.url, copy_workers=POOL
         )

@@ -1,6 +1,6 @@
 """A Spark standalone cluster of plain processes with authentication: a master that recovers, and workers that can be killed.
 
-Jobs are started by a Spark Connect server (``spark.py``) with ``connect_settings`` and ``secret``. Must not know the jobs.
+Jobs are started by the Spark Connect server that ``connect_server`` returns (``spark.py``). Must not know the jobs.
 
 The secret is in a file that only the user can read, never in an argument. Spark itself passes it to executors in the variable
 ``_SPARK_AUTH_SECRET``. No process inherits the settings of the product.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +21,7 @@ import psutil
 from devcluster import parts
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import Process
-from devcluster.spark import PRELOAD, PRELOAD_VARIABLE, spark_home
+from devcluster.spark import PRELOAD, PRELOAD_VARIABLE, SparkConnectServer, spark_home
 
 START_TIMEOUT_S = 120.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -46,11 +45,10 @@ class StandaloneCluster:
         """The address of the master."""
         return f"spark://{LOOPBACK}:{self._port}"
 
-    @property
-    def connect_settings(self) -> Mapping[str, object]:
-        """Settings for a Connect server whose executors run in this cluster; it needs the secret as well."""
+    def connect_server(self, directory: Path) -> SparkConnectServer:
+        """Return a Connect server, not started yet, whose executors run in this cluster."""
         path = os.pathsep.join([str(parts.ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        return {
+        settings = {
             **AUTHENTICATION,
             "spark.executor.cores": self._cores,
             "spark.executor.memory": self._memory,
@@ -60,6 +58,7 @@ class StandaloneCluster:
             f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(PRELOAD),
             "spark.pyspark.python": sys.executable,
         }
+        return SparkConnectServer(directory=directory, master=self.url, secret=self.secret, extra=settings)
 
     def start(self, *, workers: int) -> Self:
         """Start the master and workers."""

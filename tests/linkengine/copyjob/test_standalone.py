@@ -51,10 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 
 @pytest.fixture(scope="module")
 def connect(cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
-    directory = tmp_path_factory.mktemp("connect")
-    with SparkConnectServer(
-        directory=directory, master=cluster.url, secret=cluster.secret, extra=cluster.connect_settings
-    ) as server:
+    with cluster.connect_server(tmp_path_factory.mktemp("connect")) as server:
         yield server
 
 
