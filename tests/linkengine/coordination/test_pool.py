@@ -156,6 +156,30 @@ def test_a_worker_reads_new_assignments_after_data_loss_and_a_clock_set_back(
     assert assignments.read().plans == {"link": plan(1)}
 
 
+@pytest.mark.parametrize("order", ["copy", "end"])
+def test_an_assignment_that_was_lost_while_it_was_read_is_read_when_it_is_written_again(
+    setup: WorkerSetup, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    def give() -> None:
+        if order == "copy":
+            write(setup, plan(0))
+        else:
+            end_workers(setup.redis_url, [setup.worker_id], secrets=SECRETS)
+
+    assignments, redis = RedisAssignments(setup), client_for(setup.redis_url)
+    give()
+    with monkeypatch.context() as patch:  # between the digests and the assignments
+        hmget = redis.hmget
+        patch.setattr(redis, "hmget", lambda *words: (forget_workers(setup.redis_url, [setup.worker_id]), hmget(*words))[1])
+        lost = assignments.read()
+    give()
+
+    found = assignments.read()
+
+    assert (lost.plans, lost.ends) == ({}, False)
+    assert (found.plans, found.ends) == (({"link": plan(0)}, False) if order == "copy" else ({}, True))
+
+
 def test_two_writers_of_assignments_do_not_block_each_other(setup: WorkerSetup) -> None:
     """The last assignment counts."""
     assignments = RedisAssignments(setup)
