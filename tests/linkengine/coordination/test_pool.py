@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from base64 import urlsafe_b64encode
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -166,11 +166,15 @@ def test_an_assignment_that_was_lost_while_it_was_read_is_read_when_it_is_writte
         else:
             end_workers(setup.redis_url, [setup.worker_id], secrets=SECRETS)
 
+    def lose(*words: Any) -> Any:
+        forget_workers(setup.redis_url, [setup.worker_id])
+        return hmget(*words)
+
     assignments, redis = RedisAssignments(setup), client_for(setup.redis_url)
+    hmget = redis.hmget
     give()
-    with monkeypatch.context() as patch:  # between the digests and the assignments
-        hmget = redis.hmget
-        patch.setattr(redis, "hmget", lambda *words: (forget_workers(setup.redis_url, [setup.worker_id]), hmget(*words))[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(redis, "hmget", lose)  # is requested after the digests
         lost = assignments.read()
     give()
 
