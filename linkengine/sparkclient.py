@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Lock, RLock, Timer
+from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -41,7 +41,7 @@ _GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkCon
 
 _log = structlog.get_logger(__name__)
 _lock = Lock()
-_importing = RLock()
+_importing = Lock()
 _sessions: dict[tuple[int, str], SparkSession] = {}
 _streams_end_at: ContextVar[float | None] = ContextVar("streams_end_at", default=None)  # of the monotonic clock
 

@@ -235,8 +235,10 @@ def offsets_for_time(
             try:
                 _read_on(connections[broker], topic, view, search, timestamp_ms=timestamp_ms, deadline=deadline)
             except BrokerError as error:
+                if error.kafka_code != KafkaCode.OFFSET_OUT_OF_RANGE:
+                    raise
                 start = read_offsets(cluster, topic, view, timestamp=EARLIEST)[search.partition]
-                if error.kafka_code != KafkaCode.OFFSET_OUT_OF_RANGE or start <= search.at:
+                if start <= search.at:
                     raise
                 search.at = min(start, search.end)  # retention has deleted the records in the meantime
             if not search.is_complete:
