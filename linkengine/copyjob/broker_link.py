@@ -155,7 +155,10 @@ class BrokerLink:
     def _use(self, connection: Connection) -> None:
         self.channel = Channel(connection)
         self.watch()
-        self._events.opened(self.channel)
+        try:
+            self._events.opened(self.channel)
+        except LinkEngineError as error:
+            self.lose(error)
 
     def _replace_if_idle(self) -> None:
         if self._successor is not None and self._events.idle():

@@ -83,6 +83,11 @@ class Connection:
         """Host and port of the broker, for messages."""
         return f"{self.host}:{self.port}"
 
+    def supports(self, api_key: int, version: int) -> bool:
+        """Return whether the broker announced this version. A damaged response may announce anything, or leave out any API."""
+        low, high = self.versions.get(api_key, (0, -1))
+        return low <= version <= high
+
     def version_for(self, api_key: int, *, highest: int, lowest: int = 0) -> int:
         """Return the highest version that both sides support; raise MISCONFIGURATION_ERROR if there is none."""
         low, high = self.versions.get(api_key, (0, -1))

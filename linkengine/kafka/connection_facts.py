@@ -67,7 +67,7 @@ def cluster_facts(address: ClusterAddress, found: Sequence[Attempt]) -> ClusterF
     server = next(attempt.server for attempt in found if attempt.error_code is None)
     (place,) = parse_servers(server)
     with closing(connect(place.host, place.port, address=address)) as connection:
-        is_supported = connection.versions.get(FetchRequest.API_KEY, (0, 0))[1] >= _FETCH_BY_ID
+        is_supported = connection.supports(FetchRequest.API_KEY, _FETCH_BY_ID)
         version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION, lowest=_METADATA_LOWEST)
         cluster_id, rights, topics = connection.request(_metadata(version), response=MetadataResponse, read=_read)
     facts = broker_facts(address)

@@ -115,8 +115,7 @@ class _Lifter:
         self._sent = log_end.end
         self._in_flight: deque[int] = deque()  # base offsets
         self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
-        _, highest = channel.connection.versions[requests.PRODUCE_API_KEY]
-        by_id = any(log_end.topic_id) and highest >= requests.PRODUCE_BY_ID
+        by_id = any(log_end.topic_id) and channel.connection.supports(requests.PRODUCE_API_KEY, requests.PRODUCE_BY_ID)
         self._version = requests.PRODUCE_BY_ID if by_id else requests.PRODUCE_BY_NAME
         self._topic = log_end.topic_id if by_id else assignment.mirror_topic.encode()
 

@@ -237,9 +237,9 @@ class BrokerProducer:
     def _choose_version(self) -> None:
         """Use topic ids if the broker and all topics have them: the broker then refuses a mirror topic that was recreated."""
         channel = self._link.channel
-        highest = channel.connection.versions[requests.PRODUCE_API_KEY][1] if channel is not None else 0
         ids = all(partition.log_end is not None and any(partition.log_end.topic_id) for partition in self.members)
-        self._version = requests.PRODUCE_BY_ID if ids and highest >= requests.PRODUCE_BY_ID else requests.PRODUCE_BY_NAME
+        by_id = ids and channel is not None and channel.connection.supports(requests.PRODUCE_API_KEY, requests.PRODUCE_BY_ID)
+        self._version = requests.PRODUCE_BY_ID if by_id else requests.PRODUCE_BY_NAME
 
     def _opened(self, channel: Channel) -> None:
         self._choose_version()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
+from kafka.protocol.metadata import ApiVersionsResponse
 
 from chaos.proxy import Proxy
 from devcluster.kafka import KafkaCluster
@@ -14,7 +16,7 @@ from linkengine.copyjob.destination import gap_filler
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka import requests
+from linkengine.kafka import connection, requests
 from linkengine.kafka.protocol import KafkaCode
 from linkengine.kafka.requests import ProducedPartition
 from tests.linkengine.copyjob.copying import (
@@ -172,6 +174,34 @@ def test_wrong_throttle_time_does_not_stop_the_copy(clusters: Pair, topic_name: 
     monkeypatch.setattr(requests, "decode_produce", lambda body, *, version: (next(times, 0), decode(body, version=version)[1]))
 
     copy_in_bursts(clusters, topic_name)
+
+
+APIS = {"Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetForLeaderEpoch": 23, "WriteTxnMarkers": 27}
+
+
+@pytest.mark.parametrize(("api", "versions"), [*((api, None) for api in APIS), ("Produce", (64, 64)), ("Fetch", (0, 0))])
+def test_wrong_versions_of_an_api_do_no_harm(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, api: str, versions: tuple[int, int] | None
+) -> None:
+    """Every second connection of the first ones got a damaged ApiVersions response."""
+    create_pair(clusters, topic_name)
+    read, opened = connection._read_versions, count()
+
+    def damaged(response: ApiVersionsResponse) -> tuple[int, dict[int, tuple[int, int]]]:
+        error, supported = read(response)
+        number = next(opened) if threading.current_thread().name.startswith("copy-background") else 1  # not the test's own
+        if number < 12 and number % 2 == 0:
+            supported = {key: value for key, value in supported.items() if key != APIS[api]}
+            if versions is not None:
+                supported[APIS[api]] = versions
+        return error, supported
+
+    monkeypatch.setattr(connection, "_read_versions", damaged)
+
+    phases = copy_in_bursts(clusters, topic_name, transactions=True)
+
+    assert next(opened) > 4
+    assert PartitionPhase.FAILED not in phases
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ from linkengine.kafka.security import BearerTokens, bearer_token
 numbers = count()
 
 
+@pytest.fixture(autouse=True)
+def _no_cached_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system gives an endpoint the port of an earlier one from time to time: its token must not be found again."""
+    monkeypatch.setattr(security, "_slots", {})
+
+
 @pytest.fixture
 def tokens() -> Iterator[TokenEndpoint]:
     with TokenEndpoint({"link:1": "p w/ü"}) as endpoint:
