@@ -27,7 +27,7 @@ MOST_KEPT = 8  # per process; more requests at a time open more connections and 
 KEPT_S = 30.0  # a connection that was not used for so long is closed: it might lead to a former primary
 RESPONSE_S = 1.0
 TIMESTAMPTZ = psycopg.adapters.types["timestamptz"].oid
-_IN_C = psycopg.adapters.get_loader(TIMESTAMPTZ, Format.TEXT)
+_IN_C: Any = psycopg.adapters.get_loader(TIMESTAMPTZ, Format.TEXT)
 
 
 class TimeLoader(psycopg.adapt.Loader):
@@ -84,7 +84,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if is_clean and connection.info.transaction_status == TransactionStatus.IDLE:
             _keep(connection, self._database)
         else:
-            super()._close()
+            super()._close()  # type: ignore[misc] # private, as in Django's backends
 
 
 def _keep(connection: psycopg.Connection[Any], database: tuple[object, ...]) -> None:

@@ -10,18 +10,19 @@ from typing import TypeVar
 
 import psycopg
 import pytest
-from django.db import ConnectionHandler, DatabaseError, OperationalError
+from django.db import DatabaseError, OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker
 
 from console.config.env import Environment
 from console.postgres import base
-from console.postgres.base import DatabaseWrapper
 from devcluster.postgres import PostgresServer
 from tests.linkengine.copyjob.copying import wait_for
 
 pytestmark = pytest.mark.network
 T = TypeVar("T")
-Work = Callable[[DatabaseWrapper], T]
+Work = Callable[[BaseDatabaseWrapper], T]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def databases(server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Ite
     databases = ConnectionHandler({"default": Environment({"X": server.url}).database("X")})
     with django_db_blocker.unblock():
         yield databases
-        databases["default"].close_pool()
+        databases["default"].close_pool()  # type: ignore[attr-defined] # of PostgreSQL only
 
 
 def in_a_thread(databases: ConnectionHandler, work: Work[T]) -> T:
@@ -60,11 +61,11 @@ def in_a_thread(databases: ConnectionHandler, work: Work[T]) -> T:
         return thread.submit(run).result(30)
 
 
-def server_process(connection: DatabaseWrapper) -> int:
-    return int(value_of(connection, "SELECT pg_backend_pid()"))  # type: ignore[call-overload]
+def server_process(connection: BaseDatabaseWrapper) -> int:
+    return int(str(value_of(connection, "SELECT pg_backend_pid()")))
 
 
-def value_of(connection: DatabaseWrapper, sql: str) -> object:
+def value_of(connection: BaseDatabaseWrapper, sql: str) -> object:
     with connection.cursor() as cursor:
         cursor.execute(sql)
         (value,) = cursor.fetchone()
@@ -80,7 +81,7 @@ def test_the_next_thread_uses_the_connection(databases: ConnectionHandler) -> No
 def test_threads_at_the_same_time_have_connections_of_their_own(databases: ConnectionHandler) -> None:
     together = Barrier(3)
 
-    def work(connection: DatabaseWrapper) -> int:
+    def work(connection: BaseDatabaseWrapper) -> int:
         process = server_process(connection)
         together.wait(30)
         return process
@@ -93,13 +94,19 @@ def test_threads_at_the_same_time_have_connections_of_their_own(databases: Conne
 def test_more_connections_than_the_most_are_closed(databases: ConnectionHandler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MOST_KEPT", 1)
     inner: list[int] = []
-    outer = in_a_thread(databases, lambda own: (server_process(own), inner.append(in_a_thread(databases, server_process)))[0])
+
+    def work(connection: BaseDatabaseWrapper) -> int:
+        process = server_process(connection)
+        inner.append(in_a_thread(databases, server_process))
+        return process
+
+    outer = in_a_thread(databases, work)
 
     assert in_a_thread(databases, server_process) == outer  # closed last
     in_a_thread(databases, lambda own: wait_until_ended(own, inner[0]))
 
 
-def wait_until_ended(connection: DatabaseWrapper, process: int) -> None:
+def wait_until_ended(connection: BaseDatabaseWrapper, process: int) -> None:
     """Wait until a server process has noticed that its client has closed the connection."""
     wait_for(lambda: value_of(connection, f"SELECT count(*) FROM pg_stat_activity WHERE pid = {process}") == 0)
 
@@ -114,7 +121,7 @@ def test_a_connection_that_was_kept_for_too_long_is_closed(
 
 
 def test_a_connection_with_an_open_transaction_is_not_kept(databases: ConnectionHandler) -> None:
-    def work(connection: DatabaseWrapper) -> int:
+    def work(connection: BaseDatabaseWrapper) -> int:
         connection.set_autocommit(False)
         return server_process(connection)
 
@@ -124,7 +131,7 @@ def test_a_connection_with_an_open_transaction_is_not_kept(databases: Connection
 def test_a_connection_that_had_an_error_is_not_kept(databases: ConnectionHandler) -> None:
     processes: list[int] = []
 
-    def work(connection: DatabaseWrapper) -> None:
+    def work(connection: BaseDatabaseWrapper) -> None:
         processes.append(server_process(connection))
         connection.cursor().execute("SELECT nonsense")
 
@@ -156,7 +163,7 @@ def test_a_server_that_hangs_is_an_error_within_5_seconds(server: PostgresServer
 
 
 def test_a_cursor_that_was_left_open_is_closed(databases: ConnectionHandler) -> None:
-    def work(connection: DatabaseWrapper) -> int:
+    def work(connection: BaseDatabaseWrapper) -> int:
         with connection.cursor() as cursor:
             cursor.execute("DECLARE abandoned CURSOR WITH HOLD FOR SELECT generate_series(1, 10)")
         return server_process(connection)
@@ -170,7 +177,7 @@ def test_a_cursor_that_was_left_open_is_closed(databases: ConnectionHandler) -> 
 def test_times_are_in_utc(databases: ConnectionHandler) -> None:
     moment = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
 
-    def work(connection: DatabaseWrapper) -> list[object]:
+    def work(connection: BaseDatabaseWrapper) -> list[object]:
         return [value_of(connection, f"SELECT timestamptz '{text}'") for text in (moment.isoformat(), "1899-01-01 00:00:00+00")]
 
     found, early = in_a_thread(databases, work)
