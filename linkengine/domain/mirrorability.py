@@ -212,7 +212,7 @@ def judge(topic: Topic, around: Surroundings) -> JudgedTopic:
     known = around.mirrors.get(name)
     if known is not None and known.own and known.state is not MirrorState.STOPPED:
         return JudgedTopic(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=known.state)
-    checks = tuple(rule(topic, around) for rule in _RULES)
+    checks = tuple([rule(topic, name, around) for rule in _RULES])
     blocked = any(check.blocks and not check.passed for check in checks)
     standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING
     return JudgedTopic(topic=topic.name, mirror=name, standing=standing, checks=checks)
@@ -230,7 +230,7 @@ def _mirror_name(topic: Topic, around: Surroundings) -> str:
         return ""
 
 
-def _source_topic(topic: Topic, _around: Surroundings) -> Check:
+def _source_topic(topic: Topic, _name: str, _around: Surroundings) -> Check:
     if topic.exists:
         return _PASSED[CheckCode.SOURCE_TOPIC]
     return Check(
@@ -243,7 +243,7 @@ def _source_topic(topic: Topic, _around: Surroundings) -> Check:
     )
 
 
-def _internal(topic: Topic, _around: Surroundings) -> Check:
+def _internal(topic: Topic, _name: str, _around: Surroundings) -> Check:
     if not (topic.internal or is_internal(topic.name)):
         return _PASSED[CheckCode.INTERNAL_TOPIC]
     return Check(
@@ -254,7 +254,7 @@ def _internal(topic: Topic, _around: Surroundings) -> Check:
     )
 
 
-def _auto_create(_topic: Topic, around: Surroundings) -> Check:
+def _auto_create(_topic: Topic, _name: str, around: Surroundings) -> Check:
     if around.auto_create:
         return _PASSED[CheckCode.AUTO_CREATE]
     return Check(
@@ -265,7 +265,7 @@ def _auto_create(_topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _included(topic: Topic, around: Surroundings) -> Check:
+def _included(topic: Topic, _name: str, around: Surroundings) -> Check:
     code = CheckCode.INCLUDED
     found = _matching(topic, around, FilterType.INCLUDE)
     if found:
@@ -280,7 +280,7 @@ def _included(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _not_excluded(topic: Topic, around: Surroundings) -> Check:
+def _not_excluded(topic: Topic, _name: str, around: Surroundings) -> Check:
     found = _matching(topic, around, FilterType.EXCLUDE)
     if found is None:
         return _PASSED[CheckCode.NOT_EXCLUDED]
@@ -294,27 +294,32 @@ def _not_excluded(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _name(topic: Topic, around: Surroundings) -> Check:
-    code = CheckCode.MIRROR_NAME
+def _valid_name(topic: Topic, name: str, around: Surroundings) -> Check:
+    if name:
+        return Check(code=CheckCode.MIRROR_NAME, passed=True, finding=gettext_lazy("Its mirror is named %(name)s.", name=name))
+    return Check(
+        code=CheckCode.MIRROR_NAME,
+        passed=False,
+        finding=gettext_lazy(
+            "With the link's prefix %(prefix)s its name is not valid: %(problem)s",
+            prefix=repr(around.prefix),
+            problem=_name_problem(topic, around),
+        ),
+        next_step=gettext_lazy("Mirror it over a link with a shorter prefix, or without a prefix."),
+        problem=True,
+    )
+
+
+def _name_problem(topic: Topic, around: Surroundings) -> str:
     try:
-        name = mirror_name(topic.name, prefix=around.prefix)
+        mirror_name(topic.name, prefix=around.prefix)
     except LinkEngineError as error:
-        return Check(
-            code=code,
-            passed=False,
-            finding=gettext_lazy(
-                "With the link's prefix %(prefix)s its name is not valid: %(problem)s",
-                prefix=repr(around.prefix),
-                problem=error.message,
-            ),
-            next_step=gettext_lazy("Mirror it over a link with a shorter prefix, or without a prefix."),
-            problem=True,
-        )
-    return Check(code=code, passed=True, finding=gettext_lazy("Its mirror is named %(name)s.", name=name))
+        return error.message
+    return ""
 
 
-def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
-    known = around.mirrors.get(_mirror_name(topic, around))
+def _stopped_mirror(_topic: Topic, name: str, around: Surroundings) -> Check:
+    known = around.mirrors.get(name)
     if known is None or not known.own:
         return _PASSED[CheckCode.STOPPED_MIRROR]
     return Check(
@@ -327,9 +332,8 @@ def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _ring(topic: Topic, around: Surroundings) -> Check:
-    name = _mirror_name(topic, around) or topic.name
-    source, mirror = Place(around.source, topic.name), Place(around.destination, name)
+def _ring(topic: Topic, name: str, around: Surroundings) -> Check:
+    source, mirror = Place(around.source, topic.name), Place(around.destination, name or topic.name)
     ring = find_ring(around.sources.get, source=source, mirror=mirror)
     if not ring:
         return _PASSED[CheckCode.RING]
@@ -343,7 +347,7 @@ def _ring(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _chain(topic: Topic, around: Surroundings) -> Check:
+def _chain(topic: Topic, _name: str, around: Surroundings) -> Check:
     is_mirror = topic.is_mirror or Place(around.source, topic.name) in around.sources
     if not (around.prefix and is_mirror):
         return _PASSED[CheckCode.CHAIN]
@@ -357,8 +361,7 @@ def _chain(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _namespace(topic: Topic, around: Surroundings) -> Check:
-    name = _mirror_name(topic, around)
+def _namespace(_topic: Topic, name: str, around: Surroundings) -> Check:
     prefix = next((reserved for reserved in around.reserved if name and contains(reserved, name)), None)
     if prefix is None:
         return _PASSED[CheckCode.NAMESPACE]
@@ -382,8 +385,7 @@ def _namespace(topic: Topic, around: Surroundings) -> Check:
     return Check(code=CheckCode.NAMESPACE, passed=False, finding=finding, next_step=step)
 
 
-def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
-    name = _mirror_name(topic, around)
+def _mirrored_elsewhere(_topic: Topic, name: str, around: Surroundings) -> Check:
     known = around.mirrors.get(name)
     if known is None or known.own:
         return _PASSED[CheckCode.MIRRORED_ELSEWHERE]
@@ -400,8 +402,7 @@ def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _name_free(topic: Topic, around: Surroundings) -> Check:
-    name = _mirror_name(topic, around)
+def _name_free(_topic: Topic, name: str, around: Surroundings) -> Check:
     if around.mirrors.get(name) is not None or name not in around.taken:
         return _PASSED[CheckCode.NAME_FREE]
     return Check(
@@ -413,7 +414,7 @@ def _name_free(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _link_state(_topic: Topic, around: Surroundings) -> Check:
+def _link_state(_topic: Topic, _name: str, around: Surroundings) -> Check:
     if not around.link_trouble:
         return _PASSED[CheckCode.LINK_STATE]
     return Check(
@@ -424,7 +425,7 @@ def _link_state(_topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _last_try(topic: Topic, around: Surroundings) -> Check:
+def _last_try(topic: Topic, _name: str, around: Surroundings) -> Check:
     failure = around.failures.get(topic.name)
     if failure is None:
         return _PASSED[CheckCode.LAST_TRY]
@@ -447,13 +448,14 @@ def _matching(topic: Topic, around: Surroundings, kind: FilterType) -> NameFilte
     return next(matching, None)
 
 
-_RULES: tuple[Callable[[Topic, Surroundings], Check], ...] = (
+# arguments: the topic, the name of its mirror ("" if it cannot have a mirror), and the link
+_RULES: tuple[Callable[[Topic, str, Surroundings], Check], ...] = (
     _source_topic,
     _internal,
     _auto_create,
     _included,
     _not_excluded,
-    _name,
+    _valid_name,
     _stopped_mirror,
     _ring,
     _chain,
