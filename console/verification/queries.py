@@ -15,9 +15,7 @@ from console.access import visible_mirrors, visible_reports
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.links import pairs
-from console.mirrors import figures
-from console.mirrors.figures import Figures
-from console.mirrors.progress import CurrentMirror
+from console.mirrors.figures import Figures, Missing
 from console.models import (
     AuditEvent,
     ClampedOffset,
@@ -314,17 +312,16 @@ class FailoverRisk:
 
 
 def failover_risk(
-    mirrors: MirrorTopicQuerySet, current: Sequence[CurrentMirror], total: Figures, *, now: datetime
+    mirrors: MirrorTopicQuerySet, missing: Mapping[int, Missing], total: Figures, *, now: datetime
 ) -> FailoverRisk:
-    """Return the risk of mirrors; ``current`` and ``total`` are the progress of those that are not stopped. One query.
+    """Return the risk of mirrors; ``missing`` and ``total`` are of those that are not stopped. One query.
 
     A mirror that was added since these were read is unknown.
     """
     topics = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic"))
     chosen = mirrors.unstopped().order_by().annotate(listed=Subquery(topics.values("partitions")[:1]))
-    rows = {mirror.pk: mirror.partitions for mirror in current}
     records = {
-        pk: figures.missing_records(rows.get(pk, ()), partitions=max(own, listed or 0))
+        pk: missing[pk].known_for(max(own, listed or 0)) if pk in missing else None
         for pk, own, listed in chosen.values_list("pk", "num_partitions", "listed")
     }
     return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), never_seen=total.never)
