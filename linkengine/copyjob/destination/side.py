@@ -25,9 +25,9 @@ from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEven
 from linkengine.copyjob.destination.producer_state import FencedError
 from linkengine.copyjob.errors import Confirmation, SingleTooLargeError
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.log_end import LogEnd, StillWaitingError, read_log_ends
+from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
 from linkengine.copyjob.resume.release_rules import tail_query
-from linkengine.copyjob.values import Chunk, Stage, Trouble
+from linkengine.copyjob.values import Chunk, LogEnd, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
