@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from linkengine.batches.patch import patch_for_append
-from linkengine.copyjob import partition_state
-from linkengine.copyjob.destination import maintenance, producer, producer_state
+from linkengine.copyjob import partition_state, producer_state
+from linkengine.copyjob.destination import maintenance, producer
 from linkengine.copyjob.destination.producer import topic_of
 from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.stop.fence import Fence

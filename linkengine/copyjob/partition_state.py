@@ -31,10 +31,10 @@ from collections.abc import Sequence
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.destination.producer_state import OwnProducerState
 from linkengine.copyjob.pacing import Backoff
 from linkengine.copyjob.partition_counters import PartitionCounters
-from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
+from linkengine.copyjob.producer_state import OwnProducerState
+from linkengine.copyjob.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
 from linkengine.copyjob.values import (
     Chunk,
     FillInFlight,

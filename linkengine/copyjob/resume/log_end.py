@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from linkengine.copyjob.destination.foreign_writes import (
+from linkengine.copyjob.foreign_writes import (
     batches_in,
     check_mirror_topic_id,
     first_foreign_batch,

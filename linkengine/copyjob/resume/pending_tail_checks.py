@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.destination.foreign_writes import foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.errors import Confirmation
+from linkengine.copyjob.foreign_writes import foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, TailCheck, TailCheckResult, check_tails
 from linkengine.copyjob.values import LogTail, SourceOrigin, Stage

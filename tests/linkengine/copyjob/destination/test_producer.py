@@ -23,7 +23,7 @@ from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEven
 from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
-from linkengine.copyjob.resume.unacknowledged import Unacknowledged
+from linkengine.copyjob.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import LogEnd
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.producers import ProducerState

@@ -11,7 +11,7 @@ import pytest
 
 from linkengine.copyjob.resume import log_end as log_end_module
 from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
-from linkengine.copyjob.resume.unacknowledged import Unacknowledged
+from linkengine.copyjob.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import LogEnd, LogEndQuery, LogTail, LostMarker
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment

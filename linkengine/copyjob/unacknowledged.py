@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.producer_state import OwnProducerState
+from linkengine.copyjob.producer_state import OwnProducerState
 from linkengine.domain.producers import ProducerState
 
 

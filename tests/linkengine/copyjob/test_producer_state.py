@@ -2,7 +2,7 @@
 
 import pytest
 
-from linkengine.copyjob.destination.producer_state import LAST_EPOCH, FencedError, OwnProducerState, epochs_above
+from linkengine.copyjob.producer_state import LAST_EPOCH, FencedError, OwnProducerState, epochs_above
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.producers import ProducerState, coordinator_epoch_for
 
