@@ -84,13 +84,14 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     matching = listed.select(judge_source(link=link, by=by, search=listed.query))
     if listed.format:
         return listed.csv(f"source-topics-{link.name}", map(source_topic_row, matching))
-    shown = listed.page(matching)
+    rows = [source_topic_row(judged) for judged in listed.page(matching)]
+    mirrorable = sum(is_mirrorable(judged) for judged in matching)
     context = {
         "list": listed,
-        "rows": [source_topic_row(judged) for judged in shown],
-        "mirrorable": sum(is_mirrorable(judged) for judged in matching),
-        "pick_all": numbers.count(sum(is_mirrorable(judged) for judged in matching)),
-        "mirrorable_shown": sum(is_mirrorable(judged) for judged in shown),
+        "rows": rows,
+        "mirrorable": mirrorable,
+        "pick_all": numbers.count(mirrorable),
+        "mirrorable_shown": sum(row.mirrorable for row in rows),
         "filtered": listed.is_filtered,  # for parts/picked.html
         "listed": link.topics_at is not None,
         "auto_create": link.config(AUTO_CREATE) == "true",
