@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from linkengine.batches.patch import patch_for_append
-from linkengine.copyjob import partition_state
-from linkengine.copyjob.destination import maintenance, producer, producer_state
+from linkengine.copyjob import partition_state, producer_state
+from linkengine.copyjob.destination import maintenance, producer
 from linkengine.copyjob.destination.producer import topic_of
-from linkengine.copyjob.resume.log_end import LogEndQuery, read_log_ends
+from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.stop.fence import Fence
-from linkengine.domain.workers import generation_of
+from linkengine.copyjob.values import LogEndQuery
+from linkengine.domain.producers import generation_of
 from linkengine.jobs import stopping
 from linkengine.kafka import requests
 from linkengine.kafka.cluster import Cluster

@@ -1,7 +1,7 @@
 """Additional listeners of a development cluster: TLS, mutual TLS, passwords over TLS, tokens over TLS.
 
 A broker with all of them represents many kinds of clusters. Principals: over TLS alone a client is anonymous, a client
-certificate gives `CN=link`, a token its subject.
+certificate gives `CN=link` and the organization, a token its subject.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from devcluster.ports import LOOPBACK
-from devcluster.tls import Certificates
+from devcluster.tls import Certificates, subject_of
 
 ExtraListener = Literal["TLS", "MTLS", "PASSWORDS", "TOKENS"]
 EXTRA_LISTENERS: tuple[ExtraListener, ...] = get_args(ExtraListener)
-PRINCIPALS = ("User:ANONYMOUS", "User:CN=link")  # besides those of `access.py`; all are super users
+PRINCIPALS = ("User:ANONYMOUS", f"User:{subject_of('link')}")  # besides those of `access.py`; all are super users
 AUDIENCE, ISSUER = "kafka", "devcluster"  # of tokens
 _PROTOCOL: Mapping[ExtraListener, str] = {"TLS": "SSL", "MTLS": "SSL", "PASSWORDS": "SASL_SSL", "TOKENS": "SASL_SSL"}
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"

@@ -1,22 +1,25 @@
-"""A short-lived certificate authority for a development cluster, with certificates of its brokers and of a client.
+"""A certificate authority for a development cluster, with short-lived certificates of its brokers and of a client.
 
 Writes PEM files as Kafka reads them since KIP-651. Must not know clusters; the names in the certificates are this machine's
-own.
+own. The authority's key is not stored.
 """
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+import trustme
+from cryptography.hazmat.primitives import serialization
 
 from devcluster.ports import LOOPBACK
 
 VALID = timedelta(days=30)
+ORGANIZATION = "devcluster"
+
+
+def subject_of(owner: str) -> str:
+    """Return the subject of a certificate as Kafka writes it in principals."""
+    return f"CN={owner},OU={ORGANIZATION},O={ORGANIZATION}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,7 @@ class Certificates:
 
     authority: Path
     broker: Path
-    client: Path  # CN=link
+    client: Path  # of ``subject_of("link")``
 
 
 def certificates_in(directory: Path) -> Certificates:
@@ -39,42 +42,22 @@ def write_certificates(directory: Path) -> None:
     if files.broker.exists():
         return
     directory.mkdir(parents=True, exist_ok=True)
-    root_key, root_name = ec.generate_private_key(ec.SECP256R1()), _name("Development authority")
-    root = _certificate(subject=root_name, issuer=root_name, key=root_key, signer=root_key, authority=True)
+    authority = trustme.CA(organization_name=ORGANIZATION)
     for file, owner in ((files.client, "link"), (files.broker, "broker")):
-        key = ec.generate_private_key(ec.SECP256R1())
-        leaf = _certificate(subject=_name(owner), issuer=root_name, key=key, signer=root_key, authority=False)
+        leaf = authority.issue_cert(
+            "localhost",
+            LOOPBACK,
+            common_name=owner,
+            organization_name=ORGANIZATION,
+            organization_unit_name=ORGANIZATION,
+            not_after=datetime.now(UTC) + VALID,
+        )
         file.touch(mode=0o600)
-        file.write_bytes(_private_pem(key) + _pem(leaf) + _pem(root))
-    files.authority.write_bytes(_pem(root))
+        file.write_bytes(_pkcs8(leaf.private_key_pem) + leaf.cert_chain_pems[0].bytes() + authority.cert_pem.bytes())
+    authority.cert_pem.write_to_path(files.authority)
 
 
-def _certificate(
-    *, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey,
-    authority: bool,
-) -> x509.Certificate:  # fmt: skip
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address(LOOPBACK))])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + VALID)
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-    )
-    return (builder if authority else builder.add_extension(names, critical=False)).sign(signer, hashes.SHA256())
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _pkcs8(private_key: trustme.Blob) -> bytes:
+    """Return a key in the only form that Kafka reads."""
+    key = serialization.load_pem_private_key(private_key.bytes(), password=None)
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -83,3 +83,15 @@ def test_where_is_what_page_has_ten_behaviours_with_a_begin_and_an_end() -> None
 
     assert [int(number) for number in re.findall(r"^## (\d+)\. ", text, re.MULTILINE)] == list(range(1, 11))
     assert text.count("| begins |") == text.count("| ends |") == 10
+
+
+def test_where_is_what_page_states_how_many_files_the_usual_case_needs() -> None:
+    text = (ROOT / "docs" / "where-is-what.md").read_text()
+    (stated,) = re.findall(r"REST and page together: ([^.]*)\.", text)
+    counts = {number: int(files) for files, number in re.findall(r"(\d+) in\s(\d+)", stated)}
+    tables = dict(re.findall(r"^## (\d+)\. [^\n]*\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL))
+
+    assert set(counts) == {number for number, table in tables.items() if "| only if |" in table} | {"4", "8"}
+    for number, files in counts.items():
+        usual = [row for row in tables[number].splitlines() if not row.startswith("| only if |")]
+        assert len(set(re.findall(r"\]\(\.\./([\w/]+\.py)\)", "\n".join(usual)))) == files, number

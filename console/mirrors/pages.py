@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from django import forms
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, ngettext
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import Permission, can, check_permission
-from console.errors import ConflictError, ConsoleError, InvalidInputError, NotFoundError
+from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.languages import translated
 from console.links import queries as link_queries
 from console.links.form_presenters import curl
@@ -23,11 +27,10 @@ from console.mirrors.page_parts import choice_rows, choices_summary, show_refusa
 from console.models import BulkOperation, ClusterLink
 from console.verification import actions as verification_actions
 from console.web import numbers
-from console.web.forms import fingerprint
-from console.web.lists import MOST_DIGITS
+from console.web.forms import ConsoleForm, fingerprint
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import CONFIG as START_SPEC
-from linkengine.domain.linkrules import start_problem
+from linkengine.domain.linkrules import LONGEST, start_problem
 from linkengine.domain.states import MirrorEvent
 
 # Topics that a command names. With names of 249 characters, its body is still below 128 KiB, the most that Linux passes as an
@@ -44,6 +47,74 @@ _EACH: Mapping[str, tuple[str, str]] = {
     BulkOperation.VERIFY: ("POST", "v1-verify-runs"),
 }
 MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
+
+
+class TopicNames(forms.SelectMultiple):
+    """Names as options of a list, or as words of a text field. Names of topics have no white space."""
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> list[str]:
+        return list(dict.fromkeys(word for value in data.getlist(name) for word in value.split()))
+
+
+class MirrorForm(ConsoleForm):
+    """The source topics to mirror, and settings of their mirrors. The template renders the topics."""
+
+    source_topic = forms.Field(widget=TopicNames, required=False)
+    start = forms.CharField(
+        label=gettext_lazy("Start offset"),
+        required=False,
+        help_text=mark_safe(  # noqa: S308 - constant
+            gettext_lazy(
+                '<span class="mono">earliest</span>, <span class="mono">latest</span>, or a time such as '
+                '<span class="mono">2026-11-21T03:00:00Z</span>. If empty, the link\'s configuration applies. '
+                "Records keep their offsets in any case."
+            )
+        ),
+        widget=forms.TextInput(
+            attrs={
+                "class": "form-control mono",
+                "maxlength": LONGEST,
+                "autocomplete": "off",
+                "autocapitalize": "none",
+                "spellcheck": "false",
+            }
+        ),
+    )
+    replication_factor = forms.IntegerField(
+        label=gettext_lazy("Replication factor"),
+        required=False,
+        min_value=1,
+        max_value=MOST_REPLICAS,
+        help_text=gettext_lazy("If empty, the default of the destination cluster applies."),
+        widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
+    )
+
+    def __init__(self, *args: Any, default_start: str, **kwargs: Any) -> None:
+        """Show the start that applies if the field is empty."""
+        super().__init__(*args, **kwargs)
+        self.fields["start"].widget.attrs["placeholder"] = default_start
+        wrong = gettext("Enter a whole number from 1 to %(most)s, or leave the field empty.") % {"most": f"{MOST_REPLICAS:,}"}
+        self.fields["replication_factor"].error_messages |= dict.fromkeys(("invalid", "min_value", "max_value"), wrong)
+
+    def clean_start(self) -> str:
+        """Check the start."""
+        start = str(self.cleaned_data["start"])
+        problem = start_problem(start) if start else ""
+        if problem:
+            raise ValidationError(translated(problem))
+        return start
+
+    def refuse(self, error: ConsoleError) -> bool:
+        """Show the error of an action at its field, or at the topics; return False if it concerns neither."""
+        if not error.field and not isinstance(error, NotFoundError):
+            return False
+        self.refuse_at(error.field if error.field in self.fields else "source_topic", error)
+        return True
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether a setting is filled in or wrong, so that the settings are unfolded."""
+        return any(self[name].value() or self[name].errors for name in ("start", "replication_factor"))
 
 
 @page("links")
@@ -71,34 +142,37 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if not can(by, Permission.MANAGE_MIRROR, link=link) and not _has_own_topics(link, request):
         check_permission(by, Permission.MANAGE_MIRROR, link=link)
+    default_start = mirror_actions.default_start(link)
     if request.method == "GET" or request.POST.get("intent") == "choose":
-        return _form(request, link)
-    factor = request.POST.get("replication_factor", "").strip()
-    if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
-        wrong = gettext("Enter a whole number from 1 to %(most)s, or leave the field empty.") % {"most": f"{MOST_REPLICAS:,}"}
-        return _form(request, link, replication_wrong=wrong, status=422)
+        topics = request.POST.getlist("source_topic") or request.GET.get("topic", "").split()
+        return _show(request, link, MirrorForm(initial={"source_topic": topics}, default_start=default_start))
+    form = MirrorForm(request.POST, default_start=default_start)
+    if not form.is_valid():
+        return _show(request, link, form, status=422)
     if request.POST.get("intent") == "curl":
-        return _form(request, link, curl=True)
-    start, names = request.POST.get("start", "").strip(), _submitted_topics(request)
+        return _show(request, link, form, curl=True)
     try:
-        if request.POST.get("all") or len(names) > 1:
-            return _add_several(request, link, names, factor=int(factor) if factor else None, start=start)
-        mirror = mirror_actions.create_mirror(
-            link=link,
-            source_topic=names[0] if names else "",
-            replication_factor=int(factor) if factor else None,
-            configs={START_SPEC: start},
-            by=by,
-            now=timezone.now(),
-        )
+        return _add(request, link, form.cleaned_data)
     except ConsoleError as error:
-        return _refused(request, link, error)
+        if error.kind == "denied":
+            raise
+        problem = {} if form.refuse(error) else {"problem": problem_of(error)}
+        return _show(request, link, form, status=status_of(error), **problem)
+
+
+def _add(request: HttpRequest, link: ClusterLink, values: Mapping[str, Any]) -> HttpResponse:
+    names: Sequence[str] = values["source_topic"]
+    if request.POST.get("all") or len(names) > 1:
+        return _add_several(request, link, names, factor=values["replication_factor"], start=values["start"])
+    mirror = mirror_actions.create_mirror(
+        link=link,
+        source_topic=names[0] if names else "",
+        replication_factor=values["replication_factor"],
+        configs={START_SPEC: values["start"]},
+        by=actor_of(request),
+        now=timezone.now(),
+    )
     return done(request, mirror.get_absolute_url(), gettext("Mirror topic %(name)s added.") % {"name": mirror.name})
-
-
-def _submitted_topics(request: HttpRequest) -> list[str]:
-    """Return the submitted names: options of the list, or words of the text field. Names of topics have no white space."""
-    return list(dict.fromkeys(name for value in request.POST.getlist("source_topic") for name in value.split()))
 
 
 def _add_several(
@@ -114,9 +188,6 @@ def _add_several(
                     "below, then add them again."
                 )
             )
-    problem = start_problem(start) if start else ""
-    if problem:
-        raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
     started = bulk_actions.start(
         link=link,
         operation=BulkOperation.CREATE,
@@ -142,24 +213,15 @@ def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
     return any(binding.resource_type == "Topic" and binding.cluster_id == cluster for binding in bindings)
 
 
-def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> HttpResponse:
-    if error.kind == "denied":
-        raise error
-    if error.field == START_SPEC:
-        return _form(request, link, status=status_of(error), start_wrong=translated(error.message))
-    at_field = bool(error.field) or isinstance(error, NotFoundError)
-    problem = {"wrong" if at_field else "problem": problem_of(error)}
-    return _form(request, link, status=status_of(error), **problem)
-
-
-def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+def _show(request: HttpRequest, link: ClusterLink, form: MirrorForm, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
-    chosen = _submitted_topics(request) or request.GET.get("topic", "").split()
+    chosen = form["source_topic"].value()
     choices = link_queries.source_topics_for(link=link, by=by, search=search)
     too_many = len(choices) > link_queries.LIMIT
     matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
+    settings = form.cleaned_data if form.is_bound else {}
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last=gettext("Add mirror topic")),
@@ -179,24 +241,22 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "seen": fingerprint(*matching),
         "chosen": chosen,
         "names": "\n".join(chosen),
-        "replication_factor": request.POST.get("replication_factor", ""),
-        "start": request.POST.get("start", ""),
-        "default_start": mirror_actions.default_start(link),
+        "form": form,
         "snippet": "\n".join(
-            _command(request, link, topic) for topic in (matching if values.get("all") else chosen) or ["<source topic>"]
+            _command(request, link, topic, settings)
+            for topic in (matching if values.get("all") else chosen) or ["<source topic>"]
         ),
     }
     return reply(request, "mirrors/new.html", context | more, status=status)
 
 
-def _command(request: HttpRequest, link: ClusterLink, topic: str) -> str:
-    """Return the curl command that adds a mirror topic with the other values of the form."""
+def _command(request: HttpRequest, link: ClusterLink, topic: str, settings: Mapping[str, Any]) -> str:
+    """Return the curl command that adds a mirror topic with the valid settings of the form."""
     body: dict[str, object] = {"source_topic_name": topic}
-    factor, start = (request.POST.get(name, "").strip() for name in ("replication_factor", "start"))
-    if factor.isdecimal() and len(factor) <= MOST_DIGITS:
-        body["replication_factor"] = int(factor)
-    if start:
-        body["configs"] = [{"name": START_SPEC, "value": start}]
+    if settings.get("replication_factor"):
+        body["replication_factor"] = settings["replication_factor"]
+    if settings.get("start"):
+        body["configs"] = [{"name": START_SPEC, "value": settings["start"]}]
     return curl("POST", rest_url(request, "kafka:mirrors", link.url_args), body)
 
 

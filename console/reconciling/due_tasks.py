@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from random import random
 from types import MappingProxyType
 
 from django.db.models import F
@@ -13,6 +12,7 @@ from django.db.models import F
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.links import show_change
 from console.reconciling.plans import mirror_key
+from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
 from linkengine.domain.moments import is_due
@@ -100,7 +100,6 @@ WAKE_MS = (
     5_000  # between early checks of a mirror because of lag zero: it may have other obstacles, an open transaction for example
 )
 FEW_FAILURES = 4
-_DOUBLINGS = 12  # the pause is the longest from there on
 _GROUPS = (ErrorCode.WAITING_FOR_GROUPS, ErrorCode.CONSUMER_GROUP_IN_USE_ERROR)
 _ENDED_BY: Mapping[TaskName, tuple[ErrorCode, ...]] = MappingProxyType(
     {
@@ -113,8 +112,7 @@ Rows = Mapping[str, MirrorPartition]
 
 def promote_pause_s(checks: int) -> float:
     """Return the seconds until the next check after so many: doubling, with a jitter of a quarter."""
-    doubled: float = FIRST_S * 2 ** min(checks, _DOUBLINGS)
-    return min(LONGEST_S, doubled * (0.75 + random() / 2))  # noqa: S311 - spreads the checks
+    return min(LONGEST_S, pause_s(checks, first_s=FIRST_S, longest_s=LONGEST_S))
 
 
 def is_urgent(mirror: MirrorTopic) -> bool:

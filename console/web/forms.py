@@ -88,15 +88,14 @@ class ConsoleForm(forms.Form):
         name = field_of(error)
         if name not in self.fields:
             return False
-        known = help_for(error.code)
-        fix = ""
-        if name == "ca_pem":
-            fix = gettext(_FIX_OF_TLS)
-        elif known.meaning:
-            fix = gettext(_FIX_IN_FORM[error.code]) if error.code in _FIX_IN_FORM else known.fix
-        params = {"shown_code": error.code, "meaning": known.meaning, "fix": fix}
-        self.add_error(name, ValidationError(translated(error.message).replace("%", "%%"), code=error.code, params=params))
+        self.refuse_at(name, error, fix=_FIX_OF_TLS if name == "ca_pem" else _FIX_IN_FORM.get(error.code, ""))
         return True
+
+    def refuse_at(self, name: str, error: ConsoleError, *, fix: str = "") -> None:
+        """Show the error of an action at a field, with ``fix`` or the usual fix."""
+        known = help_for(error.code)
+        params = {"shown_code": error.code, "meaning": known.meaning, "fix": gettext(fix) if fix else known.fix}
+        self.add_error(name, ValidationError(translated(error.message).replace("%", "%%"), code=error.code, params=params))
 
 
 class WriteOnlyTextarea(forms.Textarea):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
-from random import random
 
 import structlog
 from django.conf import settings
@@ -24,6 +23,7 @@ from console.redis import locks
 from console.workflows import leases
 from console.workflows.preemption import PreemptedError, check_wanted, unless_preempted
 from linkengine import jobs
+from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionAssignment
@@ -216,7 +216,7 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
         transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
         return
-    wait_s = min(due_tasks.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    wait_s = pause_s(mirror.retry_count, first_s=BACKOFF_S, longest_s=due_tasks.longest_s(mirror))
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )

@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from random import random
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -40,6 +39,7 @@ from console.redis import locks
 from console.redis.client import redis_client
 from console.workflows.probes import probe_spark
 from linkengine import jobs
+from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.moments import is_due
 from linkengine.domain.workers import (
@@ -227,9 +227,10 @@ def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: dateti
         return
     short = now - submitted_at < SHORT
     row.failures = row.failures + 1 if error and short else int(bool(error))
-    pause_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** max(0, row.failures - 1)) if error or short else 0.0
+    earlier = max(0, row.failures - 1)
+    wait_s = pause_s(earlier, first_s=BACKOFF_S, longest_s=LONGEST_BACKOFF_S) if error or short else 0.0
     row.error, row.ended_at = error, now
-    row.retry_at = now + timedelta(seconds=pause_s * (0.75 + random() / 2))  # noqa: S311 - spreads retries
+    row.retry_at = now + timedelta(seconds=wait_s)
     row.save()
 
 

@@ -19,9 +19,9 @@ A Fetch depends on four things:
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
+from linkengine.domain.backoff import pause_s
 from linkengine.domain.plans import LONG_MS, CopyTuning
 
 GATHER_S = 0.0001  # pause per partition after a request, so that records of several partitions share the next request
@@ -165,9 +165,8 @@ class Backoff:
 
     def next_pause(self) -> float:
         """Count a failure; return the seconds to wait, half of them random, so that many clients do not retry together."""
-        full: float = min(MOST_S, FIRST_S * 2 ** min(self._failures, 10))
         self._failures += 1
-        return full * (0.5 + random.random() / 2)  # noqa: S311 - jitter, no secret
+        return pause_s(self._failures - 1, first_s=FIRST_S, longest_s=MOST_S, spread=(0.5, 1.0))
 
     @property
     def rested(self) -> bool:

@@ -31,19 +31,27 @@ from collections.abc import Sequence
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.destination.producer_state import OwnProducerState
 from linkengine.copyjob.pacing import Backoff
 from linkengine.copyjob.partition_counters import PartitionCounters
-from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
-from linkengine.copyjob.resume.tail_check import LogTail
-from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
-from linkengine.copyjob.source.epoch_history import ReadPosition
-from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken, SourceOrigin, Stage, Trouble
+from linkengine.copyjob.producer_state import OwnProducerState
+from linkengine.copyjob.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
+from linkengine.copyjob.values import (
+    Chunk,
+    FillInFlight,
+    LogEnd,
+    LogTail,
+    LostMarker,
+    Overtaken,
+    ReadPosition,
+    SourceOrigin,
+    Stage,
+    Trouble,
+)
 from linkengine.domain.errors import LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase
+from linkengine.domain.producers import TransactionalProducer
 from linkengine.domain.states import GapReason
 from linkengine.domain.workers import Grant
-from linkengine.kafka.transactions import TransactionalProducer
 
 LEAST_SHARE = 1e-6  # at this share of ``coalesce_bytes`` batches are no longer merged
 OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may have been in flight when we acquired it
@@ -307,7 +315,10 @@ class PartitionState:
         self.attempt, self.position = self.attempt + 1, None
         self._producer_known = self.examining = False
         self.unacknowledged = self.unacknowledged or unacknowledged_of(
-            self.in_flight, self.fill, producer=self.producer_state, counts=self.transactions is None
+            self.in_flight,
+            fill_start=self.fill.start if self.fill is not None else None,
+            producer=self.producer_state,
+            counts=self.transactions is None,
         )
         self.late_appends.add(self.in_flight, producer=self.producer_state)
         self.in_flight.clear()

@@ -1,18 +1,22 @@
-"""The values that the state of a ``PartitionState`` consists of."""
+"""Values of the copy job: what the state of a ``PartitionState`` consists of, and what is read of a mirror's log. No I/O."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Step
 from linkengine.copyjob.buffers import Buffer, BufferPool
+from linkengine.copyjob.unacknowledged import Unacknowledged
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.plans import PartitionAssignment, PartitionPhase
+from linkengine.domain.producers import ProducerState, TransactionalProducer
 from linkengine.kafka.topicviews import Leader
+
+Content = tuple[int | None, bytes]  # timestamp, None if the broker set it; and a hash of the rest, as records may be large
 
 
 class Stage(StrEnum):
@@ -87,6 +91,108 @@ class FillInFlight:
     def end(self) -> int:
         """The offset after the last marker."""
         return self.start + self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTail:
+    """The records and markers of a mirror partition from ``start`` to its log ``end``."""
+
+    start: int
+    end: int
+    records: Mapping[int, Content]  # by offset
+    markers: frozenset[int]  # offsets of markers of the copy's own producer id
+    foreign: int | None = None  # offset of the first batch that another producer wrote
+    foreign_markers: frozenset[int] = frozenset()
+    aborted: frozenset[int] = frozenset()  # offsets of aborted records; the copy never writes any
+    closed: bool = False  # the last batch is the fence of a stop: fences are COMMIT markers, gap fills ABORT markers
+
+    def only_markers_from(self, offset: int) -> bool:
+        """Return whether every offset from ``offset`` on holds a marker of the copy's own producer."""
+        return all(at in self.markers for at in range(offset, self.end))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostMarker:
+    """A WriteTxnMarkers request whose response was lost: its broker may still write it, until ``until``, while it is leader.
+
+    Whatever the leader epoch: the request names none, so a broker that is elected again still writes it.
+    """
+
+    broker: int
+    until: float  # monotonic seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEndQuery:
+    """One partition to read, and what is known of its log end."""
+
+    assignment: PartitionAssignment
+    clean: bool  # no request of any writer can be in flight
+    once: bool = False  # the end may move, since writes continue: the caller checks what was appended
+    lost_marker: LostMarker | None = None
+    transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
+    expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
+    previous_end: int | None = None  # where the previous owner ended, also if the source has had another leader since
+    unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
+    check_tail: bool = False  # a tail check is needed wherever the log ends
+    overtaken: Overtaken | None = None  # offsets with records that this owner did not write, by a response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """Log end and producer state of a mirror partition; two readings agree, in the epochs only if the query allows that."""
+
+    leader: Leader
+    topic_id: bytes
+    start: int
+    end: int
+    producer: ProducerState
+    producer_id: int
+    transactions: TransactionalProducer | None = None
+    tail: LogTail | None = None  # the last records, if a tail check is needed
+
+
+class ReadPosition:
+    """``seen`` = (epoch, end): all offsets before ``end`` were read under leader epoch ``epoch`` or earlier; None: unknown."""
+
+    __slots__ = ("proven", "seen")
+
+    def __init__(self, seen: tuple[int, int] | None) -> None:
+        self.seen = seen
+        self.proven = False  # this attempt has read from the current leader: the mirror's records are of its epoch or earlier
+
+    def inherit(self, seen: tuple[int, int] | None) -> None:
+        """Use what the previous owner passed on when it released the lease; that is newer than any report."""
+        self.seen = seen or self.seen
+        self.proven = False
+
+    def covers(self, origin: SourceOrigin) -> bool:
+        """Return whether this leader needs no check: all that was read was read under its own epoch, or nothing is known."""
+        return self.seen is None or self.seen[0] in (-1, origin.leader.epoch)
+
+    def epoch_of(self, origin: SourceOrigin | None) -> int | None:
+        """Return the current leader's epoch if this attempt has read from it, else None."""
+        return origin.leader.epoch if origin is not None and self.proven else None
+
+    def leave(self, origin: SourceOrigin | None, *, end: int) -> None:
+        """Record that the current leader was read up to ``end``, before another leader or attempt follows."""
+        if origin is not None and self.proven:
+            self.seen = (origin.leader.epoch, end)
+        self.proven = False
+
+    def end_attempt(self, origin: SourceOrigin | None, *, end: int | None) -> None:
+        """End the attempt; only what was sent, up to ``end``, counts as read, the rest was dropped."""
+        if end is not None:
+            self.leave(origin, end=end)
+            self.seen = (self.seen[0], min(self.seen[1], end)) if self.seen is not None else None
+        self.proven = False
+
+    def handed_over(self, origin: SourceOrigin | None, *, end: int | None) -> tuple[int, int] | None:
+        """Return (epoch, end) for the next owner of a mirror that ends at ``end`` with nothing in flight; None if unknown."""
+        epoch = self.epoch_of(origin)
+        if epoch is None and self.seen is not None:
+            epoch = self.seen[0]
+        return None if epoch is None or end is None else (epoch, end)
 
 
 def points_into(steps: Iterable[Step], buffer: Buffer) -> bool:

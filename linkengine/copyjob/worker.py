@@ -27,6 +27,7 @@ from linkengine.copyjob.coordination_thread import CoordinationEvents, Coordinat
 from linkengine.copyjob.event_loop import Background, Event, Poller
 from linkengine.copyjob.link_copy import LinkCopy, Shared
 from linkengine.copyjob.ports import Clock, SystemClock
+from linkengine.domain.backoff import pause_s
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import HEARTBEAT_MS, AssignmentStatus, Executor, Grant, Heartbeat, WorkerAssignments, WorkerSetup
 
@@ -253,7 +254,9 @@ class CopyWorker:
             f"The copy of this link failed unexpectedly ({type(bug).__name__}). It is restarted automatically. "
             "See the Spark executor's log for details."
         )
-        self._retry_at[link_id] = now + min(LONGEST_RETRY_S, BROKEN_RETRY_S * 2 ** (failures - 1))
+        self._retry_at[link_id] = now + pause_s(
+            failures - 1, first_s=BROKEN_RETRY_S, longest_s=LONGEST_RETRY_S, spread=(1.0, 1.0)
+        )
         self._beat_at = 0.0
 
     # --- events of the coordination thread ---------------------------------------------------------------------------

@@ -389,9 +389,9 @@ def tenth(count: int) -> int:
 
 
 # --- leases --------------------------------------------------------------------------------------------------------------
-# A lease decides which copy worker *should* write a mirror partition. Its generation is the coordinator epoch of every marker
-# (``coordinator_epoch_for``), by which the destination's broker decides which worker *can*. Losing a lease is therefore always
-# safe: the lease saves work, and the broker's epochs and conditional appends keep the mirror correct. ``coordination.lease``
+# A lease decides which copy worker *should* write a mirror partition. Its generation gives the coordinator epoch of every
+# marker (``producers``), by which the destination's broker decides which worker *can*. Losing a lease is therefore always safe:
+# the lease saves work, and the broker's epochs and conditional appends keep the mirror correct. ``coordination.lease``
 # implements it.
 
 
@@ -425,18 +425,3 @@ class Grant:
     def trusted_seen(self) -> tuple[int, int] | None:
         """``seen``, while it is recent; after a longer time the source may have been restored and its epochs started anew."""
         return self.seen if self.rested_ms <= SEEN_TRUSTED_MS else None
-
-
-def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:
-    """Return the coordinator epoch of a marker: even while a mirror is written, odd on the fence that ends it permanently."""
-    return 2 * generation + closes
-
-
-def generation_of(coordinator_epoch: int) -> int:
-    """Return the generation of the owner that wrote the last marker; -1 if there was no marker."""
-    return coordinator_epoch // 2
-
-
-def is_closed(coordinator_epoch: int) -> bool:
-    """Return whether the last marker was a fence: the mirror was stopped, whatever assignments and leases say."""
-    return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1

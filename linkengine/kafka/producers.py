@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -23,6 +22,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import TRANSACTIONAL_ID_PREFIX
+from linkengine.domain.producers import ProducerState
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import TopicPartition, by_topic
@@ -172,15 +172,6 @@ def _denies(cluster: Cluster, broker: int, topic: str) -> bool:
 
 # --- state of a producer id ----------------------------------------------------------------------------------------------
 # Epoch, last sequence and coordinator epoch.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerState:
-    """The state of a producer id on a partition; all -1 if the leader has none (never written, or expired)."""
-
-    epoch: int = -1
-    last_sequence: int = -1
-    coordinator_epoch: int = -1
 
 
 def describe_producers(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafka.protocol.admin import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -24,6 +23,7 @@ from kafka.protocol.producer import (
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TRANSACTIONAL_ID_PREFIX, GapFiller
+from linkengine.domain.producers import TransactionalProducer
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import BrokerError, KafkaCode
@@ -50,14 +50,6 @@ _COORDINATOR_MOVED = frozenset(
 )
 _RETRIABLE = _COORDINATOR_MOVED | {KafkaCode.CONCURRENT_TRANSACTIONS}
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalProducer:
-    """Producer id and epoch of a transactional id, from its coordinator."""
-
-    producer_id: int
-    epoch: int
 
 
 class EmptyTransactions:

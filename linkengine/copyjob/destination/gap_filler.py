@@ -35,19 +35,18 @@ from typing import Protocol
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
-from linkengine.copyjob.destination.foreign_writes import overtaken
+from linkengine.copyjob.foreign_writes import overtaken
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
-from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken
+from linkengine.copyjob.values import Chunk, FillInFlight, LogEnd, LostMarker, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.workers import coordinator_epoch_for
+from linkengine.domain.producers import TransactionalProducer, coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import log_ends
 from linkengine.kafka.protocol import BrokerError, KafkaCode, MalformedResponseError
 from linkengine.kafka.requests import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
-from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
+from linkengine.kafka.transactions import EmptyTransactions
 
 ROUND_MARKERS = 1_000  # per request: takes the broker about 40 ms
 

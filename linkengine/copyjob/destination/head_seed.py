@@ -16,13 +16,14 @@ from collections.abc import Callable
 
 from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
-from linkengine.copyjob.destination.foreign_writes import foreign_write
-from linkengine.copyjob.destination.producer_state import FencedError, OwnProducerState
-from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
+from linkengine.copyjob.foreign_writes import foreign_write
+from linkengine.copyjob.producer_state import FencedError, OwnProducerState
+from linkengine.copyjob.resume.log_end import read_log_ends
+from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.workers import is_closed
+from linkengine.domain.producers import is_closed
 from linkengine.kafka import requests
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster

@@ -33,70 +33,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from linkengine.copyjob.destination.foreign_writes import (
+from linkengine.copyjob.foreign_writes import (
     batches_in,
     check_mirror_topic_id,
     first_foreign_batch,
     foreign_write,
     marker_overrun,
 )
-from linkengine.copyjob.resume.tail_check import LogTail, read_log_tail
-from linkengine.copyjob.resume.unacknowledged import Unacknowledged
-from linkengine.copyjob.values import Overtaken
+from linkengine.copyjob.resume.tail_check import read_log_tail
+from linkengine.copyjob.values import LogEnd, LogEndQuery, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.workers import is_closed
+from linkengine.domain.producers import ProducerState, is_closed
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
-from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.producers import describe_producers
 from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.topicviews import Leader, Survey, locate
-from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
+from linkengine.kafka.transactions import EmptyTransactions
 
 READINGS = 5  # after the first; two consecutive readings must agree
 REQUEST_TIMEOUT_S = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostMarker:
-    """A WriteTxnMarkers request whose response was lost: its broker may still write it, until ``until``, while it is leader.
-
-    Whatever the leader epoch: the request names none, so a broker that is elected again still writes it.
-    """
-
-    broker: int
-    until: float  # monotonic seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEndQuery:
-    """One partition to read, and what is known of its log end."""
-
-    assignment: PartitionAssignment
-    clean: bool  # no request of any writer can be in flight
-    once: bool = False  # the end may move, since writes continue: the caller checks what was appended
-    lost_marker: LostMarker | None = None
-    transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
-    expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
-    previous_end: int | None = None  # where the previous owner ended, also if the source has had another leader since
-    unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
-    check_tail: bool = False  # a tail check is needed wherever the log ends
-    overtaken: Overtaken | None = None  # offsets with records that this owner did not write, by a response
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnd:
-    """Log end and producer state of a mirror partition; two readings agree, in the epochs only if the query allows that."""
-
-    leader: Leader
-    topic_id: bytes
-    start: int
-    end: int
-    producer: ProducerState
-    producer_id: int
-    transactions: TransactionalProducer | None = None
-    tail: LogTail | None = None  # the last records, if a tail check is needed
 
 
 class StillWaitingError(LinkEngineError):

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.destination.foreign_writes import foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.errors import Confirmation
+from linkengine.copyjob.foreign_writes import foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, LogTail, TailCheck, TailCheckResult, check_tails
-from linkengine.copyjob.values import SourceOrigin, Stage
+from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, TailCheck, TailCheckResult, check_tails
+from linkengine.copyjob.values import LogTail, SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.kafka.cluster import Cluster
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from linkengine.batches.steps import Append
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.log_end import LogEndQuery
+from linkengine.copyjob.values import LogEndQuery
 from linkengine.domain.workers import FIRST_GENERATION, Grant
 
 # brokers remember a producer for a day after its newest record (``producer.id.expiration.ms``), unless set to less

@@ -16,7 +16,7 @@ a marker or aborted data on that side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -27,7 +27,7 @@ from linkengine.batches.planning import AbortedTransaction, AbortedTransactions,
 from linkengine.batches.records import ControlType, control_type
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
-from linkengine.copyjob.values import SourceOrigin
+from linkengine.copyjob.values import Content, LogTail, SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
@@ -42,26 +42,7 @@ from linkengine.kafka.topic_requests import is_compacted
 # (``gap_filler``).
 RECORDS_BACK = (1, 32, 1_100)
 MOST_OFFSETS = 50_000  # of a tail: a batch may hold millions of records, and each compared record takes memory
-Content = tuple[int | None, bytes]  # timestamp, None if the broker set it; and a hash of the rest, as records may be large
 Place = tuple[str, bytes, int]  # topic name, topic id, partition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTail:
-    """The records and markers of a mirror partition from ``start`` to its log ``end``."""
-
-    start: int
-    end: int
-    records: Mapping[int, Content]  # by offset
-    markers: frozenset[int]  # offsets of markers of the copy's own producer id
-    foreign: int | None = None  # offset of the first batch that another producer wrote
-    foreign_markers: frozenset[int] = frozenset()
-    aborted: frozenset[int] = frozenset()  # offsets of aborted records; the copy never writes any
-    closed: bool = False  # the last batch is the fence of a stop: fences are COMMIT markers, gap fills ABORT markers
-
-    def only_markers_from(self, offset: int) -> bool:
-        """Return whether every offset from ``offset`` on holds a marker of the copy's own producer."""
-        return all(at in self.markers for at in range(offset, self.end))
 
 
 class DifferenceKind(StrEnum):

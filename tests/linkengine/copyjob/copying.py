@@ -27,9 +27,10 @@ from linkengine.domain.plans import (
     PartitionProgress,
     producer_id_for,
 )
+from linkengine.domain.producers import ProducerState
 from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.producers import describe_producers
 from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 from tests.signing import SECRETS, SIGNER
 from tests.watermarks import watermarks

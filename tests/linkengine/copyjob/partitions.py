@@ -11,16 +11,14 @@ from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.log_end import LogEnd
-from linkengine.copyjob.values import FillInFlight, SourceOrigin
+from linkengine.copyjob.values import FillInFlight, LogEnd, SourceOrigin
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.producers import ProducerState, TransactionalProducer
 from linkengine.domain.states import GapReason
 from linkengine.domain.workers import Grant
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
-from linkengine.kafka.transactions import TransactionalProducer
 
 NOWHERE = Cluster(ClusterAddress(bootstrap_servers="127.0.0.1:1"))
 

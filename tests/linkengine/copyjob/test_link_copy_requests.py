@@ -11,8 +11,9 @@ import pytest
 
 from linkengine.copyjob.destination import producer as producer_module
 from linkengine.copyjob.destination import side
-from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
+from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.source import fetcher
+from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka import requests
 from linkengine.kafka.protocol import BrokerError, Bytes, KafkaCode

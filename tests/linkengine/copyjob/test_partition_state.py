@@ -9,11 +9,10 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
 from linkengine.copyjob.values import SourceOrigin
+from linkengine.domain.producers import ProducerState, TransactionalProducer, coordinator_epoch_for
 from linkengine.domain.states import GapReason
-from linkengine.domain.workers import Grant, coordinator_epoch_for
-from linkengine.kafka.producers import ProducerState
+from linkengine.domain.workers import Grant
 from linkengine.kafka.topicviews import Leader
-from linkengine.kafka.transactions import TransactionalProducer
 from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, log_end, owned, partition, planned, sent
 
 NOW_MS = 1_700_000_000_000

@@ -1,8 +1,7 @@
 """Progress reports of a partition, and the read position that it hands over, without brokers."""
 
 from linkengine.copyjob.progress_reports import progress_of
-from linkengine.copyjob.resume.tail_check import LogTail
-from linkengine.copyjob.values import SourceOrigin
+from linkengine.copyjob.values import LogTail, SourceOrigin
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import UNTIL, filling, log_end, owned, served
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
+import trustme
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -19,11 +19,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
@@ -111,24 +106,17 @@ def test_principal_without_rights_gets_the_commands_that_grant_them(
     assert "--allow-principal User:app --operation Read" in check.fix
 
 
-def make_certificate(name: x509.Name) -> str:
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-    since = datetime(2026, 1, 1, tzinfo=UTC)
-    signed = builder.not_valid_before(since).not_valid_after(since + timedelta(days=1)).sign(key, SHA256())
-    return signed.public_bytes(Encoding.PEM).decode()
-
-
 def test_commands_name_the_principal_that_brokers_use() -> None:
-    subject = x509.Name(
-        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Skyways"), x509.NameAttribute(NameOID.COMMON_NAME, "link")]
-    )
+    issued = trustme.CA().issue_cert(common_name="link", organization_name="Skyways", organization_unit_name="Kafka")
+    certificate = issued.cert_chain_pems[0].bytes().decode()
     mutual = ClusterAddress(
-        bootstrap_servers="far.example:9093", security_protocol="SSL", ssl_certificate_pem=make_certificate(subject)
+        bootstrap_servers="far.example:9093",
+        security_protocol="SSL",
+        ssl_certificate_pem=certificate,
     )
     scram = replace(mutual, security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512", sasl_username="app")
 
-    assert principal_of(mutual) == "CN=link,O=Skyways"
+    assert principal_of(mutual) == "CN=link,OU=Kafka,O=Skyways"
     assert principal_of(replace(mutual, ssl_certificate_pem="not a certificate")) == "<subject of the client certificate>"
     assert principal_of(replace(mutual, ssl_certificate_pem="")) == "ANONYMOUS"
     assert principal_of(scram) == "app"

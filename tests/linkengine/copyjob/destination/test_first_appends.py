@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode
-from linkengine.kafka.producers import ProducerState
+from linkengine.domain.producers import ProducerState
 from tests.conftest import MakeCluster
 from tests.linkengine.copyjob.copying import (
     Copier,

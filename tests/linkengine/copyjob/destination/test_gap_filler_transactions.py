@@ -13,10 +13,11 @@ from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.copyjob.stop.takeover import foreign_starts
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.domain.producers import TransactionalProducer
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.requests import MARKERS_VERSION
-from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
+from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,

@@ -22,14 +22,14 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
 from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
-from linkengine.copyjob.resume.unacknowledged import Unacknowledged
+from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.values import LogEnd
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.producers import ProducerState
 from linkengine.domain.workers import Grant
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.copyjob.partitions import partition

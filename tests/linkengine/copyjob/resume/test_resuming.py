@@ -12,12 +12,11 @@ from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination import side as side_module
 from linkengine.copyjob.destination.side import DestinationSide
 from linkengine.copyjob.event_loop import Poller
-from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery
-from linkengine.copyjob.values import Stage
+from linkengine.copyjob.values import LogEnd, LogEndQuery, Stage
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.producers import ProducerState
 from linkengine.domain.workers import Grant
-from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.copyjob.partitions import partition

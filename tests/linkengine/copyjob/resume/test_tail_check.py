@@ -11,7 +11,8 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
 from linkengine.batches.view import crc32c, read_view
 from linkengine.copyjob.resume import tail_check
-from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, LogTail, first_difference, read_log_tail
+from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, first_difference, read_log_tail
+from linkengine.copyjob.values import LogTail
 from linkengine.domain.errors import LinkEngineError
 from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 from tests.linkengine.copyjob.partitions import unexpected

@@ -2,8 +2,7 @@
 
 import pytest
 
-from linkengine.copyjob.source.epoch_history import ReadPosition
-from linkengine.copyjob.values import SourceOrigin
+from linkengine.copyjob.values import ReadPosition, SourceOrigin
 from linkengine.kafka.topicviews import Leader
 
 ORIGIN = SourceOrigin(Leader(broker=0, epoch=7), b"topic")

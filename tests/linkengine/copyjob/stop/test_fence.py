@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
+from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.stop import fence as fence_module
 from linkengine.copyjob.stop.fence import PATIENCE_S, SHORT_PATIENCE_S, Fence, fence_partitions, write_marker
 from linkengine.copyjob.stop.takeover import foreign_starts
+from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster

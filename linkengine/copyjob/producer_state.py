@@ -20,7 +20,7 @@ Rules for owners:
 * Epochs have 16 bits, so an owner raises the epoch only if the hand-over was *not* clean, with its first marker. While it
   writes only data, the old epoch and the next sequence protect the mirror.
 * The coordinator epoch is twice the owner's lease generation. If the leader has a higher number, a newer owner has written.
-  An odd number is the fence of a stop (``domain.workers``): no owner writes this mirror again.
+  An odd number is the fence of a stop (``domain.producers``): no owner writes this mirror again.
 * Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and the coordinator fences
   earlier owners.
 """
@@ -29,8 +29,8 @@ from __future__ import annotations
 
 from linkengine.batches.patch import next_sequence
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.workers import FIRST_GENERATION, coordinator_epoch_for, generation_of, is_closed
-from linkengine.kafka.producers import ProducerState
+from linkengine.domain.producers import ProducerState, coordinator_epoch_for, generation_of, is_closed
+from linkengine.domain.workers import FIRST_GENERATION
 
 LAST_EPOCH = (1 << 15) - 1
 # A fence leaves so many epochs free below its own, for an owner that raises its epoch at the same time. Such an owner uses an

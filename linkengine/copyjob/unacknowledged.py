@@ -20,9 +20,8 @@ from dataclasses import dataclass
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.producer_state import OwnProducerState
-from linkengine.copyjob.values import FillInFlight
-from linkengine.kafka.producers import ProducerState
+from linkengine.copyjob.producer_state import OwnProducerState
+from linkengine.domain.producers import ProducerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +43,16 @@ class Unacknowledged:
 
 
 def unacknowledged_of(
-    in_flight: Sequence[Append], fill: FillInFlight | None, *, producer: OwnProducerState, counts: bool
+    in_flight: Sequence[Append], *, fill_start: int | None, producer: OwnProducerState, counts: bool
 ) -> Unacknowledged | None:
     """Return what is unacknowledged when an attempt ends, None if everything was acknowledged.
 
-    Not ``counts``: a transaction coordinator may raise the epoch or assign another producer id before the log end is read,
-    so that sequences cannot be counted.
+    ``fill_start``: the first offset of markers that were sent and not verified. Not ``counts``: a transaction coordinator may
+    raise the epoch or assign another producer id before the log end is read, so that sequences cannot be counted.
     """
-    if not in_flight and fill is None:
+    offset = in_flight[0].base_offset if in_flight else fill_start
+    if offset is None:
         return None
-    offset = in_flight[0].base_offset if in_flight else fill.start if fill else 0
     sequence = (producer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
     return Unacknowledged(offset=offset, sequence=sequence if counts else None, producer_id=producer.producer_id)
 

@@ -4,9 +4,9 @@ import pytest
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.resume.log_end import LostMarker
 from linkengine.copyjob.resume.release_rules import tail_query
-from linkengine.copyjob.resume.unacknowledged import Unacknowledged
+from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.values import LostMarker
 from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, log_end, owned, planned, sent
 

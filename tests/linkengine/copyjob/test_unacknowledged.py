@@ -4,10 +4,9 @@ import pytest
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.destination.producer_state import OwnProducerState
-from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
-from linkengine.copyjob.values import FillInFlight
-from linkengine.kafka.producers import ProducerState
+from linkengine.copyjob.producer_state import OwnProducerState
+from linkengine.copyjob.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
+from linkengine.domain.producers import ProducerState
 
 OWN_ID = 1 << 62
 
@@ -23,19 +22,19 @@ def producer(next_sequence: int, *, epoch: int = 0) -> OwnProducerState:
 
 
 def test_unacknowledged_range_begins_at_the_first_offset_and_sequence() -> None:
-    fill, sent = FillInFlight(100, 5, 0, "COMPACTED"), [append(100, 3), append(103, 4)]
+    sent = [append(100, 3), append(103, 4)]
 
-    assert unacknowledged_of(sent, None, producer=producer(2), counts=True) == Unacknowledged(
+    assert unacknowledged_of(sent, fill_start=None, producer=producer(2), counts=True) == Unacknowledged(
         offset=100, sequence=SEQUENCES - 5, producer_id=OWN_ID
     )
-    assert unacknowledged_of([], fill, producer=producer(9), counts=True) == Unacknowledged(
+    assert unacknowledged_of([], fill_start=100, producer=producer(9), counts=True) == Unacknowledged(
         offset=100, sequence=9, producer_id=OWN_ID
     )
-    assert unacknowledged_of([], None, producer=producer(9), counts=True) is None
+    assert unacknowledged_of([], fill_start=None, producer=producer(9), counts=True) is None
 
 
 def test_all_new_offsets_are_checked_if_a_coordinator_may_restart_sequences() -> None:
-    unacknowledged = unacknowledged_of([append(100, 7)], None, producer=producer(57), counts=False)
+    unacknowledged = unacknowledged_of([append(100, 7)], fill_start=None, producer=producer(57), counts=False)
 
     assert unacknowledged is not None
     ends = [

@@ -2,10 +2,9 @@
 
 import pytest
 
-from linkengine.copyjob.destination.producer_state import LAST_EPOCH, FencedError, OwnProducerState, epochs_above
+from linkengine.copyjob.producer_state import LAST_EPOCH, FencedError, OwnProducerState, epochs_above
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.workers import coordinator_epoch_for
-from linkengine.kafka.producers import ProducerState
+from linkengine.domain.producers import ProducerState, coordinator_epoch_for
 
 
 def state(epoch: int, last_sequence: int, generation: int) -> ProducerState:
