@@ -1,6 +1,7 @@
 """The pages of the console: first byte, poll, picture, a change of a state in an open page, and a bulk operation.
 
-A web process with PostgreSQL and Redis, without a worker and without Kafka: rows are created as the engine would write them.
+A web process with PostgreSQL and Redis, without Kafka: rows are created as the engine would write them. There is no worker; the
+task of the bulk operation runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -33,6 +36,7 @@ REQUESTS, FEWEST, LONGEST_S = 100, 20, 10.0  # requests per page; fewer if they 
 CHANGES, LOADS = 50, 5
 MOST_SMALL_MS, MOST_LARGE_MS, MOST_POLL_MS = 50.0, 80.0, 10.0  # p95
 MOST_CHANGE_S, MOST_CHANGE_WORST_S, MOST_PICTURE_S, MOST_ACCEPT_S = 2.0, 3.0, 1.0, 1.0
+MOST_WITHOUT_PROGRESS_S = 2.0
 _TIMEOUT_S = 60.0
 # Run in the product's shell with the wanted number of mirrors: creates what is missing, prints cookie, key and operation.
 _SEED = """
@@ -123,6 +127,16 @@ session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
 session.create()
 print(json.dumps([settings.SESSION_COOKIE_NAME, session.session_key, str(operation.pk)]))
 """
+# Carries out an operation, whose number is the input, as a worker does; prints when it begins, on a clock that processes share.
+_CARRY_OUT = """
+import sys, time
+from console.models import BulkOperation
+from console.tasks.mirrors import advance_bulk_operation
+unfinished = BulkOperation.objects.filter(pk=int(sys.stdin.read()), finished_at=None)
+print(time.monotonic())
+while (operation := unfinished.first()) is not None:
+    advance_bulk_operation(operation_id=operation.pk)
+"""
 _LINKS, _LINK = "/links/", "/links/destination/link-00/"
 _MIRROR = f"{_LINK}mirrors/topic-00000/"
 _PAGES = (
@@ -194,7 +208,6 @@ def measure_pages() -> Iterator[Figure]:
         with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
             yield from _first_bytes(client, operation, mirrors=SMALL, most_ms=MOST_SMALL_MS)
             yield from _polls(client)
-            yield _bulk(client)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             try:
@@ -205,6 +218,11 @@ def measure_pages() -> Iterator[Figure]:
         cookie, operation = site.fill(LARGE)
         with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
             yield from _first_bytes(client, operation, mirrors=LARGE, most_ms=MOST_LARGE_MS)
+    with _running() as site:  # of its own: operations add rows to the pages above
+        cookie, _ = site.fill(SMALL)
+        with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
+            for operation in ("pause", "resume"):  # topics are paused together, and resumed singly
+                yield from _bulk(client, site.console, operation)
 
 
 @contextmanager
@@ -247,17 +265,46 @@ def _polls(client: httpx.Client) -> Iterator[Figure]:
     yield Figure(what="poll of an unchanged page: p95", unit="ms", found=_p95_ms(poll), goal=MOST_POLL_MS, most=True, digits=1)
 
 
-def _bulk(client: httpx.Client) -> Figure:
-    """Pause all mirrors on the pages, as a browser does without scripts."""
-    token = _hidden(client.get(_LINK).text)["csrfmiddlewaretoken"]
-    requested = client.post(f"{_LINK}bulk/", data={"operation": "pause", "all": "1", "csrfmiddlewaretoken": token})
-    began = time.perf_counter()
+def _bulk(client: httpx.Client, console: Console, operation: str) -> Iterator[Figure]:
+    """Operate on all mirrors, as a browser does without scripts, and read the page of the operation until it is done."""
+    token = _hidden(client.get(_LINK).raise_for_status().text)["csrfmiddlewaretoken"]
+    requested = client.post(f"{_LINK}bulk/", data={"operation": operation, "all": "1", "csrfmiddlewaretoken": token})
+    sent_at = time.perf_counter()
     response = client.post(f"{_LINK}bulk/", data=_hidden(requested.text))
-    accepted_s = time.perf_counter() - began
-    if response.status_code != 302 or not response.headers["Location"].startswith("/operations/"):
+    accepted_s = time.perf_counter() - sent_at
+    path = response.headers.get("Location", "")
+    if response.status_code != 302 or not path.startswith("/operations/"):
         raise RuntimeError(f"The operation was not accepted: {response.status_code}")
-    what = f"operation on {SMALL:,} topics accepted by the page"
-    return Figure(what=what, unit="s", found=accepted_s, goal=MOST_ACCEPT_S, most=True, digits=2)
+    began, shown = _carry_out(client, console, path)
+    without_s = max(later - earlier for earlier, later in pairwise([began, *shown]))
+    what = f"{operation} of {SMALL:,} topics on the pages"
+    yield Figure(what=f"{what}: accepted", unit="s", found=accepted_s, goal=MOST_ACCEPT_S, most=True, digits=2)
+    yield Figure(what=f"{what}: all shown as done", unit="s", found=shown[-1] - began, digits=2)
+    yield Figure(what=f"{what}: steps of progress", unit="", found=len(shown))
+    yield Figure(
+        what=f"{what}: longest time without progress",
+        unit="s",
+        found=without_s,
+        goal=MOST_WITHOUT_PROGRESS_S,
+        most=True,
+        digits=2,
+    )
+
+
+def _carry_out(client: httpx.Client, console: Console, path: str) -> tuple[float, list[float]]:
+    """Carry out an operation; return when it began, and when its page showed further topics as processed."""
+    shown: dict[int, float] = {}
+    with ThreadPoolExecutor(1) as pool:
+        number = path.strip("/").rpartition("/")[2]
+        carried = pool.submit(services.manage, console, "shell", "-v0", "-c", _CARRY_OUT, text=number)
+        over = False
+        while not over:
+            over = carried.done()
+            processed = re.findall(r"<strong>([\d,]+) of", client.get(path).text)[0]
+            shown.setdefault(int(processed.replace(",", "")), time.monotonic())
+    if max(shown) != SMALL:
+        raise RuntimeError(f"The operation ended with {max(shown):,} of {SMALL:,} topics.")
+    return float(carried.result().split()[-1]), [at for count, at in shown.items() if count]
 
 
 def _hidden(text: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from console.models import (
     Cluster,
     ClusterLink,
     Drill,
+    Environment,
     LinkTask,
     MirrorPartition,
     MirrorTopic,
@@ -50,6 +51,7 @@ from linkengine.domain.health import (
     cluster_health,
     link_health,
     mirror_health,
+    worst,
 )
 from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE
 from linkengine.domain.linktasks import TASKS, TaskName
@@ -340,38 +342,40 @@ def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatu
 
 
 def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_Metric]:
-    """Return (name, type, help, samples) of the metrics of health. Four queries, five if a task fails.
+    """Return (name, type, help, samples) of the metrics of health. Five queries, six if a task fails.
 
     ``current``: all mirrors with their current progress.
     """
-    clusters = list(Cluster.objects.only("cluster_id", "probed_at", "error_code").order_by("pk"))
+    clusters = list(Cluster.objects.only("environment", "cluster_id", "probed_at", "error_code").order_by("pk"))
     links = list(ClusterLink.objects.select_related("destination").order_by("pk"))
     failing, shown = failing_rows(links=links), [link.pk for link in links]
     found = links_health(links, MirrorTopic.objects.listed(), now=now, failing=failing, shown=shown, current=current)
-    state: list[Sample] = []
-    mirrors: list[Sample] = []
+    environments, of_clusters, of_links, mirrors = list[Sample](), list[Sample](), list[Sample](), list[Sample]()
+    by_cluster: dict[int, list[HealthStatus]] = defaultdict(list)
+    by_environment: dict[int, list[HealthStatus]] = defaultdict(list)
     for link in links:
         labels, health = {"cluster": link.destination.cluster_id, "link": link.name}, found[link.pk]
-        state += [({**labels, "health": value.lower()}, float(value is health.status.health)) for value in Health]
-        mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
-    of_cluster: dict[int, list[HealthStatus]] = defaultdict(list)
-    for link in links:
-        of_cluster[link.destination_id].append(found[link.pk].status)
-    statuses = [
-        (cluster.cluster_id, cluster_health(reachable=cluster.is_reachable, links=of_cluster[cluster.pk]))
-        for cluster in clusters
-    ]
-    worst = [
-        ({"cluster": cluster_id, "health": value.lower()}, float(value is status.health))
-        for cluster_id, status in statuses
-        for value in Health
-    ]
+        by_cluster[link.destination_id].append(health.status)
+        of_links += _per_health(labels, {health.status.health: 1})
+        mirrors += _per_health(labels, health.counts)
+    for cluster in clusters:
+        status = cluster_health(reachable=cluster.is_reachable, links=by_cluster[cluster.pk])
+        by_environment[cluster.environment_id].append(status)
+        of_clusters += _per_health({"cluster": cluster.cluster_id}, {status.health: 1})
+    for pk, slug in Environment.objects.order_by("pk").values_list("pk", "slug"):
+        status = worst(by_environment[pk], empty=Reason.NO_LINKS)
+        environments += _per_health({"environment": slug}, {status.health: 1})
     text = "1 for the health of the {}, 0 for the other values."
     return [
-        ("clusterlink_cluster_health", "gauge", text.format("cluster"), worst),
-        ("clusterlink_link_health", "gauge", text.format("link"), state),
+        ("clusterlink_environment_health", "gauge", text.format("environment"), environments),
+        ("clusterlink_cluster_health", "gauge", text.format("cluster"), of_clusters),
+        ("clusterlink_link_health", "gauge", text.format("link"), of_links),
         ("clusterlink_mirror_topics_by_health", "gauge", "Mirror topics of a link by health.", mirrors),
     ]
+
+
+def _per_health(labels: dict[str, str], numbers: Mapping[Health, int]) -> list[Sample]:
+    return [({**labels, "health": value.lower()}, float(numbers.get(value, 0))) for value in Health]
 
 
 def reports_by_mirror(current: Iterable[CurrentMirror], *, now: datetime) -> dict[int, Reports]:

@@ -231,19 +231,35 @@ def test_metrics_have_one_sample_per_link_and_health(link: ClusterLink, make_mir
         assert f'clusterlink_mirror_topics_by_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text
 
 
-def test_metrics_have_one_sample_per_cluster_and_health(link: ClusterLink, make_mirror: MakeMirror, client: Client) -> None:
+def test_metrics_have_one_sample_per_cluster_and_environment_and_health(
+    link: ClusterLink, make_mirror: MakeMirror, client: Client
+) -> None:
     make_mirror()  # it was never reported
     Cluster.objects.update(probed_at=BEGAN)
-    idle = link.destination
-    idle.pk, idle.name, idle.cluster_id, idle.error_code = None, "idle", "idle-id", "TIMEOUT_ERROR"
-    idle.save()
+    idle, place = link.destination, link.destination.environment
+    for slug, error_code in (("refusing", "TIMEOUT_ERROR"), ("idle", "")):
+        place.pk, place.name, place.slug = None, slug, slug
+        place.save()
+        idle.pk, idle.name, idle.cluster_id, idle.environment = None, slug, f"{slug}-id", place
+        idle.probed_at, idle.error_code = BEGAN, error_code
+        idle.save()
+    place.pk, place.name, place.slug = None, "bare", "bare"  # without clusters
+    place.save()
 
     text = client.get("/metrics").content.decode()
 
-    for cluster, expected in (("destination-id", Health.NOT_COPYING), ("idle-id", Health.DEGRADED)):
+    expected = {
+        'cluster_health{cluster="destination-id"': Health.NOT_COPYING,
+        'cluster_health{cluster="refusing-id"': Health.DEGRADED,
+        'cluster_health{cluster="idle-id"': Health.EMPTY,
+        'environment_health{environment="production"': Health.NOT_COPYING,
+        'environment_health{environment="refusing"': Health.DEGRADED,
+        'environment_health{environment="idle"': Health.EMPTY,
+        'environment_health{environment="bare"': Health.EMPTY,
+    }
+    for sample, current in expected.items():
         for health in Health:
-            value = float(health is expected)
-            assert f'clusterlink_cluster_health{{cluster="{cluster}",health="{health.lower()}"}} {value}' in text
+            assert f'clusterlink_{sample},health="{health.lower()}"}} {float(health is current)}' in text
 
 
 # --- shared results ---------------------------------------------------------------------------------------------------

@@ -40,10 +40,11 @@ import pyspark.sql.connect.session  # noqa: E402, F401
 
 import console.urls  # noqa: E402, F401
 from console.celery import app  # noqa: E402
-from console.mirrors import transitions  # noqa: E402
+from console.mirrors import bulk_actions, transitions  # noqa: E402
 from console.reconciling import due_tasks  # noqa: E402
 from console.redis import locks  # noqa: E402
 from console.tasks import links as link_tasks  # noqa: E402
+from console.tasks import mirrors as mirror_tasks  # noqa: E402
 from console.tasks import verification  # noqa: E402
 from console.workflows import links, pool, restoring, reversing, stopping  # noqa: E402
 from linkengine import jobs  # noqa: E402
@@ -108,6 +109,7 @@ def arm(deaths: Deaths) -> None:
     transitions.apply_event = deaths.wrap("move", transitions.apply_event)
     transitions.apply_to_many = deaths.wrap("move", transitions.apply_to_many)
     stopping._record_ends = deaths.wrap("record-ends", stopping._record_ends)  # with its transaction
+    bulk_actions.carry_out = deaths.wrap("carry-out", bulk_actions.carry_out)  # some topics of an operation
     for name, task in app.tasks.items():
         if not name.startswith("celery."):
             patch.object(task, "run", deaths.wrap("task", task.run, task=name)).start()
@@ -117,13 +119,14 @@ def hurry() -> None:
     """Shorten the pauses between attempts. The order of operations stays the same."""
     locks.LOCK_TTL_S = 0.5
     links.CLAIM_MS = link_tasks.WAITING_MS = 200
-    verification.DRILL_RESEND_MS = 200
+    mirror_tasks.BULK_RESEND_MS = verification.DRILL_RESEND_MS = 200
     verification.RUN_CLAIM_MS = 200
     pool.CLAIM_MS = 200
     reversing.POLL_EVERY_S = 0.1
     for module in (reversing, restoring):
         patch.object(module, "SETTLE_S", 0.2).start()
     due_tasks.MANY = 3
+    bulk_actions.TOGETHER = 20
 
 
 @worker_ready.connect

@@ -15,7 +15,8 @@ from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror
 from console.tasks.verification import continue_drills
 from console.verification import drill_actions
-from console.verification.drill_actions import start_drill
+from console.verification.drill_actions import cancel_drill, start_drill
+from linkengine.domain.failover import scratch_name
 from linkengine.domain.states import MirrorState
 from tests.console.workflows.conftest import Until
 from tests.topics import create_topics
@@ -84,6 +85,29 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
     (row,) = quiet.report
     assert (quiet.status, row["records_compared"], row["writable"]) == ("FAILED", 0, True)
     assert row["problem"].startswith("Nothing was compared in partition 0, 1:")
+
+    canceled = _cancel_with_a_scratch_topic(link, until, after_pass, destination_admin)
+    assert (canceled.status, canceled.canceled_by) == ("CANCELED", SYSTEM.name)
+    assert set(MirrorTopic.objects.values_list("name", "state")) == {(new_mirror.name, "ACTIVE"), (empty.name, "ACTIVE")}
+    assert {new_mirror.name, empty.name} <= destination_admin.list_topics(timeout=10).topics.keys()
+    assert [row.mirror_end for row in rows.all()] == [100, 100]
+
+
+def _cancel_with_a_scratch_topic(
+    link: ClusterLink, until: Until, after_pass: Callable[..., Callable[[], Any]], destination_admin: AdminClient
+) -> Drill:
+    """Cancel a drill of all mirrors as soon as the destination has a scratch topic; check that it deletes all of them."""
+    drill = start_drill(link=link, start_spec="earliest", by=SYSTEM, now=timezone.now())
+
+    def scratch_topics() -> list[str]:
+        listed = destination_admin.list_topics(timeout=10).topics
+        return [name for name in drill.topics if scratch_name(name, drill=drill.pk) in listed]
+
+    until(after_pass(scratch_topics))
+    cancel_drill(drill=drill, by=SYSTEM, now=timezone.now())
+    until(after_pass(lambda: Drill.objects.get(pk=drill.pk).finished_at))
+    assert scratch_topics() == []
+    return Drill.objects.get(pk=drill.pk)
 
 
 def _empty_mirror(beside: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from celery import Celery
 from confluent_kafka.admin import AdminClient
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.utils import timezone
 
-from console.actors import SYSTEM
+from console.actors import SYSTEM, Actor
 from console.errors import ConflictError, UnavailableError
-from console.mirrors import reparenting
-from console.mirrors.operation_actions import operate_many
+from console.mirrors import bulk_actions, reparenting
+from console.mirrors.operation_actions import AUDIT_NAMES, operate_many
 from console.mirrors.reparenting import reparent
-from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, StopReport
+from console.models import (
+    AuditEvent,
+    BulkOperation,
+    Cluster,
+    ClusterLink,
+    Drill,
+    Environment,
+    MirrorPartition,
+    MirrorTopic,
+    StateTransition,
+    StopReport,
+)
 from console.queue import dispatch
 from console.verification.drill_actions import start_drill
 from devcluster.kafka import KafkaCluster
@@ -38,6 +51,8 @@ S, E = MirrorState, MirrorEvent
 # a worker that crashes within the batch leaves marked mirrors behind, which are then stopped singly
 TOGETHER = around("write_assignments", task="stop_many") | {"stop_many.before-stop_mirrors"}
 DRILL = around("move", "try_writing", task="advance_drill")
+TOPICS = 45  # of an operation; the crashing worker changes at most 20 together
+BULK = around("move", "carry-out", task="advance_bulk_operation")
 
 
 @pytest.fixture
@@ -81,6 +96,30 @@ def test_drill_and_bulk_failover_survive_worker_crashes(
     assert StopReport.objects.filter(mirror__in=mirrors).count() == 3
     for name in names:
         assert write(destination_cluster, name, "mine now") == [None]
+
+
+def test_bulk_operations_survive_worker_crashes_and_change_each_topic_once(
+    link: ClusterLink, crashing_workers: CrashingWorkers
+) -> None:
+    """A pause changes 20 topics per transaction, and the last five singly; a resume changes all singly."""
+    user = User.objects.create_superuser("root")
+    row = {"link": link, "state": S.ACTIVE, "state_since": NOW, "created_at": NOW}
+    names = [f"topic-{number:02}" for number in range(TOPICS)]
+    MirrorTopic.objects.bulk_create(MirrorTopic(name=name, source_topic=name, **row) for name in names)
+
+    for operation, state in ((E.PAUSE, S.PAUSED), (E.RESUME, S.ACTIVE)):
+        crashing_workers.crash_at("advance_bulk_operation")
+        topics = {mirror.name: mirror for mirror in link.mirrors.all()}
+        started = bulk_actions.start(
+            link=link, operation=operation, topics=topics, by=Actor(name=user.username, user=user), now=timezone.now()
+        )
+        crashing_workers.wait_for(BulkOperation.objects.filter(pk=started.pk).exclude(finished_at=None).exists)
+        assert Counter(started.topics.values_list("status", "message")) == {("ACCEPTED", ""): len(names)}
+        assert crashing_workers.steps() >= BULK
+        assert started.topics.values("done_at").distinct().count() >= 3  # with crashes in between
+        assert set(states(*topics.values())) == {state}
+        assert Counter(StateTransition.objects.filter(event=operation).values_list("mirror__name", flat=True)) == Counter(names)
+        assert AuditEvent.objects.filter(action=AUDIT_NAMES[operation]).count() == len(names)
 
 
 def test_reparenting_is_measured_again_after_a_worker_crash(

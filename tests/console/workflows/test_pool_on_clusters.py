@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import plans
+from console.tasks.clusters import probe_cluster
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror
 from console.workflows import pool
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
+from linkengine.domain.health import UNKNOWN_AFTER_MS
 from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.api.actors import make_client
 from tests.console.conftest import NOW
-from tests.console.workflows.conftest import MakeTopic
+from tests.console.pages.conftest import client_of
+from tests.console.pages.test_health import badges
+from tests.console.workflows.conftest import MakeTopic, Until
 from tests.console.workflows.reversal import Drive, records, request_operation, set_up, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 S = MirrorState
 REBALANCE_S = 0.5
+ReadHealth = Callable[[], dict[str, str]]
 
 
 def rebalance() -> None:
@@ -73,27 +81,74 @@ def own_spark(tmp_path: Path, settings: Any) -> Iterator[SparkConnectServer]:
         yield server
 
 
+@pytest.fixture
+def read_health(new_mirror: MirrorTopic, settings: Any) -> ReadHealth:
+    """Return the health of a mirror, its link, cluster and environment, as pages, REST and metrics show it."""
+    settings.API_RATE_PER_S = 0
+    link, cluster = new_mirror.link, new_mirror.link.destination
+    environment = cluster.environment
+    for known in (cluster, link.source):
+        probe_cluster(cluster_pk=known.pk)  # type: ignore[union-attr]
+    rest = make_client(environment, name="owner", role="EnvironmentAdmin")
+    client = client_of(User.objects.get(username="owner"))
+    pages = [row.get_absolute_url() for row in (new_mirror, link, cluster, environment)]
+    base, place = f"/api/v1/clusters/{cluster.cluster_id}", f'environment="{environment.slug}"|cluster="{cluster.cluster_id}"'
+    paths = [f"{base}/links/{link.name}/health", f"{base}/health", f"/api/v1/environments/{environment.slug}/health"]
+    state = f"{base}/links/{link.name}/mirrors/{new_mirror.name}/state"
+    sample = re.compile(
+        rf'^(clusterlink_\w+_health)\{{(?:{place}),health="(\w+)"(?:,link="{link.name}")?\}} 1\.0$', re.MULTILINE
+    )
+
+    def read() -> dict[str, str]:
+        found = {url: badges(client, url)[0] for url in pages}
+        found |= {path: rest.get(path).json()["health"] for path in paths}
+        found[state] = rest.get(state).json()["health"]["health"]
+        metrics = {name: value.upper() for name, value in sample.findall(client.get("/metrics").content.decode())}
+        assert len(metrics) == 4, metrics
+        return found | metrics
+
+    return read
+
+
+class Outage:
+    """What is shown while nothing is copied, from now on."""
+
+    def __init__(self, read: ReadHealth) -> None:
+        self._read, self._began = read, time.monotonic()
+
+    def shown(self) -> set[str]:
+        """Return every health that is shown; none may be HEALTHY once a report is as old as that allows."""
+        overdue = time.monotonic() - self._began >= UNKNOWN_AFTER_MS / 1000
+        found = self._read()
+        assert not overdue or "HEALTHY" not in found.values(), found
+        return set(found.values())
+
+
 @pytest.mark.spark
-def test_copying_resumes_automatically_after_the_spark_connect_server_was_killed(
+def test_health_shows_that_the_spark_connect_server_was_killed_and_copying_resumes_automatically(
     new_mirror: MirrorTopic,
     own_spark: SparkConnectServer,
     drive: Drive,
+    until: Until,
+    read_health: ReadHealth,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     record_property: Any,
 ) -> None:
     mirror = set_up(new_mirror)
-    drive(lambda: len(records(destination_cluster, mirror.name)) == 200)
+    drive(lambda: len(records(destination_cluster, mirror.name)) == 200 and set(read_health().values()) == {"HEALTHY"})
 
-    own_spark.kill()
+    own_spark.kill()  # with its executors and the copy worker
+    outage = Outage(read_health)
+    until(lambda: outage.shown() <= {"UNKNOWN", "NOT_COPYING"})  # without a reconcile pass, as if no Celery worker ran either
     write(source_cluster, mirror.source_topic, "while it is away")
-    drive(lambda: "No Spark Connect server" in ClusterLink.objects.get().engine_error)
+    drive(lambda: outage.shown() == {"NOT_COPYING"} and "No Spark Connect server" in ClusterLink.objects.get().engine_error)
     own_spark.start()
     back_at = time.monotonic()
     drive(lambda: len(records(destination_cluster, mirror.name)) == 201)
     took_s = time.monotonic() - back_at
 
-    drive(lambda: not ClusterLink.objects.get().engine_error)
+    drive(lambda: not ClusterLink.objects.get().engine_error and set(read_health().values()) == {"HEALTHY"})
     record_property("seconds_until_copied", took_s)
     assert took_s < 90  # also on a slow machine
     assert records(destination_cluster, mirror.name) == records(source_cluster, mirror.source_topic)
