@@ -245,7 +245,7 @@ def test_markers_of_a_dead_owner_stop_counting_as_in_flight(redis_url: str, key:
     dead, short, third = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(3))
     dead.announce_markers([taken(dead, key)])
     short.release(taken_in_time(short, key), clean=False)
-    monkeypatch.setattr("linkengine.coordination.lease.UNDERWAY_MS", 1)
+    monkeypatch.setattr("linkengine.coordination.lease.IN_FLIGHT_MS", 1)
 
     grant = taken(third, key)
 
