@@ -4,7 +4,7 @@ Each partition has two keys, written only by Lua scripts, which Redis runs one a
 
 * ``lease:{<key>}``: the owner's token. It expires.
 * ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
-  mirror is deleted it is emptied and expires a day later (``forget_leases``), together with fields that a late copy worker adds.
+  mirror is deleted it is emptied and expires a day later (``forget_leases``), with the fields that a late copy worker adds.
 
 | field            | value                                                                                          |
 |------------------|------------------------------------------------------------------------------------------------|
@@ -207,10 +207,6 @@ class RedisLease:
         self._deadlines: dict[str, float] = {}
         self._announced_by: dict[str, AnnouncedBy] = {}
         self._lock = Lock()
-
-    def acquire(self, key: str, owner: str) -> Grant | None:
-        """Acquire the partition unless it has an owner; never waits for it."""
-        return next(iter(self.acquire_all([key], owner)), None)
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
         """Acquire those partitions that have no owner, in one round trip; never waits for any."""

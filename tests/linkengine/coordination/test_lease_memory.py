@@ -27,7 +27,7 @@ def test_after_data_loss_the_owner_restores_its_lease_and_generation(own_redis: 
     wipe(own_redis)
 
     assert lease.renew([grant]) == {key}
-    assert other.acquire(key, "other") is None
+    assert not other.acquire_all([key], "other")
     lease.release(grant)
     assert taken(other, key).generation == 10
 
@@ -100,7 +100,7 @@ def test_after_data_loss_an_owner_beyond_its_deadline_restores_nothing(own_redis
 @pytest.mark.parametrize(
     "call",
     [
-        lambda lease, grant: lease.acquire("other/0", "worker"),
+        lambda lease, grant: lease.acquire_all(["other/0"], "worker"),
         lambda lease, grant: lease.renew([grant]),
         lambda lease, grant: lease.announce_markers([grant]),
         lambda lease, grant: lease.release(grant),
