@@ -176,7 +176,7 @@ def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> Non
         gone.delete()
         VerifiedRange.objects.bulk_create(kept)
         MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
-    _log.warning("verify.a_side_became_shorter", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
+    _log.warning("verify.log_truncated", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
 
 
 def _end_recheck(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:

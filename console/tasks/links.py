@@ -179,7 +179,7 @@ def _reconcile_noted(link_id: int) -> None:
         if links.reconcile(link_id):
             redis_health.note_step_success(name)
     except IntegrityError as error:  # a mirror was deleted during the pass; the next pass does not include it
-        _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
+        _log.warning("reconcile.mirror_deleted", link_id=link_id, error=str(error))
         redis_health.note_step_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
     except Exception as error:
         redis_health.note_step_failure(name, error)

@@ -111,7 +111,7 @@ def remove_doomed(mirror: MirrorTopic) -> bool:
         note_failure(mirror, error, fatal=False, now=timezone.now())
         return False
     except PreemptedError:
-        _log.warning("stop.doomed_topic_decided_again", mirror=mirror.name)
+        _log.warning("restore.deletion_redecided", mirror=mirror.name)
         return False
     mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
     return True
@@ -156,7 +156,7 @@ def _keep_and_audit(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError
     with transaction.atomic():
         keep_doomed(mirror, run, now=now)
         audit.record(by=ENGINE, action="KeepDivergedTopic", resource=audit.path_of(mirror), now=now, detail=detail)
-    _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
+    _log.warning("restore.topic_kept", mirror=mirror.name, code=error.code)
 
 
 # --- the export -------------------------------------------------------------------------------------------------------

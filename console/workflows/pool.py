@@ -238,7 +238,7 @@ def open_session() -> None:
     try:
         session(settings.SPARK_URL)
     except SparkUnavailableError as error:  # the first job reports the error where people see it
-        _log.warning("spark.not_there_yet", error=str(error))
+        _log.warning("spark.not_started", error=str(error))
     try:
         probe_spark()
     except redis.RedisError as error:  # beat sends the probe every few seconds

@@ -155,7 +155,7 @@ def _seed(
     for assignment in assignments:
         if assignment.partition in starts:
             start = starts[assignment.partition]
-            log.info("seeding_head", topic=assignment.mirror_topic, partition=assignment.partition, start=start)
+            log.info("mirror.seeding_head", topic=assignment.mirror_topic, partition=assignment.partition, start=start)
             seed_head(setup.destination, assignment, start=start, check_owner=check_owner)
 
 

@@ -170,7 +170,7 @@ class _Stopping:
             stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
             self.results[mirror.topic] = stopped
             names = [step.name for step in stopped.refused]
-            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
+            log.info("mirror.stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
 
     def fail_all(self, error: LinkEngineError) -> None:
         """Note an error for all mirrors without a result."""
@@ -179,7 +179,7 @@ class _Stopping:
                 self._fail(_topic_of(stop), error)
 
     def _fail(self, topic: str, error: LinkEngineError) -> None:
-        log.warning("mirror_not_stopped", topic=topic, code=error.code, alone=self._alone)
+        log.warning("mirror.not_stopped", topic=topic, code=error.code, alone=self._alone)
         if self._alone:
             self.results[topic] = error
 
@@ -397,7 +397,7 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     if found is not None and has_mirror_configs(found.configs):
         change = _restoring_change(stop, found.configs)
         refused = restore_configs(destination, {found.name: change}).get(found.name, ())
-    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
+    log.warning("mirror.reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
 
 
@@ -480,7 +480,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
             return []
         return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
     except LinkEngineError as error:  # a failing coordinator must not delay producers
-        log.warning("groups_not_moved", topic=topic, code=error.code)
+        log.warning("mirror.groups_not_moved", topic=topic, code=error.code)
         return unread_groups(stop.group_offsets, ends=ends, error=error)
 
 
@@ -551,6 +551,6 @@ def _source_configs(stop: MirrorStop) -> dict[str, str]:
     try:
         first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
     except LinkEngineError as error:
-        log.warning("source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
+        log.warning("mirror.source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
         return stop.source_configs
     return first if first == second else stop.source_configs
