@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
                 ('left_at', models.DateTimeField(null=True)),
                 ('ended_at', models.DateTimeField(null=True)),
                 ('error', models.TextField(blank=True, default='')),
-                ('trouble', models.TextField(blank=True, default='')),
+                ('problem', models.TextField(blank=True, default='')),
                 ('failures', models.PositiveIntegerField(default=0)),
                 ('retry_at', models.DateTimeField(null=True)),
             ],

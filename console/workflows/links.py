@@ -166,7 +166,7 @@ def _derive_states(
         with failures.of_mirror(mirror.pk):
             report = phases.worst_report(own, now=now)
             changed |= phases.apply_report(mirror=mirror, report=report, now=now, retry_timeout=retry_timeout)
-            wanted = placing.is_wanted(mirror, link)
+            wanted = placing.is_to_be_copied(mirror, link)
             reports.append(report if wanted else None)
             copied += [report] if wanted else []
     changed |= phases.note_reports(link=link, reports=reports, now=now)

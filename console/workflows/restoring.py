@@ -34,7 +34,7 @@ from console.reconciling.ends import fenced_ends
 from console.workflows.divergence import Topic, find_divergence, log_ranges_of
 from console.workflows.export_diverged import check_common, delete_doomed, export_diverged
 from console.workflows.mirrors import create_topic, note_delay
-from console.workflows.preemption import PreemptedError, Watch, check_wanted, unless_preempted
+from console.workflows.preemption import PreemptedError, Watch, check_unchanged, unless_preempted
 from console.workflows.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
@@ -49,7 +49,7 @@ def run_restore(mirror: MirrorTopic) -> None:
     run = mirror.restores.filter(finished_at=None).first()
     if run is None:
         return
-    with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
+    with unless_preempted(mirror, on_error=partial(note_delay, mirror)):
         if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
             mirror = _agree(mirror, run, now=timezone.now())
         if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
@@ -100,7 +100,7 @@ def _check_deletable(mirror: MirrorTopic) -> None:
 def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
     """Close the topic to producers. Returns its id and its log ranges, which are final. Raises WAITING_FOR_TRANSACTIONS."""
     here = mirror.link.destination.address
-    check_wanted(mirror)
+    check_unchanged(mirror)
     jobs.close_topic(here, mirror.name)
     keep_compression(mirror)
     time.sleep(SETTLE_S)
@@ -150,7 +150,7 @@ def _note_agreed(
 
 
 def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
-    check_wanted(mirror)
+    check_unchanged(mirror)
     if run.in_place:
         mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
         if follows_start(mirror.link.sync_include):  # records that the new source does not have are deleted here, too
