@@ -244,9 +244,9 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
     ]
     if len(fresh) < MANY:
         return frozenset()
-    restores = RestoreRun.objects.filter(mirror__in=fresh, finished_at=None).exclude(doomed_at=None)
-    doomed = set(restores.values_list("mirror", flat=True))  # their topics may still be deleted, which is decided first
-    together = frozenset(fresh) - doomed
+    restores = RestoreRun.objects.filter(mirror__in=fresh, finished_at=None).exclude(deletion_decided_at=None)
+    deciding = set(restores.values_list("mirror", flat=True))  # their topics may still be deleted, which is decided first
+    together = frozenset(fresh) - deciding
     return together if len(together) >= MANY else frozenset()
 
 

@@ -56,7 +56,7 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
     """Run a reconcile pass of a link under its lock. While another task has the lock, request another pass from that task."""
     locks.release_claim(_waiting(link_id))
     if probe:
-        ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
+        ClusterLink.objects.filter(pk=link_id).update(probe_tried_at=None)
     locks.run_or_request(f"link:{link_id}", partial(_reconcile_noted, link_id), rounds=ROUNDS)
 
 

@@ -42,7 +42,7 @@ from console.queue import dispatch
 from console.reconciling import due_tasks, ends, groups, plans, transition_errors
 from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
-from console.workflows.export_diverged import remove_doomed
+from console.workflows.export_diverged import finish_decided_deletion
 from console.workflows.leases import publish_or_request_assignments
 from console.workflows.mirrors import follow_source, note_failure
 from console.workflows.preemption import PreemptedError, check_unchanged, preempting
@@ -142,7 +142,7 @@ def _fail_over(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
     publish_or_request_assignments(mirror.link_id)
     with preempting(mirror) as found:
-        if found is not None and is_stopping(found) and remove_doomed(found):
+        if found is not None and is_stopping(found) and finish_decided_deletion(found):
             _take_leases_and_stop([found])
 
 
@@ -342,7 +342,7 @@ def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 
 
 def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
-    """Store what a promotion or reversal waits for, unless the state has changed since, because nothing would clear the reasons then."""
+    """Store what a promotion or reversal waits for, unless its state has changed: nothing would clear the reasons then."""
     if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
         return
     errors = {str(code): message for code, message in blockers.items()}
