@@ -161,7 +161,7 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return ""
 
 
-def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _not_recreated(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     """Refuse to delete a topic that auto-create would create again, unless its source topic is gone."""
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
@@ -279,7 +279,7 @@ def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
         return gettext("Topic '%(topic)s' on the other side is being deleted.") % {"topic": name}
     taken = _mirror_there(other, name)
     if taken is None:
-        return _holds_others(mirror) or _would_lose_its_beginning(mirror)
+        return _holds_others(mirror) or _loses_older_records(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
         return gettext("Topic '%(topic)s' on the other side is %(state)s itself.") % {"topic": name, "state": taken.state}
     return gettext("Topic '%(topic)s' on the other side is a mirror topic of another link, so it cannot be reversed.") % {
@@ -297,7 +297,7 @@ def _holds_others(mirror: MirrorTopic) -> str:
     ) % {"topic": mirror.name}
 
 
-def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
+def _loses_older_records(mirror: MirrorTopic) -> str:
     """Refuse a reversal if the source has records below the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
     begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
@@ -353,7 +353,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _in_table,
     _link_is_on,
     _not_half_reversed,
-    _stays_deleted,
+    _not_recreated,
     _can_be_deleted,
     _stays_for_the_other_side,
     _can_be_saved,

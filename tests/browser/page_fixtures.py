@@ -1,4 +1,4 @@
-"""Additional rows of the scene: errors, reports, groups, ACLs, samples, namespaces, gate, audit events."""
+"""Additional rows of the page data: errors, reports, groups, ACLs, samples, namespaces, gate, audit events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restores whose worker crashes after the deletion of the topic was decided and before it, on real clusters: no record is lost."""
+"""Restores whose worker crashes after it has decided to delete the topic, on real clusters: no record is lost."""
 
 from __future__ import annotations
 
