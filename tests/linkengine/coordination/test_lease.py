@@ -263,7 +263,7 @@ def test_an_owner_that_lost_the_lease_cannot_arm(redis_url: str, key: str) -> No
 def test_an_acquire_shortens_a_lease_that_a_clock_jump_extended(redis_url: str, key: str) -> None:
     first, second = (RedisLease(redis_url, ttl_ms=SHORT_MS) for _ in range(2))
     taken(first, key)
-    with redis.Redis.from_url(redis_url) as client:  # Redis' clock jumps back by an hour, and the owner dies
+    with redis.Redis.from_url(redis_url) as client:  # Redis's clock jumps back by an hour, and the owner dies
         client.pexpire(f"lease:{{{key}}}", 3_600_000)
 
     grant = taken_in_time(second, key)

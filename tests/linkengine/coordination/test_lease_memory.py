@@ -123,7 +123,7 @@ def test_without_redis_every_call_raises_and_the_deadline_stays(
 def test_a_frozen_redis_blocks_a_caller_for_at_most_two_seconds(
     own_redis: RedisServer, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The waits are counted, each of which lasts SOCKET_TIMEOUT_S: the time of a busy machine is not Redis'."""
+    """The waits are counted, each of which lasts SOCKET_TIMEOUT_S: the time of a busy machine is not Redis's."""
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
     grant = taken(lease, key)
     waits, read = list[object](), redis.Connection.read_response
