@@ -449,7 +449,7 @@ def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
 ) -> None:
     interrupted: list[str] = []
     monkeypatch.setattr(pool, "WATCH_S", 0.05)
-    monkeypatch.setattr(pool, "SILENT", timedelta(seconds=0.2))
+    monkeypatch.setattr(pool, "HANGS_AFTER", timedelta(seconds=0.2))
     monkeypatch.setattr(jobs, "run_copy_worker", lambda *_, **__: time.sleep(20))
     monkeypatch.setattr(jobs, "interrupt_worker", lambda name, **_: interrupted.append(name))
     CopyWorker.objects.create(number=0)

@@ -191,7 +191,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
     interleave(jobs, "take_over_mirror", lambda: fail_over_without_locks(other), after=after)
-    interleave(preemption, "_undo", lambda: undone.append(other.name), after=True)
+    interleave(preemption, "_reopen_topic", lambda: undone.append(other.name), after=True)
 
     drive(lambda: undone == [other.name])
 

@@ -33,7 +33,7 @@ def test_setup_fails_permanently_only_after_several_attempts(code: ErrorCode, re
     """An old leader, or a damaged response, makes a seeded partition look longer than its source's start."""
     mirror: Any = SimpleNamespace(retry_count=retries)
 
-    assert mirrors._ends_setup(mirror, LinkEngineError(code, "")) is ends
+    assert mirrors._is_fatal(mirror, LinkEngineError(code, "")) is ends
 
 
 def held(*, decided: bool) -> tuple[LogRange, ...]:
