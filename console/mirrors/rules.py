@@ -65,7 +65,7 @@ def permission_for(operation: MirrorEvent) -> Permission:
 def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button.
 
-    It is in the language of the page. Those that are stored are made by a worker or a REST request, which are in English.
+    Translated on pages; workers and REST requests use English, so stored reasons are English.
     """
     for rule in _RULES:
         reason = rule(mirror, operation)
