@@ -1,5 +1,5 @@
-# The verbs of this project. `make` alone lists them. What they install lies in .venv/, var/ and static/vendor/; missing programs
-# come from the system's packages.
+# Commands. `make` alone lists them. They install into .venv/, var/ and static/vendor/; missing programs come from the system's
+# packages.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -19,7 +19,7 @@ PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/ar
 
 .PHONY: help setup demo dev test test-fast pictures check fix messages bench chaos clients docs audit sbom image-digests part-hashes clean
 
-help: ## List the verbs
+help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(PARTS) $(STATE)/kafka-3.9.1 $(STATE)/programs-test ## Install everything that demo and tests need; nothing twice
@@ -27,7 +27,7 @@ setup: $(PARTS) $(STATE)/kafka-3.9.1 $(STATE)/programs-test ## Install everythin
 demo: $(PARTS) $(STATE)/programs-demo ## Run the whole product on real data; ARGS=--once ends after the report
 	@$(RUN) -m devcluster.demo $(ARGS)
 
-dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for people who work on it
+dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for development
 	@$(RUN) -m devcluster.demo --reload $(ARGS)
 
 test: setup $(if $(KAFKA),$(STATE)/kafka-$(KAFKA)) ## Run every test against real Kafka, Spark, Redis and a browser; ARGS go to pytest, KAFKA=4.4.0
@@ -37,7 +37,7 @@ test-fast: $(STATE)/venv $(MESSAGES) ## Run the unit tests: no other program, so
 	@mkdir -p staticfiles # where an image build collects; WhiteNoise warns if it is missing, and warnings are errors
 	@$(RUN) -m pytest -m unit -n logical $(ARGS)
 
-pictures: $(PARTS) $(STATE)/programs-test ## Take pictures of the main pages, light, dark and on a phone: var/pictures/
+pictures: $(PARTS) $(STATE)/programs-test ## Take screenshots of the main pages, light, dark and on a phone: var/pictures/
 	@$(RUN) -m pytest -q -n 0 tests/browser/pictures.py
 	@ls var/pictures/*.png
 
@@ -49,7 +49,7 @@ check docs messages: export CLUSTERLINK_REDIS_URL := redis://127.0.0.1:1/0
 check docs messages: export CLUSTERLINK_SPARK_URL := sc://127.0.0.1:1
 check docs messages: export CLUSTERLINK_ALLOWED_HOSTS := localhost
 
-check: $(STATE)/venv ## Look for mistakes without running anything; changes nothing
+check: $(STATE)/venv ## Run formatter, linters and type checker; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -59,33 +59,33 @@ check: $(STATE)/venv ## Look for mistakes without running anything; changes noth
 	$(RUN) manage.py render_states --check
 	$(RUN) manage.py render_errors --check
 
-fix: $(STATE)/venv ## Repair what can be repaired by itself
+fix: $(STATE)/venv ## Apply the automatic fixes of linter and formatter
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker 2; writes docs/benchmarks.md; ARGS: words of a row's name
 	@$(RUN) -m bench $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINUTES=10 by SEED=1, then judge; status 0 or 1
+chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINUTES=10 by SEED=1, then compare; status 0 or 1
 	@$(RUN) -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
 
-clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's SDK and Terraform drive it, Go and Node clients read mirrors; needs all of them
+clients: $(PARTS) $(STATE)/programs-demo ## Test with Confluent's SDK and Terraform, and with Go and Node clients that read mirrors; needs all of them
 	@$(RUN) -m clients $(ARGS)
 
-messages: $(STATE)/venv | $(STATE)/gettext ## Enter new texts of pages in the catalog, locale/, where they are translated
+messages: $(STATE)/venv | $(STATE)/gettext ## Enter new texts of pages into the catalog in locale/, for translation
 	$(RUN) manage.py makemessages --locale ja --no-location --no-wrap --no-obsolete $(addprefix --ignore=,.venv* bench docs static* tests var)
 
-docs: $(STATE)/venv ## Write the generated documents anew
+docs: $(STATE)/venv ## Regenerate documents
 	$(RUN) manage.py render_states
 	$(RUN) manage.py render_errors
 
-audit: $(STATE)/venv ## Look for known vulnerabilities and for parts that nothing pins; status 2 if the database is unreachable
+audit: $(STATE)/venv ## Check for known vulnerabilities and unpinned dependencies; status 2 if the database is unreachable
 	@$(RUN) -m scripts.audit $(ARGS)
 
 sbom: $(STATE)/venv $(STATE)/spark $(STATE)/webjars ## Write the bill of materials, var/sbom.cdx.json (CycloneDX)
 	@$(RUN) -m scripts.sbom
 
-image-digests: ## Write the present digests of the base images into Dockerfile and docker-compose.yml; needs docker
+image-digests: ## Write the current digests of the base images into Dockerfile and docker-compose.yml; needs docker
 	@$(PYTHON) -m scripts.image_digests
 
 part-hashes: ## Record the hashes of the Java parts after a change of devcluster/pom.xml
@@ -96,8 +96,8 @@ clean: ## Remove everything that was installed or generated
 
 # --- parts; each state file says "done for the present inputs" ---------------------------------------------------
 
-# uv first, then uv installs the rest: several times faster. It does not read pip's settings, so it is told the index
-# that pip would use; where uv cannot reach it, pip does the work.
+# uv first, then uv installs the rest: several times faster. It does not read pip's settings, so the index that
+# pip would use is passed to it; where uv cannot reach it, pip does the work.
 $(STATE)/tools: scripts/check_tools.py
 	@$(PYTHON) -m scripts.check_tools
 	@mkdir -p $(STATE) && touch $@

@@ -106,6 +106,6 @@ MUTATIONS: dict[str, Callable[[], None]] = {
     "sequences": _no_sequences,
     "offsets": _no_offset_check,
     "fence": _no_fence,
-    "looks": _no_tail_checks,
+    "tail-checks": _no_tail_checks,
     "epochs": _no_raise,
 }

@@ -170,7 +170,7 @@ def end_session(*, session_id: int, by: Actor, now: datetime) -> None:
     """End one session of the actor."""
     row = UserSession.objects.filter(pk=session_id, user=by.user).first() if by.user else None
     if row is None:
-        raise NotFoundError(gettext("This session has ended already."))
+        raise NotFoundError(gettext("This session has ended already. Reload the list of sessions."))
     with transaction.atomic():
         Session.objects.filter(session_key=row.session_key).delete()
         row.delete()
@@ -289,7 +289,7 @@ def turn_off(*, by: Actor, now: datetime) -> None:
     assert by.user is not None  # only users have a second factor
     with transaction.atomic():
         if not second_factor.deactivate(by.user):
-            raise ConflictError(gettext("You have no second factor, so nothing was changed."))
+            raise ConflictError(gettext("You have no second factor, so nothing was changed. Reload the page."))
         audit.record(by=by, action="TurnOffSecondFactor", resource=f"user/{by.user.get_username()}", now=now)
 
 

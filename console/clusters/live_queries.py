@@ -74,7 +74,12 @@ def change(
 
 def no_topic(name: str) -> NotFoundError:
     """Return the error for a topic that does not exist or that the user may not see."""
-    return NotFoundError(gettext_lazy("Topic '%(name)s' cannot be found on this cluster.", name=name), code="TOPIC_NOT_FOUND")
+    return NotFoundError(
+        gettext_lazy(
+            "Topic '%(name)s' cannot be found on this cluster. Check the name, and that you have a role on it.", name=name
+        ),
+        code="TOPIC_NOT_FOUND",
+    )
 
 
 # --- queries of a user ------------------------------------------------------------------------------------------------
@@ -124,7 +129,12 @@ def query_group(cluster: Cluster, query: str, *, group: str, by: Actor) -> Any:
     """Query a consumer group; raise NotFoundError if it does not exist or the actor may not see it."""
     found = run_query(cluster, query, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
     if found is None:
-        raise NotFoundError(gettext_lazy("Consumer group %(group)s cannot be found.", group=group), code="UNKNOWN_GROUP")
+        raise NotFoundError(
+            gettext_lazy(
+                "Consumer group %(group)s cannot be found. Check the name, and that you have a role on it.", group=group
+            ),
+            code="UNKNOWN_GROUP",
+        )
     return found
 
 

@@ -51,7 +51,10 @@ def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
     cluster = visible_clusters(by).select_related("environment__organization").filter(cluster_id=cluster_id).first()
     if cluster is None:
         raise NotFoundError(
-            gettext_lazy("Cluster %(cluster_id)s cannot be found.", cluster_id=cluster_id), code="UNKNOWN_CLUSTER"
+            gettext_lazy(
+                "Cluster %(cluster_id)s cannot be found. Check the ID, and that you have a role on it.", cluster_id=cluster_id
+            ),
+            code="UNKNOWN_CLUSTER",
         )
     return cluster
 
@@ -75,7 +78,10 @@ def get_environment(*, slug: str, by: Actor) -> Environment:
     """Return an environment by its slug; raise NotFoundError."""
     environment = visible_environments(by).select_related("organization").filter(slug=slug).first()
     if environment is None:
-        raise NotFoundError(gettext_lazy("Environment %(slug)s cannot be found.", slug=slug), code="UNKNOWN_ENVIRONMENT")
+        raise NotFoundError(
+            gettext_lazy("Environment %(slug)s cannot be found. Check the name, and that you have a role on it.", slug=slug),
+            code="UNKNOWN_ENVIRONMENT",
+        )
     return environment
 
 
@@ -191,7 +197,10 @@ def get_namespace(*, cluster: Cluster, namespace_id: int) -> Namespace:
     found = rows.filter(pk=namespace_id).first()
     if found is None:
         raise NotFoundError(
-            gettext_lazy("Namespace %(namespace_id)s does not exist on this cluster.", namespace_id=namespace_id),
+            gettext_lazy(
+                "Namespace %(namespace_id)s does not exist on this cluster. Check the ID; the namespace may have been deleted.",
+                namespace_id=namespace_id,
+            ),
             code="UNKNOWN_NAMESPACE",
         )
     return found

@@ -158,14 +158,14 @@ def _is_late(part: Part, known: StepHealth, sent_for_ms: int | None) -> bool:
 
 def lacking_workers() -> dict[int, str]:
     """Return the reasons, by number, of the copy workers that should run but do not. One query."""
-    return dict(CopyWorker.objects.exclude(trouble="").values_list("number", "trouble"))
+    return dict(CopyWorker.objects.exclude(problem="").values_list("number", "problem"))
 
 
 def worker_samples() -> list[tuple[str, str, str, list[Sample]]]:
     """Return (name, type, help, samples) of each metric. One query."""
-    troubles = list(CopyWorker.objects.values_list("trouble", flat=True))
+    problems = list(CopyWorker.objects.values_list("problem", flat=True))
     samples: list[Sample] = [
-        ({"running": "yes"}, float(troubles.count(""))),
-        ({"running": "no"}, float(sum(bool(trouble) for trouble in troubles))),
+        ({"running": "yes"}, float(problems.count(""))),
+        ({"running": "no"}, float(sum(bool(problem) for problem in problems))),
     ]
     return [("clusterlink_copy_workers", "gauge", "Copy workers of the pool, by whether they run.", samples)]

@@ -27,7 +27,7 @@ def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mi
 def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
     """Return why a task in this state cannot run now, "" if it can. In the page's language."""
     if link.deletion_requested_at is not None:
-        return gettext("Cluster link '%(link)s' is being deleted.") % {"link": link.name}
+        return gettext("Cluster link '%(link)s' is being deleted. Its tasks do not run any more.") % {"link": link.name}
     if link.mode == LinkMode.SOURCE:
         text = gettext("Cluster link '%(link)s' is the source side; its tasks run on the link of the other cluster.")
         return text % {"link": link.name}

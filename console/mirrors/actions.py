@@ -79,7 +79,13 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
     overrides = {key: value for key, value in (configs or {}).items() if value is not None}
     start = _start_spec(link, overrides.pop(START_SPEC, ""))
     if replication_factor is not None and replication_factor < 1:
-        raise InvalidInputError(gettext_lazy("replication_factor must be at least 1."), field="replication_factor")
+        raise InvalidInputError(
+            gettext_lazy(
+                "replication_factor must be at least 1. Enter a whole number from 1, or "
+                "leave it out for the destination's default."
+            ),
+            field="replication_factor",
+        )
     mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
     existing = _find(link, name)
@@ -183,7 +189,8 @@ def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
     if link is None:
         raise ConflictError(
             gettext_lazy(
-                "Cluster link '%(link)s' has been deleted, so the mirror topic was not created.", link=mirror.link.name
+                "Cluster link '%(link)s' has been deleted, so the mirror topic was not created. Create the link again.",
+                link=mirror.link.name,
             )
         )
     check_link_state(link)
@@ -191,7 +198,8 @@ def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
     if mirror.auto_created and not auto_creates(link, mirror.source_topic):
         raise ConflictError(
             gettext_lazy(
-                "The auto-create filters of cluster link '%(link)s' no longer include '%(source_topic)s'.",
+                "The auto-create filters of cluster link '%(link)s' no longer include '%(source_topic)s'. Add "
+                "the mirror topic by name, or change the filters.",
                 link=link.name,
                 source_topic=mirror.source_topic,
             )
@@ -200,7 +208,9 @@ def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
 
 def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:
     if not source_topic:
-        raise InvalidInputError(gettext_lazy("source_topic_name must not be empty."), field="source_topic_name")
+        raise InvalidInputError(
+            gettext_lazy("source_topic_name must not be empty. Give the name of a source topic."), field="source_topic_name"
+        )
     expected = link.prefix + source_topic
     if mirror_topic in (None, "", expected):
         return expected
@@ -241,7 +251,7 @@ def check_link_state(link: ClusterLink) -> None:
             )
         )
     if link.deletion_requested_at is not None:
-        raise ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted.", link=link.name))
+        raise ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted. Choose another link.", link=link.name))
     if link.state == LinkState.PAUSED:
         raise ConflictError(
             gettext_lazy("Cluster link '%(link)s' is paused. Set cluster.link.paused to false first.", link=link.name)
@@ -316,7 +326,11 @@ def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:
 
 def _exists(name: str) -> BadRequestError:
     return BadRequestError(
-        gettext_lazy("Topic '%(name)s' already exists.", name=name), code="TOPIC_EXISTS_ERROR", field="mirror_topic_name"
+        gettext_lazy(
+            "Topic '%(name)s' already exists: another request has created it. Reload the list of mirror topics.", name=name
+        ),
+        code="TOPIC_EXISTS_ERROR",
+        field="mirror_topic_name",
     )
 
 

@@ -177,16 +177,22 @@ def download_response(run: RestoreRun | None, restore_id: int) -> FileResponse:
     """
     if run is None:
         raise NotFoundError(
-            gettext_lazy("Restore %(restore_id)s does not exist on this topic.", restore_id=restore_id), code="UNKNOWN_RESTORE"
+            gettext_lazy("Restore %(restore_id)s does not exist on this topic. Check the number.", restore_id=restore_id),
+            code="UNKNOWN_RESTORE",
         )
     if run.exported_at is None:
         raise NotFoundError(
-            gettext_lazy("Restore %(restore_id)s has not exported its diverged records yet.", restore_id=restore_id),
+            gettext_lazy(
+                "Restore %(restore_id)s has not exported its diverged records yet. Retry when its exported_at is set.",
+                restore_id=restore_id,
+            ),
             code="NO_RECORDS_SET_ASIDE",
         )
     if not run.export_name:
         raise NotFoundError(
-            gettext_lazy("Restore %(restore_id)s had no diverged records to export.", restore_id=restore_id),
+            gettext_lazy(
+                "Restore %(restore_id)s had no diverged records to export. No action is needed.", restore_id=restore_id
+            ),
             code="NO_RECORDS_SET_ASIDE",
         )
     if is_lost(run):

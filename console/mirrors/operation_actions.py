@@ -256,7 +256,9 @@ def _recheck(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
         rows = rows.select_for_update(of=("self",))
     fresh = rows.filter(pk=mirror.pk).first()
     if fresh is None:
-        raise NotFoundError(gettext_lazy("Mirror topic '%(topic)s' has been deleted.", topic=mirror.name))
+        raise NotFoundError(
+            gettext_lazy("Mirror topic '%(topic)s' has been deleted. Create it again if it is still needed.", topic=mirror.name)
+        )
     reason = why_not(fresh, operation)
     if reason:
         raise ConflictError(reason)
@@ -326,6 +328,11 @@ def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[s
 def unknown_mirror(name: str, link: ClusterLink) -> NotFoundError:
     """Return the error for a name of a topic that is not, or not visibly, a mirror of the link."""
     return NotFoundError(
-        gettext_lazy("Topic '%(name)s' is not a mirror topic of cluster link '%(link)s'.", name=name, link=link.name),
+        gettext_lazy(
+            "Topic '%(name)s' is not a mirror topic of cluster link '%(link)s'. Check "
+            "the name, and that you have a role on it.",
+            name=name,
+            link=link.name,
+        ),
         code="UNKNOWN_MIRROR",
     )

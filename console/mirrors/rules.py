@@ -65,7 +65,7 @@ def permission_for(operation: MirrorEvent) -> Permission:
 def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button.
 
-    It is in the language of the page. Those that are stored are made by a worker or a REST request, which are in English.
+    Translated on pages; workers and REST requests use English, so stored reasons are English.
     """
     for rule in _RULES:
         reason = rule(mirror, operation)
@@ -90,9 +90,11 @@ def why_not_retry(mirror: MirrorTopic) -> str:
             "state": mirror.state,
         }
     if mirror.deletion_requested_at is not None:
-        return gettext("Topic '%(topic)s' is being deleted.") % {"topic": mirror.name}
+        return gettext("Topic '%(topic)s' is being deleted. Wait until it is gone.") % {"topic": mirror.name}
     if not any(step.name != FILLERS for step in refused_steps(mirror)):
-        return gettext("The destination refuses no config of topic '%(topic)s'.") % {"topic": mirror.name}
+        return gettext("The destination refuses no config of topic '%(topic)s'. Nothing has to be retried.") % {
+            "topic": mirror.name
+        }
     return ""
 
 
@@ -103,13 +105,15 @@ def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
 def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if mirror.deletion_requested_at is None or operation is _E.DELETE:
         return ""
-    return gettext("Topic '%(topic)s' is being deleted.") % {"topic": mirror.name}
+    return gettext("Topic '%(topic)s' is being deleted. Wait until it is gone.") % {"topic": mirror.name}
 
 
 def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if operation not in BIDIRECTIONAL_ONLY or mirror.link.mode == "BIDIRECTIONAL":
         return ""
-    return gettext("%(operation)s needs a bidirectional link; '%(link)s' has mode %(mode)s.") % {
+    return gettext(
+        "%(operation)s needs a bidirectional link; '%(link)s' has mode %(mode)s. Create a bidirectional link instead."
+    ) % {
         "operation": operation,
         "link": mirror.link.name,
         "mode": mirror.link.mode,
@@ -118,7 +122,9 @@ def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if mirror.state == MirrorState.STOPPED and operation not in (_E.DELETE, _E.RESTORE):
-        return gettext("Topic '%(topic)s' has already stopped its mirror from '%(link)s'.") % {
+        return gettext(
+            "Topic '%(topic)s' has already stopped its mirror from '%(link)s'. Only RESTORE and DELETE are possible."
+        ) % {
             "topic": mirror.name,
             "link": mirror.link.name,
         }
@@ -161,7 +167,7 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return ""
 
 
-def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _not_recreated(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     """Refuse to delete a topic that auto-create would create again, unless its source topic is gone."""
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
@@ -254,7 +260,10 @@ def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     for side in (mirror.link, other):
         if side.state != LinkState.ACTIVE:
             place = side.destination.cluster_id
-            return gettext("Cluster link '%(link)s' on cluster %(cluster)s is %(state)s; this needs both clusters.") % {
+            return gettext(
+                "Cluster link '%(link)s' on cluster %(cluster)s is %(state)s; this needs both "
+                "clusters. Make the link ACTIVE, then retry."
+            ) % {
                 "link": side.name,
                 "cluster": place,
                 "state": side.state,
@@ -266,25 +275,31 @@ def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
     if not other.destination.has_authorizer:
-        return gettext("Cluster %(cluster)s has no authorizer, so the source topic cannot be made read-only.") % {
-            "cluster": other.destination.cluster_id
-        }
+        return gettext(
+            "Cluster %(cluster)s has no authorizer, so the source topic cannot be made read-only. Set "
+            "authorizer.class.name on its brokers, or promote instead."
+        ) % {"cluster": other.destination.cluster_id}
     if not mirror.read_only:
         return gettext(
-            "Topic '%(topic)s' is not read-only, since its cluster has no authorizer; it cannot be reversed safely."
+            "Topic '%(topic)s' is not read-only, since its cluster has no authorizer; it "
+            "cannot be reversed safely. Promote it instead."
         ) % {"topic": mirror.name}
     name = mirror.source_topic
     there = pairs.counterpart(mirror, other=other)
     if there is not None and there.deletion_requested_at is not None:
-        return gettext("Topic '%(topic)s' on the other side is being deleted.") % {"topic": name}
+        return gettext("Topic '%(topic)s' on the other side is being deleted. Wait until it is gone.") % {"topic": name}
     taken = _mirror_there(other, name)
     if taken is None:
-        return _holds_others(mirror) or _would_lose_its_beginning(mirror)
+        return _holds_others(mirror) or _loses_older_records(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
-        return gettext("Topic '%(topic)s' on the other side is %(state)s itself.") % {"topic": name, "state": taken.state}
-    return gettext("Topic '%(topic)s' on the other side is a mirror topic of another link, so it cannot be reversed.") % {
-        "topic": name
-    }
+        return gettext("Topic '%(topic)s' on the other side is %(state)s itself. Wait until it is STOPPED, then retry.") % {
+            "topic": name,
+            "state": taken.state,
+        }
+    return gettext(
+        "Topic '%(topic)s' on the other side is a mirror topic of another link, so it "
+        "cannot be reversed. Promote this topic instead."
+    ) % {"topic": name}
 
 
 def _holds_others(mirror: MirrorTopic) -> str:
@@ -297,7 +312,7 @@ def _holds_others(mirror: MirrorTopic) -> str:
     ) % {"topic": mirror.name}
 
 
-def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
+def _loses_older_records(mirror: MirrorTopic) -> str:
     """Refuse a reversal if the source has records below the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
     begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
@@ -318,22 +333,27 @@ def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
 def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
     there = pairs.counterpart(mirror, other=other)
     if there is not None and (there.state != MirrorState.STOPPED or there.deletion_requested_at is not None):
-        return gettext("Topic '%(there)s' on the other side is %(state)s; it has to be STOPPED before it can be mirrored.") % {
+        return gettext(
+            "Topic '%(there)s' on the other side is %(state)s; it has to be STOPPED before it can be "
+            "mirrored. Promote or fail over that topic first."
+        ) % {
             "there": there.name,
             "state": there.state,
         }
     if there is None and _mirror_there(other, mirror.source_topic) is not None:
-        return gettext("Topic '%(source_topic)s' on the other side is a mirror topic of another link.") % {
-            "source_topic": mirror.source_topic
-        }
+        return gettext(
+            "Topic '%(source_topic)s' on the other side is a mirror topic of another link. Promote that mirror topic first."
+        ) % {"source_topic": mirror.source_topic}
     if not pairs.have_common_part(mirror, there):
         return gettext(
             "Neither '%(topic)s' nor the topic on the other side was a mirror of the other, so it is unknown where they "
-            "diverge."
+            "diverge. To mirror one side, delete its topic if its records are not needed, and create it as a mirror topic."
         ) % {"topic": mirror.name}
     taken = _mirror_there(mirror.link, mirror.name)
     if taken is not None:
-        return gettext("Topic '%(topic)s' is a mirror topic of another link, in state %(state)s.") % {
+        return gettext(
+            "Topic '%(topic)s' is a mirror topic of another link, in state %(state)s. Promote that mirror topic first."
+        ) % {
             "topic": mirror.name,
             "state": taken.state,
         }
@@ -353,7 +373,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _in_table,
     _link_is_on,
     _not_half_reversed,
-    _stays_deleted,
+    _not_recreated,
     _can_be_deleted,
     _stays_for_the_other_side,
     _can_be_saved,

@@ -124,4 +124,6 @@ def _read_again(mirror: MirrorTopic) -> MirrorTopic:
     try:
         return MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
     except MirrorTopic.DoesNotExist:
-        raise NotFoundError(gettext_lazy("Mirror topic '%(topic)s' has been deleted.", topic=mirror.name)) from None
+        raise NotFoundError(
+            gettext_lazy("Mirror topic '%(topic)s' has been deleted. Create it again if it is still needed.", topic=mirror.name)
+        ) from None

@@ -134,7 +134,7 @@ class CopyWorker(models.Model):
     left_at = models.DateTimeField(null=True)  # since when no thread waits for that job, while its worker is alive
     ended_at = models.DateTimeField(null=True)  # when that job returned; null: it has not
     error = models.TextField(blank=True, default="")  # why it ended or did not start
-    trouble = models.TextField(blank=True, default="")  # why it sends no heartbeat now; "": it does, or will shortly
+    problem = models.TextField(blank=True, default="")  # why it sends no heartbeat now; "": it does, or will shortly
     failures = models.PositiveIntegerField(default=0)  # in a row
     retry_at = models.DateTimeField(null=True)  # no job is submitted before this time
 

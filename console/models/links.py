@@ -67,7 +67,7 @@ class ClusterLink(models.Model):
     revision = models.PositiveBigIntegerField(default=1)  # of all settings of copy workers; grows with each change
     sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
     probed_at = models.DateTimeField(null=True)  # last successful probe of the source; null: gap filler not chosen yet
-    looked_at = models.DateTimeField(null=True)  # last probe, successful or not
+    probe_tried_at = models.DateTimeField(null=True)  # last probe, successful or not
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
     # When all partitions that are not ``behind`` were in sync; stored once here, because rows of idle partitions are not stored
     in_sync_at = models.DateTimeField(null=True)

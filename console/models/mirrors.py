@@ -98,9 +98,8 @@ class MirrorTopic(models.Model):
     restoring_configs = models.BooleanField(
         default=False
     )  # a stop is to apply the source's configs; a later attempt continues it
-    doubted_at = models.DateTimeField(
-        null=True
-    )  # earlier verified ranges do not count: tombstones were missed, or offsets lost
+    # when verified ranges were last removed: tombstones were missed, or offsets lost; runs that began before do not count
+    ranges_removed_at = models.DateTimeField(null=True)
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
@@ -163,8 +162,8 @@ class MirrorPartition(models.Model):
     source_epoch_end = models.BigIntegerField(null=True)
     last_timestamp_ms = models.BigIntegerField(null=True)
     caught_up_at = models.DateTimeField(null=True)  # when it last held all below the high watermark; the age of the lag
-    # When it last had everything that its source, or an earlier source, may clean; at first, when the copy began. Tombstones
-    # that were written later were read, or will be read in time (``reconciling.gaps``).
+    # Last time at which it had everything that its source, or an earlier source, may clean; initially the start of the copy.
+    # Tombstones that were written later were read, or will be read in time (``reconciling.gaps``).
     whole_at = models.DateTimeField(null=True)
     # False: at ``ClusterLink.in_sync_at`` or later it was in sync; that time is stored once for all such partitions of a link
     behind = models.BooleanField(default=True)
@@ -192,7 +191,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # offset of the fence; from stopped_end to it are foreign writes
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence was at that offset
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
-    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.in_sync_at``
+    whole_at_is_shared = False  # not stored: ``whole_at`` was taken from ``ClusterLink.in_sync_at``
     failed_again = False  # not stored: a further read of the source failed since the previous report
 
     class Meta:

@@ -111,7 +111,7 @@ class RestoreRun(models.Model):
     export_bytes = models.BigIntegerField(null=True)
     export_sha256 = models.CharField(max_length=64, blank=True, default="")
     exported_at = models.DateTimeField(null=True)  # the file is complete and on disk; only then the topic may be deleted
-    doomed_at = models.DateTimeField(null=True)  # last decision to delete the diverged topic; not null: it may be deleted yet
+    deletion_decided_at = models.DateTimeField(null=True)  # last decision to delete the diverged topic
     finished_at = models.DateTimeField(null=True)
 
     class Meta:

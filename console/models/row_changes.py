@@ -52,7 +52,10 @@ def lock_link(link: ClusterLink) -> ClusterLink:
     rows = ClusterLink.objects.select_for_update(of=("self",)).select_related("destination__environment", "source")
     locked = rows.filter(pk=link.pk).first()
     if locked is None:
-        raise NotFoundError(gettext_lazy("Cluster link '%(link)s' has been deleted.", link=link.name), code="UNKNOWN_LINK")
+        raise NotFoundError(
+            gettext_lazy("Cluster link '%(link)s' has been deleted. Create it again if it is still needed.", link=link.name),
+            code="UNKNOWN_LINK",
+        )
     return locked
 
 
@@ -66,5 +69,8 @@ def check_mirror_exists(mirror: MirrorTopic) -> None:
     """Raise NotFoundError if the mirror has been deleted: rows with a foreign key to it could not be stored."""
     if not MirrorTopic.objects.filter(pk=mirror.pk).exists():
         raise NotFoundError(
-            gettext_lazy("Mirror topic '%(topic)s' has been deleted.", topic=mirror.name), code="UNKNOWN_MIRROR"
+            gettext_lazy(
+                "Mirror topic '%(topic)s' has been deleted. Create it again if it is still needed.", topic=mirror.name
+            ),
+            code="UNKNOWN_MIRROR",
         )

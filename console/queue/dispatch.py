@@ -1,8 +1,8 @@
 """Sends Celery tasks by name. Tasks are never imported here, so that the web process loads neither Spark nor Kafka.
 
-``send`` waits for the commit and guarantees nothing: the reconciler sends again what a lost message leaves undone. So it
-neither fails nor delays a request whose rows are stored: after a failed message, sending is skipped for ``UNSENT_S``. ``call``
-waits for a reply. Secrets are sent encrypted (``console.models.fields.seal``), since the queue is not confidential.
+``send`` waits for the commit. The reconciler resends lost tasks. ``send`` therefore never fails or delays a request whose rows
+are stored: after a failed message, sending is skipped for ``UNSENT_S``. ``call`` waits for a reply. Secrets are sent encrypted
+(``console.models.fields.seal``), since the queue is not confidential.
 """
 
 from __future__ import annotations

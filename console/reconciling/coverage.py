@@ -45,7 +45,7 @@ from linkengine.domain.ranges import CheckedRange, OffsetRange, RecordDifference
 #
 # * if either topic was created anew (``keep_for``),
 # * for the offsets that the mirror or its source has lost since (``forget_lost``); a run that was in progress has compared the
-#   lost records, so its equal ranges do not count (``doubted_at``),
+#   lost records, so its equal ranges do not count (``ranges_removed_at``),
 # * if the source may have compacted keys away whose tombstones the mirror never received (``recheck``).
 
 
@@ -66,7 +66,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
     """Store the result of a verification run and raise the alarm if records differ. Return whether its equal ranges count.
 
     ``mirror`` is the row as it was when the run started: if a topic was created anew since, the result is dropped, and if the
-    ledger was doubted since, only the differences count. Only a ``run`` that a user requested can end the alarm.
+    ranges were removed since, only the differences count. Only a ``run`` that a user requested can end the alarm.
     """
     with transaction.atomic():
         current = MirrorTopic.objects.select_for_update(of=("self",)).get(
@@ -74,8 +74,8 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
         )  # a single writer of the ledger at a time
         if _topics(current) != _topics(mirror):
             return False
-        doubted = current.doubted_at != mirror.doubted_at
-        checked = [part for part in report.checked if part.differences or not doubted]
+        removed_since = current.ranges_removed_at != mirror.ranges_removed_at
+        checked = [part for part in report.checked if part.differences or not removed_since]
         ordered = sorted(checked, key=lambda part: (part.partition, part.start))
         before = verification_actions.differing(mirror)
         for partition, ranges in groupby(ordered, key=lambda part: part.partition):
@@ -83,11 +83,11 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
             _store(mirror, partition, fresh)
         if report.differences:
             _alarm(mirror, now=now)
-        elif run is not None and not doubted:
+        elif run is not None and not removed_since:
             _end_differences(mirror, before, run=run, now=now)
             _end_recheck(mirror, run=run, now=now)
         show_change(mirror.link_id)
-    return not doubted
+    return not removed_since
 
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
@@ -101,7 +101,7 @@ def recheck(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) ->
     with transaction.atomic():
         MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
         mirror.verified_ranges.filter(partition__in=partitions, differences=0).delete()
-        MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(ranges_removed_at=now)
 
 
 def forget_lost(
@@ -175,8 +175,8 @@ def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> Non
         kept = [_part(row, row.start, end) for row in gone if row.start < end]
         gone.delete()
         VerifiedRange.objects.bulk_create(kept)
-        MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
-    _log.warning("verify.a_side_became_shorter", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(ranges_removed_at=now)
+    _log.warning("verify.log_truncated", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
 
 
 def _end_recheck(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:

@@ -68,7 +68,7 @@ def finish_task_run(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> No
     next_run_at = now + (MORE_AFTER if outcome.more else _pause(row, now=now))
     if outcome.more or (not errors and next_run_at > (row.next_run_at or now)):
         LinkTask.objects.filter(pk=row.pk).update(next_run_at=next_run_at)
-    if changed or outcome.more:  # the new sequence ends the rest of the link (``workflows.observing``)
+    if changed or outcome.more:  # a new sequence causes a pass of a settled link (``workflows.observing``)
         show_change(row.link_id)
 
 
@@ -127,10 +127,11 @@ def longest_s(mirror: MirrorTopic) -> float:
     return URGENT_S if is_urgent(mirror) else LONGEST_S
 
 
-def takes_turns(mirror: MirrorTopic) -> bool:
+def is_limited(mirror: MirrorTopic) -> bool:
     """Return whether a step has failed so often that its pause would be longer if it were not urgent.
 
-    In an outage there may be a thousand of these, each of which occupies a thread until it has failed again.
+    In an outage there may be a thousand of these, each of which occupies a thread until it has failed again. So only
+    ``AT_A_TIME`` are sent at once.
     """
     return is_urgent(mirror) and mirror.retry_count > FEW_FAILURES
 
@@ -138,13 +139,13 @@ def takes_turns(mirror: MirrorTopic) -> bool:
 def postpone_promote(*, mirror: MirrorTopic, checks: int, wait_s: float, now: datetime) -> None:
     """Set when the reconciler checks a promotion again. Does not delay a failover that was ordered since, nor a marked stop.
 
-    A marked stop checks nothing any more: the pause after its failed step is stored already.
+    A marked stop has its retry time already.
     """
     waiting = MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
     waiting.filter(fencing_at=None).update(retry_count=checks, retry_at=now + timedelta(seconds=wait_s))
 
 
-def is_promote_postponed(mirror: MirrorTopic, *, now: datetime) -> bool:
+def is_postponed(mirror: MirrorTopic, *, now: datetime) -> bool:
     """Return whether the mirror's next step is not due yet."""
     return not is_due(mirror.retry_at, now=now, longest=LONGEST)
 
@@ -155,7 +156,7 @@ def caught_up(*, mirrors: Iterable[MirrorTopic], rows: Rows, now: datetime) -> I
         if mirror.state != MirrorState.PENDING_STOPPED or mirror.stop_reason != StopReason.PROMOTE:
             continue
         lagged = any(error.code == ErrorCode.WAITING_FOR_LAG for error in mirror.transition_errors.all())
-        if is_promote_postponed(mirror, now=now) and lagged and _is_in_sync(mirror, rows):
+        if is_postponed(mirror, now=now) and lagged and _is_in_sync(mirror, rows):
             yield mirror
 
 
@@ -195,16 +196,16 @@ _ADVANCED_BY = {
 }
 
 # Not urgent, and sometimes hundreds at once: a failover must find a free thread and a short queue nevertheless. A failed task
-# waits for its next attempt, so that the others are sent.
-_IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
+# is postponed to its next attempt, so that the others are sent.
+_LIMITED = frozenset({"setup_mirror", "delete_mirror"})
 AT_A_TIME = 16  # of each kind per link; a worker has 64 threads
 
-MANY = 20  # stops of a link; fewer are as fast singly
+MANY = 20  # from this many failovers of a link they are stopped together; fewer are as fast singly
 DueTask = tuple[str, int]  # name of the task, primary key of the mirror
 
 
-def of_mirrors(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[DueTask]:
-    """Yield the tasks that are due; of those without urgency only the first ones."""
+def due_mirror_tasks(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[DueTask]:
+    """Yield the tasks that are due; at most ``AT_A_TIME`` of each kind that is limited."""
     found = Counter[str]()
     for mirror in mirrors:
         if mirror.deletion_requested_at is not None:
@@ -213,9 +214,9 @@ def of_mirrors(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Due
             task = _ADVANCED_BY[MirrorState(mirror.state)]
         else:
             continue
-        if is_promote_postponed(mirror, now=now):
+        if is_postponed(mirror, now=now):
             continue
-        if task in _IN_TURN or takes_turns(mirror):
+        if task in _LIMITED or is_limited(mirror):
             found[task] += 1
             if found[task] > AT_A_TIME:
                 continue
@@ -241,13 +242,13 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
     ]
     if len(fresh) < MANY:
         return frozenset()
-    restores = RestoreRun.objects.filter(mirror__in=fresh, finished_at=None).exclude(doomed_at=None)
-    doomed = set(restores.values_list("mirror", flat=True))  # their topics may still be deleted, which is decided first
-    together = frozenset(fresh) - doomed
+    restores = RestoreRun.objects.filter(mirror__in=fresh, finished_at=None).exclude(deletion_decided_at=None)
+    deciding = set(restores.values_list("mirror", flat=True))  # their topics may still be deleted, which is decided first
+    together = frozenset(fresh) - deciding
     return together if len(together) >= MANY else frozenset()
 
 
-def is_over(*, link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> bool:
+def can_be_removed(*, link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> bool:
     """Return whether a link that is to be deleted can be deleted now."""
     if link.deletion_requested_at is None:
         return False

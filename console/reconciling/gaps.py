@@ -168,7 +168,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
         "retention, or find out what delayed the copy."
     )
     if transition_errors.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now):
-        log.warning("records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])
+        log.warning("mirror.records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])
 
 
 def _between(first_ms: int | None, last_ms: int | None) -> str:

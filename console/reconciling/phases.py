@@ -200,7 +200,7 @@ def needs_probe(*, link: ClusterLink, reports: Collection[WorstReport | None], n
         and any(report and report.phase is PartitionPhase.COPYING for report in reports)
     ):
         return False
-    return _is_old(link.looked_at, now=now)
+    return _is_old(link.probe_tried_at, now=now)
 
 
 def note_reports(*, link: ClusterLink, reports: Collection[WorstReport | None], now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""Which partitions are copied, and by which copy worker: rows in, decision of ``linkengine.domain.workers``, rows out.
+"""Decides which partitions are copied, and by which copy worker. Reads rows, calls ``domain.workers.assign``, stores the moves.
 
 Placements are stored in the database, so a loss of Redis's data moves nothing. Two processes may decide at the same time: each
 move is a compare-and-swap, and assignments are written from the rows again and again.
@@ -21,7 +21,7 @@ from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 from linkengine.domain.workers import EACH_BYTES_PER_S, PartitionLoad, PoolWorker, assign, moves_nothing
 
 
-def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
+def is_to_be_copied(mirror: MirrorTopic, link: ClusterLink) -> bool:
     """Return whether the mirror is to be copied now. A stopping mirror is, while its promotion waits for lag zero."""
     if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # the side that opens the connections does not exist
         return False
@@ -34,22 +34,22 @@ def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
     return state in COPYING
 
 
-def worker_ids_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
-    """Return, by the engine's key of a mirror, which two topics it connects now."""
+def topic_ids_by_mirror(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
+    """Return the ids of the two topics that each mirror connects now, by the engine's key of the mirror."""
     return {mirror_key(mirror): topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
 
 
 def of_current_topics(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
     """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
-    lives = worker_ids_of(mirrors)
-    return [report for report in reports if report.topic_ids in {"", lives.get(report.key.rpartition("/")[0], "")}]
+    current_ids = topic_ids_by_mirror(mirrors)
+    return [report for report in reports if report.topic_ids in {"", current_ids.get(report.key.rpartition("/")[0], "")}]
 
 
 def wanted_rows(
     link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition]
 ) -> dict[str, MirrorPartition]:
     """Return the rows of the partitions that are to be copied now, by key."""
-    keys = [key for mirror in mirrors if is_wanted(mirror, link) for key in partition_keys(mirror)]
+    keys = [key for mirror in mirrors if is_to_be_copied(mirror, link) for key in partition_keys(mirror)]
     return {key: rows[key] for key in keys if key in rows}
 
 
@@ -62,15 +62,15 @@ def take_from_workers(rows: Iterable[MirrorPartition]) -> None:
         row.worker_id = ""
 
 
-def place(workers: Collection[PoolWorker], newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
+def place(workers: Collection[PoolWorker], unplaced: Collection[int] = (), *, fine: bool = False) -> set[int]:
     """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
 
-    ``newcomers``: partitions (primary keys) that are to be copied and have no worker. ``fine``: as for ``assign``. Takes a
-    query while all partitions stay, else two, and another per pair of old and new worker.
+    ``unplaced``: partitions (primary keys) that are to be copied and have no worker. ``fine``: as for ``assign``. One
+    query if nothing moves; otherwise two, plus one per (old, new) worker.
     """
-    if not newcomers and moves_nothing(_loads(), workers, fine=fine):
+    if not unplaced and moves_nothing(_loads(), workers, fine=fine):
         return set()
-    rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=newcomers))
+    rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=unplaced))
     found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))
     partitions = [
         PartitionLoad(key=str(pk), link_id=str(link), worker_id=worker, bytes_per_s=rate) for pk, link, worker, rate in found

@@ -291,7 +291,7 @@ def _may_be_seeding(mirror: MirrorTopic) -> bool:
     if mirror.holds_copy or mirror.prior_state != MirrorState.PENDING_RESTORE_MIRROR:
         return False
     run = mirror.restores.order_by("-pk").first()
-    return run is not None and run.doomed_at is not None
+    return run is not None and run.deletion_decided_at is not None
 
 
 def takeover_of(

@@ -176,7 +176,7 @@ def store_progress(
             counted = _apply(row, seen.get(key), ended[key], now=now)
             news = {name: old for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
             changed |= bool(news) and _shown(row) != before
-            if row.lifted:  # the row has the link's time now and is stored with it, if it is stored
+            if row.whole_at_is_shared:  # the row has the link's time now and is stored with it, if it is stored
                 news.setdefault("whole_at", row.whole_at)
             if counted or _is_urgent(row, news) or (news and row.mirror_id in at_once):
                 urgent.append(row)
@@ -213,7 +213,7 @@ def raise_whole_at(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
         return
     for row in rows:
         if not row.behind and row.whole_at is not None:
-            row.lifted = row.lifted or link.in_sync_at > row.whole_at
+            row.whole_at_is_shared = row.whole_at_is_shared or link.in_sync_at > row.whole_at
             row.whole_at = max(row.whole_at, link.in_sync_at)
 
 

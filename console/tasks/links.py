@@ -1,6 +1,6 @@
 """The reconciler and the other tasks on links. It runs every second, and for a link after each action.
 
-A link at rest is reconciled less often (``console.workflows.observing``).
+A settled link is reconciled less often (``console.workflows.observing``).
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
     """Run a reconcile pass of a link under its lock. While another task has the lock, request another pass from that task."""
     locks.release_claim(_waiting(link_id))
     if probe:
-        ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
+        ClusterLink.objects.filter(pk=link_id).update(probe_tried_at=None)
     locks.run_or_request(f"link:{link_id}", partial(_reconcile_noted, link_id), rounds=ROUNDS)
 
 
 @shared_task(name="sample_link")
 def sample_link(*, link_id: int, **_: Any) -> None:
-    """Store samples of a link at rest; reconcile the link if that is not enough."""
+    """Store samples of a settled link; reconcile the link if that is not enough."""
     link = ClusterLink.objects.filter(pk=link_id).first()
     if link is None:
         return
@@ -70,14 +70,14 @@ def sample_link(*, link_id: int, **_: Any) -> None:
         if not acquired:  # a reconcile pass is running
             return
         try:
-            rests = observing.sample(link, now=timezone.now())
+            sampled = observing.sample(link, now=timezone.now())
         except CoordinationUnavailableError as error:
             _log.warning("reconcile.no_redis", link=link.name, error=str(error))
             return
-    if rests:
+    if sampled:
         redis_health.note_step_success(redis_health.step_of_link(link_id))
     else:
-        observing.wake(link_id)
+        observing.request_pass(link_id)
         reconcile_link(link_id=link_id)
 
 
@@ -140,13 +140,13 @@ def _waiting(link_id: int) -> str:
 
 
 def _send_links() -> None:
-    active, at_rest = observing.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
+    active, settled = observing.split_settled(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
     for link_id in active:
         if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
             dispatch.send("reconcile_link", link_id=link_id)
-    links.send_due_tasks(at_rest)
-    for link_id in at_rest:
-        if locks.claim(f"sample-rest:{link_id}", ttl_ms=observing.SAMPLE_MS):
+    links.send_due_tasks(settled)
+    for link_id in settled:
+        if locks.claim(f"sample-settled:{link_id}", ttl_ms=observing.SAMPLE_MS):
             dispatch.send("sample_link", link_id=link_id)
 
 
@@ -179,7 +179,7 @@ def _reconcile_noted(link_id: int) -> None:
         if links.reconcile(link_id):
             redis_health.note_step_success(name)
     except IntegrityError as error:  # a mirror was deleted during the pass; the next pass does not include it
-        _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
+        _log.warning("reconcile.mirror_deleted", link_id=link_id, error=str(error))
         redis_health.note_step_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
     except Exception as error:
         redis_health.note_step_failure(name, error)

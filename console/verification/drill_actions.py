@@ -74,7 +74,9 @@ def cancel_drill(*, drill: Drill, by: Actor, now: datetime) -> None:
         lock_link(drill.link)
         stored = Drill.objects.get(pk=drill.pk)
         if stored.status in OVER:
-            raise ConflictError(gettext_lazy("Drill %(drill)s has ended, so there is nothing to cancel.", drill=drill.pk))
+            raise ConflictError(
+                gettext_lazy("Drill %(drill)s has ended, so there is nothing to cancel. No action is needed.", drill=drill.pk)
+            )
         if stored.canceled_by:
             return
         changes: dict[str, object] = {"canceled_by": by.name, "problem": stored.problem or f"Canceled by {by.name}."}
@@ -164,7 +166,7 @@ def _end_reason(drill: Drill) -> str:
 
 def _check_link(link: ClusterLink) -> None:
     if link.deletion_requested_at is not None:
-        raise ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted.", link=link.name))
+        raise ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted. Choose another link.", link=link.name))
     if link.state != LinkState.ACTIVE:
         raise ConflictError(
             gettext_lazy(
@@ -199,7 +201,8 @@ def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[Mirro
         if missing:
             raise NotFoundError(
                 gettext_lazy(
-                    "Not active mirror topics of cluster link '%(link)s': %(names)s.",
+                    "Not active mirror topics of cluster link '%(link)s': %(names)s. Correct the names, or "
+                    "leave them out for all active mirror topics.",
                     link=link.name,
                     names=", ".join(sorted(missing)),
                 )
@@ -207,7 +210,11 @@ def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[Mirro
         mirrors = [mirror for mirror in mirrors if mirror.name in set(names)]
     if not mirrors:
         raise ConflictError(
-            gettext_lazy("Cluster link '%(link)s' has no active mirror topics, so there is nothing to copy.", link=link.name)
+            gettext_lazy(
+                "Cluster link '%(link)s' has no active mirror topics, so there is nothing to "
+                "copy. Create or resume mirror topics first.",
+                link=link.name,
+            )
         )
     clashes = repeated((mirror.name for mirror in mirrors), drill=drill.pk)
     if clashes:

@@ -170,7 +170,7 @@ def _drill(request: Request, cluster_id: str, link_name: str, drill_id: int) -> 
     drills = _link(request, cluster_id, link_name).drills.select_related("link__destination__environment")
     drill = drills.filter(pk=drill_id).first()
     if drill is None:
-        raise NotFoundError(f"Drill {drill_id} does not exist.", code="UNKNOWN_DRILL")
+        raise NotFoundError(f"Drill {drill_id} does not exist. Check the number.", code="UNKNOWN_DRILL")
     return drill
 
 

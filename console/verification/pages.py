@@ -80,7 +80,9 @@ def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int)
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     drill = link.drills.select_related("link__destination__environment").filter(pk=drill_id).first()
     if drill is None:
-        raise NotFoundError(gettext("Drill %(number)s does not exist.") % {"number": drill_id}, code="UNKNOWN_DRILL")
+        raise NotFoundError(
+            gettext("Drill %(number)s does not exist. Check the number.") % {"number": drill_id}, code="UNKNOWN_DRILL"
+        )
     try:
         cancel_drill(drill=drill, by=by, now=timezone.now())
     except ConsoleError as error:

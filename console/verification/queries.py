@@ -54,7 +54,10 @@ def get_run(*, run_id: int, by: Actor) -> VerifyRun:
     run = runs.filter(pk=run_id, mirror__in=visible_mirrors(by)).first()
     if run is None:
         raise NotFoundError(
-            gettext_lazy("Verification run %(run_id)s does not exist.", run_id=run_id), code="UNKNOWN_VERIFY_RUN"
+            gettext_lazy(
+                "Verification run %(run_id)s does not exist. Check the number; runs are kept for 30 days.", run_id=run_id
+            ),
+            code="UNKNOWN_VERIFY_RUN",
         )
     return run
 
@@ -216,7 +219,11 @@ def get_report(*, report_id: int, by: Actor) -> StopReport:
     report = _with_links(visible_reports(by).filter(pk=report_id)).first()
     if report is None:
         raise NotFoundError(
-            gettext_lazy("Failover report %(report_id)s does not exist.", report_id=report_id), code="UNKNOWN_REPORT"
+            gettext_lazy(
+                "Failover report %(report_id)s does not exist. Check the number, and that you have a role on its link.",
+                report_id=report_id,
+            ),
+            code="UNKNOWN_REPORT",
         )
     return report
 

@@ -132,7 +132,10 @@ class VerifyRunView(MirrorPartView):
         mirror = self.mirror(request, path)
         run: VerifyRun = verification_queries.get_run(run_id=run_id, by=actor_of(request))
         if run.mirror_id != mirror.pk:
-            raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
+            raise NotFoundError(
+                f"Verification run {run_id} does not exist. Check the number; runs are kept for 30 days.",
+                code="UNKNOWN_VERIFY_RUN",
+            )
         return Response(v1_schemas.VerifyRunData(run, context=self.reads_records(request, mirror)).data)
 
 

@@ -46,7 +46,10 @@ def log_ranges_of(address: ClusterAddress, topic: str, *, closed: bool) -> tuple
     """
     found = jobs.find_topic(address, topic)
     if found is None:
-        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"Topic {topic!r} no longer exists.")
+        raise LinkEngineError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+            f"Topic {topic!r} no longer exists. Check why it was deleted, and create it again if it is still needed.",
+        )
     return found.topic_id, jobs.log_ranges(address, topic, closed=closed)
 
 

@@ -17,12 +17,12 @@ Head and tail exist only here and are exported. Both can grow while a long file 
   the export starts over.
 
 A complete file is compared with both sides once more on each path to the deletion, since the worker that wrote it may have
-crashed before it deleted the topic. From ``RestoreRun.doomed_at`` on, the deletion is decided and may have been requested
-already.
+crashed before it deleted the topic. From ``RestoreRun.deletion_decided_at`` on, the deletion is decided and may have been
+requested already.
 
-Each decision has a time of its own, which is checked directly before the request for the deletion is sent (``delete_doomed``).
-So a worker that was suspended deletes nothing after the decision was reverted (``keep_doomed``), and a request that was sent
-before has no effect after ``LATE``.
+Each decision has a time of its own, which is checked directly before the request for the deletion is sent
+(``delete_as_decided``). So a worker that was suspended deletes nothing after the decision was reverted (``keep_topic``), and a
+request that was sent before has no effect after ``LATE``.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ LATE = timedelta(minutes=3)
 _log = structlog.get_logger(__name__)
 
 
-def delete_doomed(mirror: MirrorTopic, run: RestoreRun, *, decided_at: datetime) -> None:
+def delete_as_decided(mirror: MirrorTopic, run: RestoreRun, *, decided_at: datetime) -> None:
     """Delete the diverged topic. Raises PreemptedError if its deletion was reverted, or decided again, since ``decided_at``."""
 
     def check_owner() -> None:
-        if not RestoreRun.objects.filter(pk=run.pk, doomed_at=decided_at).exists():
+        if not RestoreRun.objects.filter(pk=run.pk, deletion_decided_at=decided_at).exists():
             raise PreemptedError
 
     here = mirror.link.destination.address
@@ -71,20 +71,22 @@ def delete_doomed(mirror: MirrorTopic, run: RestoreRun, *, decided_at: datetime)
 
 def redecide(run: RestoreRun, *, now: datetime) -> datetime:
     """Decide the deletion again, for another attempt. Raises PreemptedError if another worker has changed the decision."""
-    if not RestoreRun.objects.filter(pk=run.pk, doomed_at=run.doomed_at, finished_at=None).update(doomed_at=now):
+    if not RestoreRun.objects.filter(pk=run.pk, deletion_decided_at=run.deletion_decided_at, finished_at=None).update(
+        deletion_decided_at=now
+    ):
         raise PreemptedError
-    run.doomed_at = now
+    run.deletion_decided_at = now
     return now
 
 
-def keep_doomed(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
+def keep_topic(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
     """Revert the decision and end the restore: the topic stays with all its records.
 
     Raises PreemptedError if another worker has changed the decision.
     """
     with transaction.atomic():
-        undecided = RestoreRun.objects.filter(pk=run.pk, doomed_at=run.doomed_at, finished_at=None)
-        if not undecided.update(finished_at=now, doomed_at=None):
+        undecided = RestoreRun.objects.filter(pk=run.pk, deletion_decided_at=run.deletion_decided_at, finished_at=None)
+        if not undecided.update(finished_at=now, deletion_decided_at=None):
             raise PreemptedError
         MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id=run.diverged_topic_id)
     mirror.mirror_topic_id = run.diverged_topic_id
@@ -93,12 +95,12 @@ def keep_doomed(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
 # --- the topic of an interrupted restore ------------------------------------------------------------------------------
 
 
-def remove_doomed(mirror: MirrorTopic) -> bool:
+def finish_decided_deletion(mirror: MirrorTopic) -> bool:
     """Finish the deletion that an interrupted restore has started, or revert it. False: it has to be tried again.
 
     Otherwise producers would write to a topic about to be deleted.
     """
-    run = mirror.restores.filter(finished_at=None).exclude(doomed_at=None).first()
+    run = mirror.restores.filter(finished_at=None).exclude(deletion_decided_at=None).first()
     if run is None:
         return True
     here = mirror.link.destination.address
@@ -111,7 +113,7 @@ def remove_doomed(mirror: MirrorTopic) -> bool:
         note_failure(mirror, error, fatal=False, now=timezone.now())
         return False
     except PreemptedError:
-        _log.warning("stop.doomed_topic_decided_again", mirror=mirror.name)
+        _log.warning("restore.deletion_redecided", mirror=mirror.name)
         return False
     mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
     return True
@@ -128,9 +130,9 @@ def _try_export(mirror: MirrorTopic, run: RestoreRun) -> bool:
         export_diverged(mirror, run)
     except LinkEngineError as error:
         found = jobs.find_topic(mirror.link.destination.address, mirror.name)
-        if found is None or found.topic_id != run.diverged_topic_id or run.doomed_at is None:
+        if found is None or found.topic_id != run.diverged_topic_id or run.deletion_decided_at is None:
             raise  # deleted since: the next attempt notices
-        keep_at = run.doomed_at + LATE
+        keep_at = run.deletion_decided_at + LATE
         if timezone.now() < keep_at:
             message = f"{error.message} If that is still so at {keep_at:%H:%M:%S} UTC, the topic is kept with all its records."
             raise LinkEngineError(error.code, message) from error
@@ -142,7 +144,7 @@ def _try_export(mirror: MirrorTopic, run: RestoreRun) -> bool:
 def _try_deletion(mirror: MirrorTopic, run: RestoreRun) -> bool:
     """Delete the topic of an interrupted restore. False if the cluster refuses: then it is kept with all its records."""
     try:
-        delete_doomed(mirror, run, decided_at=redecide(run, now=timezone.now()))
+        delete_as_decided(mirror, run, decided_at=redecide(run, now=timezone.now()))
     except LinkEngineError as error:
         if error.code not in REFUSED_DELETION:
             raise
@@ -154,9 +156,9 @@ def _try_deletion(mirror: MirrorTopic, run: RestoreRun) -> bool:
 def _keep_and_audit(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError) -> None:
     now, detail = timezone.now(), {"restore": run.pk, "code": error.code, "reason": error.message}
     with transaction.atomic():
-        keep_doomed(mirror, run, now=now)
+        keep_topic(mirror, run, now=now)
         audit.record(by=ENGINE, action="KeepDivergedTopic", resource=audit.path_of(mirror), now=now, detail=detail)
-    _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
+    _log.warning("restore.topic_kept", mirror=mirror.name, code=error.code)
 
 
 # --- the export -------------------------------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_owner: Callab
     """
     run.refresh_from_db()
     _discard_lost_file(mirror, run)
-    if run.exported_at is None and run.doomed_at is not None and not _held(mirror, run):
+    if run.exported_at is None and run.deletion_decided_at is not None and not _held(mirror, run):
         _note_already_deleted(mirror, run, now=timezone.now())
         return
     if run.exported_at is None:
@@ -246,9 +248,9 @@ def _why_again(mirror: MirrorTopic, *, grown: Collection[int], lost: Collection[
 
 def _current_points(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
     held = _without_takeover_markers(mirror, run, _held(mirror, run))
-    if run.doomed_at is None:
+    if run.deletion_decided_at is None:
         return as_held_now(run.restore_points, held=held, other=check_common(mirror, run))
-    other, common = _other_side_of_doomed(mirror, run) if held else ((), None)
+    other, common = _other_side_after_decision(mirror, run) if held else ((), None)
     return as_held_now(run.restore_points, held=held, other=other, common=common)
 
 
@@ -263,8 +265,8 @@ def _without_takeover_markers(mirror: MirrorTopic, run: RestoreRun, held: tuple[
 def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Return the log ranges of the topic that is to be copied. Raises SIDES_DIVERGED unless it still has all common records.
 
-    Hours may pass while records are exported, and once the topic here is doomed the other topic is the only copy. So everything
-    that confirmed the common part is checked again: topic ids, ends, fences and leader epoch histories.
+    Hours may pass while records are exported, and once the deletion of the topic here is decided, the other topic is the only
+    copy. So everything that confirmed the common part is checked again: topic ids, ends, fences and leader epoch histories.
     """
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
     topic_id, ranges = log_ranges_of(*there, closed=False)
@@ -296,7 +298,7 @@ def _why_stopped(mirror: MirrorTopic, lost: Sequence[int]) -> str:
     )
 
 
-def _other_side_of_doomed(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[LogRange, ...], dict[int, int] | None]:
+def _other_side_after_decision(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[LogRange, ...], dict[int, int] | None]:
     """Return the log ranges and common ends of the other side once the deletion here is decided, whatever their state.
 
     If the other topic is gone or was created anew, nothing is common and everything here is to be exported. If the other
@@ -324,7 +326,7 @@ def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     here = mirror.link.destination.address
     known = run.diverged_topic_id
     if known and jobs.find_mirror(here, mirror.name, topic_id=known) is None:
-        if run.doomed_at is not None:
+        if run.deletion_decided_at is not None:
             return ()
         raise LinkEngineError(
             ErrorCode.SIDES_DIVERGED,
@@ -336,7 +338,7 @@ def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
 
 
 def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, check_owner: Callable[[], None]) -> None:
-    if not any(point.apart for point in points):
+    if not any(point.diverged for point in points):
         _note_exported(run, points, {}, now=timezone.now())
         return
     name = diverged_exports.name_for(run, mirror.name)

@@ -41,9 +41,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Taken:
-    """The leases taken of a mirror.
+    """Leases of a mirror that this process holds.
 
-    ``complete``: those of all partitions, in time. ``generation`` is higher than that of every owner.
+    ``complete``: of all partitions. ``generation`` is higher than that of every owner.
     """
 
     complete: bool = False
@@ -58,32 +58,33 @@ def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
     The caller has written assignments without the mirror; waits at most ``wait_s`` until the copy workers have released it. The
     leases are renewed until the block ends, since fencing many partitions may take longer than a lease lasts.
     """
-    with taken_from_many([mirror], wait_s=wait_s) as got:
-        yield got[mirror.pk]
+    with taken_from_many([mirror], wait_s=wait_s) as by_mirror:
+        yield by_mirror[mirror.pk]
 
 
 @contextmanager
 def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterator[dict[int, Taken]]:
     """Hold the leases of many mirrors, with a common wait and few round trips. Yields them by the mirror's primary key."""
     lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
-    got, done = {mirror.pk: Taken() for mirror in mirrors}, Event()
-    keeper = Thread(target=_keep, args=(lease, tuple(got.values()), done), name=f"keep-leases-{min(got)}", daemon=True)
+    by_mirror, done = {mirror.pk: Taken() for mirror in mirrors}, Event()
+    name = f"keep-leases-{min(by_mirror)}"
+    keeper = Thread(target=_keep, args=(lease, tuple(by_mirror.values()), done), name=name, daemon=True)
     keeper.start()
     try:
-        wanted = {partition.key: got[mirror.pk] for mirror in mirrors for partition in plans.assignments_of(mirror)}
-        _take(lease, wanted, got, wait_s=wait_s)
-        yield got
+        by_partition = {partition.key: by_mirror[mirror.pk] for mirror in mirrors for partition in plans.assignments_of(mirror)}
+        _take(lease, by_partition, by_mirror, wait_s=wait_s)
+        yield by_mirror
     finally:
         done.set()
         keeper.join()
-        _release(lease, [grant for held in got.values() for grant in held.grants])
+        _release(lease, [grant for held in by_mirror.values() for grant in held.grants])
 
 
 def check_released(mirror: MirrorTopic, taken: Taken) -> None:
-    """Raise unless the last owner released every partition. A lease that expired instead is left to expire again."""
+    """Raise unless the last owner released every partition. Unclean leases are left to expire."""
     # the first generation: Redis has lost the leases, so the previous owner is unknown
     unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
-    for grant in unclean:  # not to be released: the next owner must see that the previous owner did not release it
+    for grant in unclean:  # not released, so that the next owner sees the missing release
         taken.grants.remove(grant)
     if not taken.complete:
         raise LinkEngineError(
@@ -99,11 +100,11 @@ def check_released(mirror: MirrorTopic, taken: Taken) -> None:
         )
 
 
-def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Taken], *, wait_s: float) -> None:
-    deadline, missing = time.monotonic() + wait_s, dict(wanted)
+def _take(lease: RedisLease, by_partition: Mapping[str, Taken], by_mirror: Mapping[int, Taken], *, wait_s: float) -> None:
+    deadline, missing = time.monotonic() + wait_s, dict(by_partition)
     try:
         while missing:
-            for grant in lease.acquire_all(sorted(missing), f"stop-{min(got)}"):
+            for grant in lease.acquire_all(sorted(missing), f"stop-{min(by_mirror)}"):
                 _add(missing.pop(grant.key), grant)
             if not missing or time.monotonic() >= deadline:
                 break
@@ -112,10 +113,10 @@ def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Take
         for key, known in raised.items():
             missing[key].generation = max(missing[key].generation, known + 1)
     except CoordinationUnavailableError as error:  # the fence works without leases
-        _log.warning("leases.unavailable", mirrors=len(got), missing=len(missing), error=str(error))
+        _log.warning("leases.unavailable", mirrors=len(by_mirror), missing=len(missing), error=str(error))
         return
     incomplete = {id(held) for held in missing.values()}
-    for held in got.values():
+    for held in by_mirror.values():
         held.complete = id(held) not in incomplete
 
 
@@ -124,10 +125,10 @@ def _add(held: Taken, grant: Grant) -> None:
     held.generation = max(held.generation, grant.generation)
 
 
-def _keep(lease: RedisLease, got: Sequence[Taken], done: Event) -> None:
+def _keep(lease: RedisLease, taken: Sequence[Taken], done: Event) -> None:
     while not done.wait(plans.TUNING.lease_ttl_ms / 1000 / RENEWALS_PER_TTL):
         try:
-            lease.renew([grant for held in got for grant in list(held.grants)])
+            lease.renew([grant for held in taken for grant in list(held.grants)])
         except CoordinationUnavailableError as error:  # the next renewal may be in time
             _log.warning("leases.not_renewed", error=str(error))
 
@@ -160,23 +161,23 @@ def assign_link(
     placing.take_from_workers(row for key, row in known.items() if key not in wanted)
     live = pool.current_pool()
     _place(live, wanted)
-    key, trouble = plans.link_key(link), ""
+    key, problem = plans.link_key(link), ""
     try:
         by_worker = plans.copy_plans(link, mirrors, wanted)
     except LinkEngineError as error:  # the source's address is unknown: workers release what they copy
-        by_worker, trouble = {}, error.message
+        by_worker, problem = {}, error.message
     empty = plans.empty_plan(key)
     published = {name: by_worker.get(name, empty) for name in (*live.beats, *by_worker)}
     applied = {name: beat.links[key].applied for name, beat in live.beats.items() if key in beat.links}
     jobs.write_assignments(settings.REDIS_URL, key, published, secrets=signing_keys.worker_secrets(), applied=applied)
-    _note_trouble(link, trouble or _trouble(live, key, wanted))
+    _note_problem(link, problem or _problem(live, key, wanted))
 
 
 def publish_or_request_assignments(link_id: int) -> None:
     """Write the assignments of a link as its rows are now, without waiting for the reconciler.
 
-    If another task writes them at this moment, it writes them once more instead: stops of many mirrors of a large link would
-    otherwise write all of its partitions as often. A failure is logged and delays no stop: workers release partitions sooner
+    If another task is writing them, it repeats the write afterwards, so that a thousand stops do not cause a thousand writes. A
+    failure is logged and delays no stop: workers release partitions sooner
     with new assignments, but the fence works without.
     """
     try:
@@ -207,18 +208,18 @@ def _place(live: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
         placing.read_places(list(wanted.values()))
 
 
-def _trouble(live: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:
+def _problem(live: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:
     """Return why some partitions of the link are not copied although they are to be, or "" if all are."""
     reported = next((beat.links[key].error for beat in live.beats.values() if key in beat.links and beat.links[key].error), "")
     if reported:
         return reported
     names = {worker.worker_id for worker in live.workers}
     is_unplaced = any(row.worker_id not in names for row in wanted.values())
-    return live.trouble if is_unplaced else ""
+    return live.problem if is_unplaced else ""
 
 
-def _note_trouble(link: ClusterLink, trouble: str) -> None:
-    error = f"{PREFIX}{trouble}" if trouble else ""
+def _note_problem(link: ClusterLink, problem: str) -> None:
+    error = f"{PREFIX}{problem}" if problem else ""
     if link.engine_error != error:
         link.engine_error = error
         ClusterLink.objects.filter(pk=link.pk).update(engine_error=error, sequence=F("sequence") + 1)

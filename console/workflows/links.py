@@ -55,19 +55,19 @@ def reconcile(link_id: int) -> bool:
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
     for mirror in mirrors:
         mirror.link = link
-    if due_tasks.is_over(link=link, mirrors=mirrors):
+    if due_tasks.can_be_removed(link=link, mirrors=mirrors):
         remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
         remove_link(link=link, by=remover, now=timezone.now())
         return True
     failures = Failures(link=link.name)
     try:
-        (seen,) = observing.read_news([link])
+        (version,) = observing.read_link_versions([link])
         settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
         took_s = time.thread_time() - began
         if settled:
-            observing.rest(link, seen, took_s=took_s)
+            observing.skip_passes(link, version, took_s=took_s)
         else:
-            observing.pace(link, took_s=took_s)
+            observing.pause_after_pass(link, took_s=took_s)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return False
@@ -84,16 +84,16 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
     rows = observing.ensure_rows(mirrors, failures)
     with failures.of_step("reports"):
         changed = observing.observe(link, mirrors, rows=rows, failures=failures)
-        reports = _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
+        reports = _derive_states(link, mirrors, rows=rows, failures=failures, changed=changed)
     with failures.of_step("copy"):
         assign_link(link, mirrors, rows=rows)
     with failures.of_step("tasks"):
         _send_tasks(link, mirrors=any(mirror.state not in WRITABLE for mirror in mirrors))
-    with failures.of_step("chores"):
+    with failures.of_step("due_tasks"):
         _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
         _keep_samples(link, mirrors, failures)
-    return observing.is_at_rest(link, mirrors, reports)
+    return observing.is_settled(link, mirrors, reports)
 
 
 def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
@@ -105,9 +105,9 @@ def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: 
 
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
-    sound = failures.not_failed(mirrors)
+    not_failed = failures.not_failed(mirrors)
     if locks.claim(f"sample:{link.pk}", ttl_ms=history_actions.every_ms(len(mirrors))):
-        history_actions.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
+        history_actions.keep_samples(link=link, mirrors=not_failed, now=timezone.now(), whole=len(not_failed) == len(mirrors))
 
 
 def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
@@ -120,16 +120,16 @@ def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: 
             mirror.retry_at = None
     if any(mirror.fencing_at is not None for mirror in known) and locks.is_locked(stopping.batch_name(link.pk)):
         together |= {mirror.pk for mirror in known if mirror.fencing_at is not None}  # most of them are being stopped together
-    for task, mirror_id in due_tasks.of_mirrors(mirrors=known, now=timezone.now()):
+    for task, mirror_id in due_tasks.due_mirror_tasks(mirrors=known, now=timezone.now()):
         if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
 
 
 def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> bool:
-    """Return whether the due tasks of a mirror can be computed, so that a failure here cannot delay the failover of others."""
+    """Return False if computing the due tasks of this mirror raises, so that it cannot delay those of other mirrors."""
     now = timezone.now()
     with failures.of_mirror(mirror.pk):
-        deque(due_tasks.of_mirrors(mirrors=[mirror], now=now), maxlen=0)
+        deque(due_tasks.due_mirror_tasks(mirrors=[mirror], now=now), maxlen=0)
         deque(due_tasks.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
         due_tasks.stopped_together([mirror])
         return True
@@ -137,7 +137,7 @@ def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures
 
 
 def send_due_tasks(link_ids: Collection[int]) -> None:
-    """Send the recurring tasks that are due of links at rest, which have mirrors that are copied. A query if there are none."""
+    """Send the due recurring tasks of settled links (all have active mirrors). One query if none is due."""
     due = LinkTask.objects.filter(link__in=link_ids, next_run_at__lte=timezone.now())
     for link in ClusterLink.objects.filter(pk__in=due.values("link")).prefetch_related("configs", "tasks"):
         _send_tasks(link, mirrors=True)
@@ -150,10 +150,10 @@ def _send_tasks(link: ClusterLink, *, mirrors: bool) -> None:
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
-def _judge(
+def _derive_states(
     link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool
 ) -> list[WorstReport | None]:
-    """Derive the events of mirrors and the state of the link from the rows of the partitions.
+    """Derive the states of mirrors and of the link from the rows of the partitions.
 
     Returns the worst reports of the mirrors that are to be copied.
     """
@@ -166,7 +166,7 @@ def _judge(
         with failures.of_mirror(mirror.pk):
             report = phases.worst_report(own, now=now)
             changed |= phases.apply_report(mirror=mirror, report=report, now=now, retry_timeout=retry_timeout)
-            wanted = placing.is_wanted(mirror, link)
+            wanted = placing.is_to_be_copied(mirror, link)
             reports.append(report if wanted else None)
             copied += [report] if wanted else []
     changed |= phases.note_reports(link=link, reports=reports, now=now)

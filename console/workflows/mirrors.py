@@ -1,4 +1,15 @@
-"""Sets up and deletes mirror topics, syncs their configs, and stores the outcome of each step."""
+"""Sets up and deletes mirror topics, syncs their configs, and stores the outcome of each step.
+
+A set-up takes a mirror from PENDING_SETUP to ACTIVE, in one task (``jobs.mirror_topics``) that can be repeated at any time:
+
+    error                                                     then
+    one of ``_FATAL_IN_SETUP``                                FAILED
+    of these, one of ``_FATAL_AFTER_RETRIES``                 FAILED after ``_MIN_RETRIES`` retries
+    any other                                                 retried by the reconciler, with growing pauses
+    the mirror was stopped or is to be deleted (preempted)    the topic follows the row (``preemption``)
+
+A deletion is requested with ``deletion_requested_at``, in any state. If the cluster refuses it, the request is withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +32,7 @@ from console.queue import dispatch
 from console.reconciling import due_tasks, gaps, plans, sampling, transition_errors
 from console.redis import locks
 from console.workflows import leases
-from console.workflows.preemption import PreemptedError, check_wanted, unless_preempted
+from console.workflows.preemption import PreemptedError, check_unchanged, unless_preempted
 from linkengine import jobs
 from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -41,13 +52,13 @@ _FATAL_IN_SETUP = {
 }
 # A broker may have older metadata or a shorter log than others, and a single response may be damaged, so these errors are fatal
 # only after several attempts.
-_COUNT_AFTER_RETRIES = {
+_FATAL_AFTER_RETRIES = {
     ErrorCode.TOPIC_EXISTS_ERROR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
 }
-# No response came, so the request may still delete the topic. After any other error the topic was not deleted.
-_MAY_BE_DELETED_YET = frozenset(
+# Without a response the request may still be carried out. After any other error the topic was not deleted.
+_OUTCOME_UNKNOWN = frozenset(
     {
         ErrorCode.TIMEOUT_ERROR,
         ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
@@ -76,7 +87,7 @@ def set_up(mirror: MirrorTopic) -> None:
     """Create the topic of a mirror, deny writes to it and seed its heads. The mirror is ACTIVE afterwards."""
     if mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
         return
-    with unless_preempted(mirror, otherwise=partial(_note_setup_failure, mirror)):
+    with unless_preempted(mirror, on_error=partial(_note_setup_failure, mirror)):
         _note_created(mirror, create_topic(mirror), now=timezone.now())
         if locks.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
             dispatch.send("reconcile_link", link_id=mirror.link_id)
@@ -89,16 +100,16 @@ def create_topic(mirror: MirrorTopic) -> MirrorCreated:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
 
     return jobs.set_up_mirror_topic(
-        plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_wanted, mirror)
+        plans.setup_of(mirror), assignments_factory=assignments, check_owner=partial(check_unchanged, mirror)
     )
 
 
 def _note_setup_failure(mirror: MirrorTopic, error: LinkEngineError) -> None:
-    note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
+    note_failure(mirror, error, fatal=_is_fatal(mirror, error), now=timezone.now())
 
 
-def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
-    return error.code in _FATAL_IN_SETUP and (error.code not in _COUNT_AFTER_RETRIES or mirror.retry_count >= _MIN_RETRIES)
+def _is_fatal(mirror: MirrorTopic, error: LinkEngineError) -> bool:
+    return error.code in _FATAL_IN_SETUP and (error.code not in _FATAL_AFTER_RETRIES or mirror.retry_count >= _MIN_RETRIES)
 
 
 def delete(mirror: MirrorTopic) -> None:
@@ -144,7 +155,7 @@ def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetim
     deletion refuses all operations, also a failover. If the cluster did not respond, the deletion is retried, and a failover
     stays refused, since the topic may still be deleted while producers write to it.
     """
-    if error.code in _MAY_BE_DELETED_YET:
+    if error.code in _OUTCOME_UNKNOWN:
         note_failure(mirror, error, fatal=False, now=now)
         return
     message = f"The destination did not delete topic '{mirror.name}', so the mirror continues. {error.message}"
@@ -246,7 +257,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
     for name, value in facts.items():
         setattr(mirror, name, value)
     sampling.ensure_rows(mirror)
-    check_wanted(mirror)
+    check_unchanged(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
     lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
     transition_errors.clear(mirrors=[mirror], now=now)

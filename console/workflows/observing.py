@@ -101,10 +101,10 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
         changed |= sampling.store_progress(rows=ended, reports=former, now=now, failures=failures, at_once=mirror_ids)
     by_mirror = _by_mirror(mirrors, reports=latest, kept=kept, losses=losses)
     changed |= _process_all(mirrors, by_mirror, rows=rows, failures=failures)
-    sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
+    not_failed = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
     samples = sampling.SAMPLES if locks.claim(f"samples:{link.pk}", ttl_ms=SAMPLES_MS) else 0
     changed |= sampling.store_progress(
-        rows=sound, reports=latest, endings=kept.reports, now=now, failures=failures, at_once=at_once, samples=samples
+        rows=not_failed, reports=latest, endings=kept.reports, now=now, failures=failures, at_once=at_once, samples=samples
     )
     if not failures.mirrors:
         sampling.note_in_sync(link, rows.values(), now=now)
@@ -215,10 +215,11 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 
 # --- passes that may be skipped ---------------------------------------------------------------------------------------
 #
-# A pass is skipped while the link is at rest and no worker has reported news. A pass reads all rows of a link as models, so
-# its cost grows with the number of partitions. The beat requests a pass every second. A pass that leaves nothing to do stores
-# a fingerprint in Redis of what the result depends on. It expires after some seconds, more the more processor time the passes
-# of all links take. While the stored fingerprint is still the current fingerprint, the beat sends no pass. It changes when
+# A link is settled if its last pass left nothing to do. Passes of a settled link are skipped while no worker reports news: a
+# pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests a pass every
+# second. A pass that leaves nothing to do stores a fingerprint in Redis of what the result depends on. It expires after some
+# seconds, more the more processor time the passes of all links take. While the stored fingerprint is still the current
+# fingerprint, the beat sends no pass. It changes when
 #
 # * a copy worker reports another phase, owner, error, set-back or loss (``news`` in ``linkengine.coordination.progress``),
 # * an action or a task changes what pages show (``ClusterLink.sequence``) or the link's settings (``revision``),
@@ -226,7 +227,7 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 #
 # An action that sends ``reconcile_link`` gets its pass immediately, whatever the fingerprint. If Redis has lost it, there is a
 # pass. Recurring tasks that are due are sent without a pass. In between, ``sample`` stores samples and the time at which idle
-# partitions were in sync, from a few columns of the rows; if it finds anything else, the rest ends. So only what has none of
+# partitions were in sync, from a few columns of the rows; if it finds anything else, there is a pass. So only what has none of
 # these effects is delayed, by at most ``LONGEST_S``: samples for charts.
 #
 # If a sample finds all partitions of a link in sync and nothing to store, it remembers the names of their reports. While copy
@@ -235,8 +236,8 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 
 BEAT_S = 1.0
 LONGEST_S = 60.0
-PACE, MOST_PACE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
-SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``reconciling.sampling.LEAST``
+PAUSE_FACTOR, LONGEST_PAUSE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
+SAMPLE_MS = 5_000  # between two samples of a settled link; less than ``reconciling.sampling.LEAST``
 BUSY = 0.05  # share of a core that the passes of all links may take, unless their interval is ``LONGEST_S`` already
 _COLUMNS = (
     "pk",
@@ -250,7 +251,7 @@ _COLUMNS = (
     "last_high_watermark",
     "bytes_per_s",
 )
-_RESTING = frozenset({MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.STOPPED, MirrorState.FAILED})
+_SETTLED_STATES = frozenset({MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.STOPPED, MirrorState.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,64 +267,64 @@ _in_sync: dict[int, InSync] = {}  # by primary key of the link; of this process
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """News of a link and live copy workers, read before a pass reads anything else."""
+class LinkVersion:
+    """The version of what copy workers report about a link, read before a pass reads anything else."""
 
     news: str
-    workers: str
+    workers: str  # that are alive
 
     def fingerprint(self, link: ClusterLink) -> str:
-        """Return everything that the rest of the link depends on."""
+        """Return everything whose change makes a pass necessary."""
         return f"{self.news} {link.sequence} {link.revision} {self.workers}"
 
 
-def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
-    """Return the primary keys of links that need a pass now, and of links at rest. Two requests to Redis."""
+def split_settled(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
+    """Return the primary keys of links that need a pass now, and of settled links. Two requests to Redis."""
     known = list(links)
     if not known:
         return [], []
-    names = [name for link in known for name in (_name(link.pk), _pace(link.pk))]
+    names = [name for link in known for name in (_fingerprint_name(link.pk), _pause_name(link.pk))]
     noted: Any = redis_client().mget(names)
     active: list[int] = []
-    resting: list[int] = []
-    for link, seen, stored, waits in zip(known, read_news(known), noted[::2], noted[1::2], strict=True):
-        if seen.fingerprint(link) == stored:
-            resting.append(link.pk)
+    settled: list[int] = []
+    for link, version, stored, waits in zip(known, read_link_versions(known), noted[::2], noted[1::2], strict=True):
+        if version.fingerprint(link) == stored:
+            settled.append(link.pk)
         elif not waits:
             active.append(link.pk)
-    return active, resting
+    return active, settled
 
 
-def read_news(links: Sequence[ClusterLink]) -> list[Seen]:
-    """Read the news of links and the live copy workers."""
+def read_link_versions(links: Sequence[ClusterLink]) -> list[LinkVersion]:
+    """Return the versions of links. ``news`` counts reports that need a pass (``linkengine.coordination.progress``)."""
     workers = ",".join(sorted(beat.worker_id for beat in pool.recent_heartbeats() if beat.alive))
-    return [Seen(news, workers) for news in jobs.read_news(settings.REDIS_URL, [link.link_uuid.hex for link in links])]
+    return [LinkVersion(news, workers) for news in jobs.read_news(settings.REDIS_URL, [link.link_uuid.hex for link in links])]
 
 
-def pace(link: ClusterLink, *, took_s: float) -> None:
-    """Set a pause after an expensive pass of a link that is not at rest: the work that is in progress needs the processor."""
-    pause_s = min(MOST_PACE_S, PACE * took_s)
+def pause_after_pass(link: ClusterLink, *, took_s: float) -> None:
+    """Set a pause after an expensive pass of a link that is not settled: the work in progress needs the processor."""
+    pause_s = min(LONGEST_PAUSE_S, PAUSE_FACTOR * took_s)
     if pause_s > BEAT_S:
         with translate_redis_errors("store a pause"):
-            redis_client().set(_pace(link.pk), "1", px=int(pause_s * 1000))
+            redis_client().set(_pause_name(link.pk), "1", px=int(pause_s * 1000))
 
 
-def wake(link_id: int) -> None:
-    """End the rest of a link."""
+def request_pass(link_id: int) -> None:
+    """Make the beat send a pass of a settled link."""
     with translate_redis_errors("delete a fingerprint"):
-        redis_client().delete(_name(link_id))
+        redis_client().delete(_fingerprint_name(link_id))
 
 
-def rest(link: ClusterLink, seen: Seen, *, took_s: float) -> None:
+def skip_passes(link: ClusterLink, version: LinkVersion, *, took_s: float) -> None:
     """Skip passes for some seconds. ``link`` has the sequence that the pass stored."""
     pause_s = min(LONGEST_S, took_s * ClusterLink.objects.count() / BUSY)
     if pause_s > BEAT_S:
         with translate_redis_errors("store a fingerprint"):
-            redis_client().set(_name(link.pk), seen.fingerprint(link), px=int(pause_s * 1000))
+            redis_client().set(_fingerprint_name(link.pk), version.fingerprint(link), px=int(pause_s * 1000))
 
 
 def sample(link: ClusterLink, *, now: datetime) -> bool:
-    """Store samples of a link at rest, and when its partitions were in sync; return False if it needs a pass instead.
+    """Store samples of a settled link, and when its partitions were in sync; return False if it needs a pass instead.
 
     The time holds for all partitions that are not ``behind``. A partition of a mirror that is not ACTIVE therefore needs a
     pass, which checks each; so does a partition that copies late records: it may raise an alarm (``reconciling.gaps``).
@@ -393,12 +394,12 @@ def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: 
     if any(lateness is not None and lateness.moved for lateness in late):
         return False
     if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
-        seen = read_news([link])[0]
-        fingerprint = seen.fingerprint(link)
+        version = read_link_versions([link])[0]
+        fingerprint = version.fingerprint(link)
         show_change(link.pk)
         link.sequence += 1
-        if redis_client().get(_name(link.pk)) == fingerprint:  # only what pages show has changed: the rest continues
-            redis_client().set(_name(link.pk), seen.fingerprint(link), keepttl=True)
+        if redis_client().get(_fingerprint_name(link.pk)) == fingerprint:  # only what pages show has changed
+            redis_client().set(_fingerprint_name(link.pk), version.fingerprint(link), keepttl=True)
     return True
 
 
@@ -414,7 +415,7 @@ def _moved(row: Any, report: PartitionProgress) -> bool:
     )
 
 
-def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Sequence[WorstReport | None]) -> bool:
+def is_settled(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Sequence[WorstReport | None]) -> bool:
     """Return whether nothing is in progress: each mirror that should be copied is copied, the others wait for an action.
 
     ``reports``: of the mirrors that should be copied.
@@ -422,12 +423,12 @@ def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], reports: Seque
     if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not reports:
         return False
     copied = all(report is not None and report.phase is PartitionPhase.COPYING for report in reports)
-    return copied and all(mirror.state in _RESTING and mirror.deletion_requested_at is None for mirror in mirrors)
+    return copied and all(mirror.state in _SETTLED_STATES and mirror.deletion_requested_at is None for mirror in mirrors)
 
 
-def _name(link_id: int) -> str:
-    return f"console:rest:{link_id}"
+def _fingerprint_name(link_id: int) -> str:
+    return f"console:settled:{link_id}"
 
 
-def _pace(link_id: int) -> str:
-    return f"console:pace:{link_id}"
+def _pause_name(link_id: int) -> str:
+    return f"console:pause:{link_id}"

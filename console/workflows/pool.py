@@ -3,9 +3,9 @@
 A copy worker is a Spark job with one task. A thread of a Celery worker submits the job and waits for it, but the job does not
 depend on that thread:
 
-    Celery worker exits ──► its copy worker runs on, for as long as Spark keeps a job without a client
+    Celery worker exits ──► its copy worker keeps running, for as long as Spark keeps a job without a client
                             (``spark.connect.execute.manager.detachedTimeout``)
-    next Celery worker  ──► after ``REPLACE`` submits another copy worker with the same number
+    next Celery worker  ──► after ``REPLACE_AFTER`` submits another copy worker with the same number
     old copy worker     ──► is drained: its partitions move to the others, then it is ordered to end
 
 A copy worker that shares its Spark executor with others while another executor has fewer is replaced in the same way, at once
@@ -59,16 +59,18 @@ HEARTBEAT_CACHE_S = 0.2  # how long this process reuses the heartbeats that it h
 CLAIM_MS = 2_000  # how often a job is sent to the queue, at most
 BALANCE_MS = 2_000  # between two checks of the balance; each moves a tenth of the partitions at most
 FINE_BALANCE_MS = 30_000  # between two checks that correct a small imbalance, too: measured rates vary
-BEGIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
-REPLACE = timedelta(seconds=60)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
-SILENT = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
+START_WITHIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
+REPLACE_AFTER = timedelta(
+    seconds=60
+)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
+HANGS_AFTER = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
 NO_HEARTBEAT_AFTER = timedelta(
     minutes=10
 )  # without any heartbeat: submitted again, since Spark may have dropped the waiting job
 BACKOFF_S = 1.0  # after the first failure; doubles
 LONGEST_BACKOFF_S = 10.0
 LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the random part
-SHORT = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
+SHORT_RUN = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
 WATCH_S = 1.0
 SPREAD_TRIES, SPREAD_S = 6, 3600  # replacements of a number by which workers are to be spread over executors; in this time
 _TRIES, _TRY_S = 40, 0.02  # to get the lock for placing partitions
@@ -87,7 +89,7 @@ class Pool:
     size: int  # target number of workers
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why a worker of the pool does not run; "" if all of them run."""
         missing = [row for number, row in sorted(self.rows.items()) if number < self.size and row.worker_id not in self.beats]
         return next((why for row in missing if (why := _why_not(row))), "")
@@ -97,7 +99,7 @@ class Pool:
 
 
 def stop_waiting() -> None:
-    """Stop waiting for copy workers on a clean shutdown. They copy on, and the next Celery worker replaces them."""
+    """Stop waiting for copy workers on a clean shutdown. They keep running, and the next Celery worker replaces them."""
     _shutting_down.set()
 
 
@@ -119,7 +121,7 @@ def run_worker(number: int) -> None:
         if _shutting_down.is_set():
             return
         if _hangs(worker_id, since=now):
-            job.abandon()
+            job.interrupt()
             break
         if _is_crowded(number, worker_id):
             _replace(number, worker_id)
@@ -144,10 +146,10 @@ class _Job:
         self.worker_id, self.error, self.ended = worker_id, "", Event()
         Thread(target=self._run, name=worker_id, daemon=True).start()
 
-    def abandon(self) -> None:
-        """Interrupt the job if Spark can still do that, and stop waiting for it."""
+    def interrupt(self) -> None:
+        """Interrupt the job if Spark can still do that. The caller stops waiting for it."""
         self.error = "The copy worker has sent no heartbeat for a minute, but Spark has not reported its end."
-        Thread(target=self._interrupt, name=f"interrupt-{self.worker_id}", daemon=True).start()
+        Thread(target=self._interrupt_job, name=f"interrupt-{self.worker_id}", daemon=True).start()
 
     def _run(self) -> None:
         try:
@@ -155,7 +157,7 @@ class _Job:
         finally:
             self.ended.set()
 
-    def _interrupt(self) -> None:
+    def _interrupt_job(self) -> None:
         try:
             jobs.interrupt_worker(self.worker_id, spark_url=settings.SPARK_URL)
         except SparkUnavailableError as error:  # then the job has ended, too
@@ -187,7 +189,9 @@ def _hangs(worker_id: str, *, since: datetime) -> bool:
     except CoordinationUnavailableError:  # without Redis no heartbeat can be read, which says nothing about the worker
         return False
     age = timezone.now() - since
-    return age > NO_HEARTBEAT_AFTER if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
+    return (
+        age > NO_HEARTBEAT_AFTER if beat is None else age > HANGS_AFTER and beat.silent_ms > HANGS_AFTER.total_seconds() * 1000
+    )
 
 
 def _is_crowded(number: int, worker_id: str) -> bool:
@@ -216,7 +220,7 @@ def _names_crowded(worker_id: str) -> bool:
 def _replace(number: int, worker_id: str) -> None:
     """Request another worker with this number from the next reconcile pass. Once that is alive, this worker is drained."""
     _log.info("copy_worker.crowded", worker=worker_id)
-    CopyWorker.objects.filter(number=number, worker_id=worker_id).update(left_at=timezone.now() - REPLACE)
+    CopyWorker.objects.filter(number=number, worker_id=worker_id).update(left_at=timezone.now() - REPLACE_AFTER)
     connection.close()
 
 
@@ -225,7 +229,7 @@ def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: dateti
     row = CopyWorker.objects.filter(number=number, worker_id=worker_id).first()
     if row is None:
         return
-    short = now - submitted_at < SHORT
+    short = now - submitted_at < SHORT_RUN
     row.failures = row.failures + 1 if error and short else int(bool(error))
     earlier = max(0, row.failures - 1)
     wait_s = pause_s(earlier, first_s=BACKOFF_S, longest_s=LONGEST_BACKOFF_S) if error or short else 0.0
@@ -239,7 +243,7 @@ def open_session() -> None:
     try:
         session(settings.SPARK_URL)
     except SparkUnavailableError as error:  # the first job reports the error where people see it
-        _log.warning("spark.not_there_yet", error=str(error))
+        _log.warning("spark.not_started", error=str(error))
     try:
         probe_spark()
     except redis.RedisError as error:  # beat sends the probe every few seconds
@@ -310,7 +314,7 @@ def _heartbeats_complete() -> bool:
 def _why_not(row: CopyWorker) -> str:
     if row.error:
         return row.error
-    if row.submitted_at is not None and row.ended_at is None and timezone.now() - row.submitted_at > BEGIN:
+    if row.submitted_at is not None and row.ended_at is None and timezone.now() - row.submitted_at > START_WITHIN:
         return (
             f"Copy worker {row.number} was submitted to Spark but has not started. Spark has no free task slot for it, or "
             "hangs. Check the Spark server; lower CLUSTERLINK_COPY_WORKERS or give Spark more cores."
@@ -330,7 +334,7 @@ def maintain_workers() -> None:
         links = {link_uuid.hex for link_uuid in ClusterLink.objects.values_list("link_uuid", flat=True)}
         if links:
             _submit(pool)
-        _store_troubles(pool)
+        _store_problems(pool)
         _end(pool, all_of_them=not links)
         _release_deleted_links(pool, links)
         if _has_stranded_partitions(pool) or locks.claim("copy-balance", ttl_ms=BALANCE_MS):
@@ -338,7 +342,7 @@ def maintain_workers() -> None:
                 dispatch.send("reconcile_link", link_id=link_id)
 
 
-def place(pool: Pool, newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
+def place(pool: Pool, unplaced: Collection[int] = (), *, fine: bool = False) -> set[int]:
     """Place partitions on live workers and return the ids of the links whose assignments changed.
 
     A lock lets a single process place at a time. The others wait up to 0.8 s, then return nothing; the next reconcile pass
@@ -347,7 +351,7 @@ def place(pool: Pool, newcomers: Collection[int] = (), *, fine: bool = False) ->
     for _try in range(_TRIES):
         with locks.lock("copy-placing") as acquired:
             if acquired:
-                return placing.place(pool.workers, newcomers, fine=fine)
+                return placing.place(pool.workers, unplaced, fine=fine)
         time.sleep(_TRY_S)
     return set()
 
@@ -358,7 +362,9 @@ def _submit(pool: Pool) -> None:
         row = pool.rows.get(number) or CopyWorker.objects.get_or_create(number=number)[0]
         if locks.is_locked(lock_name(number)):
             _store_left_at(row, None)
-        elif row.worker_id in pool.beats and not is_due(row.left_at and row.left_at + REPLACE, now=now, longest=REPLACE):
+        elif row.worker_id in pool.beats and not is_due(
+            row.left_at and row.left_at + REPLACE_AFTER, now=now, longest=REPLACE_AFTER
+        ):
             continue
         elif row.worker_id in pool.beats and row.left_at is None:
             _store_left_at(row, now)
@@ -372,12 +378,12 @@ def _store_left_at(row: CopyWorker, at: datetime | None) -> None:
         CopyWorker.objects.filter(pk=row.pk).update(left_at=at)
 
 
-def _store_troubles(pool: Pool) -> None:
-    """Store why workers do not run, for the pages."""
+def _store_problems(pool: Pool) -> None:
+    """Store why workers do not run; pages and metrics show it."""
     for row in pool.rows.values():
-        trouble = "" if row.worker_id in pool.beats else _why_not(row)
-        if row.trouble != trouble:
-            CopyWorker.objects.filter(pk=row.pk).update(trouble=trouble)
+        problem = "" if row.worker_id in pool.beats else _why_not(row)
+        if row.problem != problem:
+            CopyWorker.objects.filter(pk=row.pk).update(problem=problem)
 
 
 def _end(pool: Pool, *, all_of_them: bool) -> None:

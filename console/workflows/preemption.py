@@ -2,7 +2,7 @@
 
 A stop waits until the preempted task has ended (``preempting``), by its lock. A lock does not guarantee that: Redis may lose
 it, and a process may be suspended for longer than the lock lasts. So the task checks its row before each step
-(``check_wanted``), and reverts a step that it carried out too late (``settle``).
+(``check_unchanged``), and reverts a step that it carried out too late (``reconcile_topic``).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 PREEMPTION_TIMEOUT_S = locks.LOCK_TTL_S + 3.0
 POLL_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
-UNDO_ATTEMPTS = 20
-UNDO_PAUSE_S = 1.0
+REOPEN_ATTEMPTS = 20
+REOPEN_PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
@@ -42,19 +42,19 @@ def lock_name(mirror_id: int) -> str:
     return f"mirror:{mirror_id}"
 
 
-def is_wanted(mirror: MirrorTopic) -> bool:
-    """Return whether the row is still in the state in which it was read, and is not to be deleted."""
+def is_unchanged(mirror: MirrorTopic) -> bool:
+    """Return whether the row still has the state that was read, and is not to be deleted."""
     return MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, deletion_requested_at=None).exists()
 
 
-def check_wanted(mirror: MirrorTopic) -> None:
+def check_unchanged(mirror: MirrorTopic) -> None:
     """Raise PreemptedError if the row has changed its state since it was read, or is to be deleted."""
-    if not is_wanted(mirror):
+    if not is_unchanged(mirror):
         raise PreemptedError
 
 
 class Watch:
-    """``check_wanted`` for work that repeats many times a second: queries at most every ``CHECK_EVERY_S``."""
+    """``check_unchanged`` for work that repeats many times a second: queries at most every ``CHECK_EVERY_S``."""
 
     def __init__(self, mirror: MirrorTopic) -> None:
         self._mirror = mirror
@@ -62,22 +62,22 @@ class Watch:
 
     def __call__(self) -> None:
         if time.monotonic() >= self._next_at:
-            check_wanted(self._mirror)
+            check_unchanged(self._mirror)
             self._next_at = time.monotonic() + CHECK_EVERY_S
 
 
 @contextmanager
-def unless_preempted(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineError], None]) -> Iterator[None]:
-    """Run a task's work on a mirror. Errors go to ``otherwise``, or to ``settle`` if the row has changed its state since."""
+def unless_preempted(mirror: MirrorTopic, *, on_error: Callable[[LinkEngineError], None]) -> Iterator[None]:
+    """Run a task's work on a mirror. Calls ``on_error`` for an error, or ``reconcile_topic`` if the row has changed since."""
     try:
         yield
     except PreemptedError:
-        settle(mirror)
+        reconcile_topic(mirror)
     except LinkEngineError as error:
-        if is_wanted(mirror):
-            otherwise(error)
+        if is_unchanged(mirror):
+            on_error(error)
         else:
-            settle(mirror)
+            reconcile_topic(mirror)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def wait_for_lock(name: str, *, wait_s: float) -> Iterator[bool]:
         time.sleep(POLL_S)
 
 
-def settle(mirror: MirrorTopic) -> None:
+def reconcile_topic(mirror: MirrorTopic) -> None:
     """Bring the topic of a preempted task into line with its current row; ``mirror`` is the row as the task had read it."""
     fresh = plans.load(mirror.pk)
     _log.info("mirror.preempted", mirror=mirror.name, was=mirror.state, state=fresh.state if fresh else "")
@@ -114,28 +114,28 @@ def settle(mirror: MirrorTopic) -> None:
     elif fresh is not None and fresh.state != MirrorState.STOPPED:
         return
     else:
-        _undo(mirror, fresh)
+        _reopen_topic(mirror, fresh)
 
 
-def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
-    """Open the topic of a mirror that is stopped or gone. No other task does, so retry, and raise an alarm if that fails."""
+def _reopen_topic(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
+    """Open the topic of a mirror that is stopped or gone. No other task does this, so retry, and store an error if it fails."""
     was_closed = mirror.state in CLOSED_FIRST
-    for left in reversed(range(UNDO_ATTEMPTS)):
+    for left in reversed(range(REOPEN_ATTEMPTS)):
         try:
             if stopped is not None:
-                _reopen(stopped, was_closed=was_closed)
+                _reopen_mirror(stopped, was_closed=was_closed)
             elif (plans.is_guarded(mirror.link) or was_closed) and not plans.is_contested(mirror):
                 jobs.open_topic(mirror.link.destination.address, mirror.name)
         except LinkEngineError as error:
             if not left:
                 _report(mirror, stopped, error)
                 return
-            time.sleep(UNDO_PAUSE_S)
+            time.sleep(REOPEN_PAUSE_S)
         else:
             return
 
 
-def _reopen(stopped: MirrorTopic, *, was_closed: bool) -> None:
+def _reopen_mirror(stopped: MirrorTopic, *, was_closed: bool) -> None:
     topic_id, refused = jobs.reopen_mirror(replace(plans.stop_of(stopped, generation=0), was_closed=was_closed))
     if refused:
         transition_errors.add_refusals(mirror=stopped, refused=refused, now=timezone.now())

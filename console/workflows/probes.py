@@ -80,7 +80,7 @@ def probe_spark() -> None:
 def probe_link(link: ClusterLink) -> None:
     """Probe the source of a link with the link's own properties."""
     now = timezone.now()
-    ClusterLink.objects.filter(pk=link.pk).update(looked_at=now)
+    ClusterLink.objects.filter(pk=link.pk).update(probe_tried_at=now)
     try:
         _check_source(link)
         _choose_gap_filler(link)

@@ -6,9 +6,9 @@
                                create it anew and seed its head
                                if not (``in_place``): take the topic over as it is (``reversing.take_over``)
 
-No record can be added after the topic is closed, so the points are final but for retention and super users. ``RestoreRun``
-says which steps are done; each step may be repeated. ``doomed_at`` is the point of no return: a failover before it keeps the
-topic, a failover after it first finishes the deletion, since a delayed DeleteTopics request may still be in flight.
+No record can be added after the topic is closed, so the points are final but for retention and super users. ``RestoreRun`` says
+which steps are done; each step may be repeated. ``deletion_decided_at`` is the point of no return: a failover before it keeps
+the topic, a failover after it first finishes the deletion, since a delayed DeleteTopics request may still be in flight.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from console.queue import dispatch
 from console.reconciling import gaps, plans, transition_errors
 from console.reconciling.ends import fenced_ends
 from console.workflows.divergence import Topic, find_divergence, log_ranges_of
-from console.workflows.export_diverged import check_common, delete_doomed, export_diverged
+from console.workflows.export_diverged import check_common, delete_as_decided, export_diverged
 from console.workflows.mirrors import create_topic, note_delay
-from console.workflows.preemption import PreemptedError, Watch, check_wanted, unless_preempted
+from console.workflows.preemption import PreemptedError, Watch, check_unchanged, unless_preempted
 from console.workflows.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
@@ -49,7 +49,7 @@ def run_restore(mirror: MirrorTopic) -> None:
     run = mirror.restores.filter(finished_at=None).first()
     if run is None:
         return
-    with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
+    with unless_preempted(mirror, on_error=partial(note_delay, mirror)):
         if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
             mirror = _agree(mirror, run, now=timezone.now())
         if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
@@ -100,7 +100,7 @@ def _check_deletable(mirror: MirrorTopic) -> None:
 def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
     """Close the topic to producers. Returns its id and its log ranges, which are final. Raises WAITING_FOR_TRANSACTIONS."""
     here = mirror.link.destination.address
-    check_wanted(mirror)
+    check_unchanged(mirror)
     jobs.close_topic(here, mirror.name)
     keep_compression(mirror)
     time.sleep(SETTLE_S)
@@ -150,7 +150,7 @@ def _note_agreed(
 
 
 def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
-    check_wanted(mirror)
+    check_unchanged(mirror)
     if run.in_place:
         mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
         if follows_start(mirror.link.sync_include):  # records that the new source does not have are deleted here, too
@@ -160,14 +160,14 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     else:
         export_diverged(mirror, run, check_owner=Watch(mirror))
         decided_at = timezone.now()
-        if not _doom(mirror, run, now=decided_at):
+        if not _decide_deletion(mirror, run, now=decided_at):
             raise PreemptedError
-        delete_doomed(mirror, run, decided_at=decided_at)
+        delete_as_decided(mirror, run, decided_at=decided_at)
         made = create_topic(mirror)
     _note_restored(mirror, run, made, now=timezone.now())
 
 
-def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
+def _decide_deletion(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
     """Decide that the diverged topic is deleted. False if a failover came first, which keeps the topic.
 
     A failover after this must not open this topic again: a delayed delete request may still arrive. The row's topic id is
@@ -177,7 +177,7 @@ def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_RESTORE_MIRROR).update(**facts):
             return False
-        RestoreRun.objects.filter(pk=run.pk).update(doomed_at=now)
+        RestoreRun.objects.filter(pk=run.pk).update(deletion_decided_at=now)
     return True
 
 

@@ -33,7 +33,7 @@ from console.reconciling import coverage, gaps, plans, sampling, transition_erro
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.workflows import leases
 from console.workflows.mirrors import note_delay, note_failure
-from console.workflows.preemption import PreemptedError, check_wanted, lock_name, unless_preempted, wait_for_lock
+from console.workflows.preemption import PreemptedError, check_unchanged, lock_name, unless_preempted, wait_for_lock
 from console.workflows.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
@@ -73,7 +73,7 @@ def take_over_as_mirror(mirror: MirrorTopic) -> None:
             dispatch.send("reconcile_link", link_id=mirror.link_id)
         return
     assert other is not None
-    with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
+    with unless_preempted(mirror, on_error=partial(note_delay, mirror)):
         _take_over(mirror, other)
         dispatch.send("reconcile_link", link_id=mirror.link_id)
 
@@ -81,7 +81,7 @@ def take_over_as_mirror(mirror: MirrorTopic) -> None:
 def _take_over(mirror: MirrorTopic, other: MirrorTopic) -> None:
     ends = dict(fenced_ends(other))
     _check_copy(mirror, other, ends)
-    check_wanted(mirror)
+    check_unchanged(mirror)
     created = take_over(mirror, ends=ends, begins=pairs.first_offsets(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
     event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
@@ -207,10 +207,10 @@ def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
     with wait_for_lock(lock_name(other.pk), wait_s=LOCK_WAIT_S) as acquired:
         if not acquired:
             return False
-        with unless_preempted(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
-            check_wanted(other)
+        with unless_preempted(other, on_error=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
+            check_unchanged(other)
             jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
-            check_wanted(other)
+            check_unchanged(other)
             closed = True
     return closed
 

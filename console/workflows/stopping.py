@@ -42,10 +42,10 @@ from console.queue import dispatch
 from console.reconciling import due_tasks, ends, groups, plans, transition_errors
 from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
-from console.workflows.export_diverged import remove_doomed
+from console.workflows.export_diverged import finish_decided_deletion
 from console.workflows.leases import publish_or_request_assignments
 from console.workflows.mirrors import follow_source, note_failure
-from console.workflows.preemption import PreemptedError, check_wanted, preempting
+from console.workflows.preemption import PreemptedError, check_unchanged, preempting
 from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
@@ -67,7 +67,7 @@ _WAITING = {
     ErrorCode.WAITING_FOR_GROUPS,
     ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
 }
-_NO_TROUBLE: Mapping[str, Any] = MappingProxyType(
+_NO_ERROR: Mapping[str, Any] = MappingProxyType(
     {
         "error_code": "",
         "error_message": "",
@@ -95,7 +95,7 @@ def batch_name(link_id: int) -> str:
 
 def _promote(mirror: MirrorTopic) -> None:
     deadline, checks = time.monotonic() + DRAIN_S, mirror.retry_count
-    # Not after the mark: with its fence the mirror is longer than its source, and what still prevents writes is shown already.
+    # After the mark this loop must not run: the fence makes the mirror longer than its source, so the lag check would fail.
     while is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
@@ -142,7 +142,7 @@ def _fail_over(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
     publish_or_request_assignments(mirror.link_id)
     with preempting(mirror) as found:
-        if found is not None and is_stopping(found) and remove_doomed(found):
+        if found is not None and is_stopping(found) and finish_decided_deletion(found):
             _take_leases_and_stop([found])
 
 
@@ -162,16 +162,19 @@ def _take_leases_and_stop(mirrors: Sequence[MirrorTopic]) -> None:
             _stop(marked, taken)
 
 
-def _mark(mirrors: Sequence[MirrorTopic], **unchanged: datetime) -> list[MirrorTopic]:
+def _mark(mirrors: Sequence[MirrorTopic], *, drained_at: datetime | None = None) -> list[MirrorTopic]:
     """Mark stops and return those that were marked. There is no way back to copying after the mark.
 
-    A row is marked if it still has the values that were read, and those of ``unchanged``: another worker may have marked it.
+    A row is marked if it still has the values that were read, since another worker may have marked it. With ``drained_at``, it
+    must also have this value, since another worker may have resumed copying.
     """
     now, marked = timezone.now(), list[MirrorTopic]()
     as_read: dict[tuple[str, datetime | None], list[MirrorTopic]] = defaultdict(list)
     for mirror in mirrors:
         as_read[mirror.stop_reason, mirror.fencing_at].append(mirror)
-    stopping = MirrorTopic.objects.filter(state=MirrorState.PENDING_STOPPED, deletion_requested_at=None, **unchanged)
+    stopping = MirrorTopic.objects.filter(state=MirrorState.PENDING_STOPPED, deletion_requested_at=None)
+    if drained_at is not None:
+        stopping = stopping.filter(drained_at=drained_at)
     for (reason, fencing_at), group in as_read.items():
         keys = [mirror.pk for mirror in group]
         number = stopping.filter(pk__in=keys, stop_reason=reason, fencing_at=fencing_at).update(fencing_at=now)
@@ -198,20 +201,22 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
     now = timezone.now()
     # Before the mirrors become STOPPED: an attempt after a crash may find all groups in place, and has nothing to store then.
     _store_clamped(by_topic, {topic: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)})
-    by_time: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
+    # by (time at which producers were admitted, detail of the transition), which mirrors that are stored together have in
+    # common
+    by_opening: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
     for topic, result in results.items():
         if isinstance(result, MirrorStopped):
-            by_time[opened[topic], ""][by_topic[topic]] = result
+            by_opening[opened[topic], ""][by_topic[topic]] = result
         elif result.code == ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
-            by_time[now, result.message][by_topic[topic]] = None
+            by_opening[now, result.message][by_topic[topic]] = None
         elif _with_own_mark([by_topic[topic]]):  # else another worker may have stopped it, and the error would stay
             note_failure(by_topic[topic], result, fatal=False, now=now)
-    for (writable_at, detail), stopped in by_time.items():
+    for (writable_at, detail), stopped in by_opening.items():
         rows = list(stopped.items())
         for first in range(0, len(rows), PER_COMMIT):
             part = dict(rows[first : first + PER_COMMIT])
             note_stopped(part, now=writable_at, source_ends=_source_ends(part), detail=detail)
-    if by_time:
+    if by_opening:
         dispatch.send("reconcile_link", link_id=mirrors[0].link_id)
 
 
@@ -337,7 +342,7 @@ def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 
 
 def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
-    """Store what a promotion or reversal waits for, unless its state has changed since: nothing would clear the reasons."""
+    """Store what a promotion or reversal waits for, unless its state has changed: nothing would clear the reasons then."""
     if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
         return
     errors = {str(code): message for code, message in blockers.items()}
@@ -361,7 +366,7 @@ def note_stopped(
     queried_at = timezone.now()
     with transaction.atomic():
         own = _with_own_mark(list(stopped), lock=True)
-        facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_TROUBLE}
+        facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_ERROR}
         moved = transitions.apply_to_many(mirrors=own, event=MirrorEvent.FENCED, **facts)
         results = {mirror: stopped[mirror] for mirror in moved}
         refused = {mirror: result.refused if result is not None else () for mirror, result in results.items()}
@@ -388,7 +393,7 @@ def restore_source_configs(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...
     """
     if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
-    stop, check_owner = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
+    stop, check_owner = plans.stop_of(mirror, generation=0), partial(check_unchanged, mirror)
     try:
         refused = jobs.restore_source_configs(stop, check_owner=check_owner)
     except PreemptedError:

@@ -34,7 +34,7 @@ _REFUSALS = (
 )
 _REFUSING = re.compile(r"\b(MISCONF|OOM|READONLY|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|LOADING|BUSY)\b")
 
-# Beginning of a script that needs Redis' own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as stored text.
+# Beginning of a script that needs Redis's own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as stored text.
 NOW_MS = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -73,7 +73,7 @@ def translate_redis_errors(what: str) -> Iterator[None]:
 
 
 # --- bandwidth limit of a link -------------------------------------------------------------------------------------------
-# After each fetch a worker gets the time to pause. One key per link and limit holds the time (microseconds of Redis' clock) up
+# After each fetch a worker gets the time to pause. One key per link and limit holds the time (microseconds of Redis's clock) up
 # to which the limit is used up. Each fetch moves it forward by the cost of its bytes, and the worker pauses until then.
 # Concurrent workers queue up behind each other, so their sum keeps to the limit whatever their shares. If Redis loses the key,
 # the time starts from now. A new limit has a new key and also starts from now; bytes fetched under the previous limit do not

@@ -4,32 +4,32 @@ Each partition has two keys, written only by Lua scripts, which Redis runs one a
 
 * ``lease:{<key>}``: the owner's token. It expires.
 * ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
-  mirror is deleted it is emptied and expires a day later (``forget_leases``), with whatever a late copy worker writes to it.
+  mirror is deleted it is emptied and expires a day later (``forget_leases``), with the fields that a late copy worker adds.
 
 | field            | value                                                                                          |
 |------------------|------------------------------------------------------------------------------------------------|
 | ``generation``   | counter, incremented by each acquire                                                           |
 | ``holder``       | token of the last owner; empty after a clean release                                           |
-| ``clean``        | what the last acquire returned as ``clean``                                                    |
-| ``seen``         | what the last clean release was made with; the next owner gets it only with a clean grant      |
-| ``released_at``  | when that release was, by Redis' clock                                                         |
-| ``last_release`` | what the last owner released with, whether or not cleanly; each acquire empties it             |
-| ``markers_at``   | when, by Redis' clock, an owner that may have sent markers last announced them or renewed; 0   |
+| ``clean``        | 1 if the last acquire found a clean release or no earlier owner                                |
+| ``seen``         | leader epoch and end passed to the last clean release; only a clean grant returns them         |
+| ``released_at``  | when that release was, by Redis's clock                                                        |
+| ``last_release`` | leader epoch and end passed to the last release, clean or not; each acquire empties it         |
+| ``markers_at``   | when, by Redis's clock, an owner that may have sent markers last announced them or renewed; 0  |
 |                  | after a clean release                                                                          |
 
-``seen`` and ``last_release`` are a leader epoch of the source and an end of the mirror (``domain.workers.Grant``). A token
-is unique per RedisLease object. Races and failures:
+The leader epoch is that of the source, the end that of the mirror (``domain.workers.Grant``). A token is unique per RedisLease
+object. Races and failures:
 
 * *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
   no grant.
 * *An owner is killed.* Its token expires. The next acquire finds ``holder`` not empty and returns ``clean=False``: requests of
-  the dead owner may still be in flight to the broker.
-* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are not.
-  So an owner records that it is ``markers_announced`` before its first marker; that is refused once another owner has had the
-  lease. The successor of a dead owner that announced markers makes a clean release only if a marker of its own has fenced the
-  earlier owners. Otherwise it releases at once, but leaves the record as it found it. After an owner that wrote only data a
-  clean release is correct, and so it is ``UNDERWAY_MS`` after an owner that announced markers last renewed: a mirror without
-  new gaps must become clean again.
+  the crashed owner may still be in flight to the broker.
+* *A short-lived owner follows a killed owner.* Data of the crashed owner is conditional, whenever it arrives; its markers are
+  not. So an owner announces its markers (``announce_markers``) before the first; that is refused once another owner has had the
+  lease. The successor of a crashed owner that announced markers makes a clean release only if a marker of its own has fenced
+  the earlier owners. Otherwise it releases at once, but leaves the record as it found it. A clean release is also correct if
+  the crashed owner had announced no markers, or ``IN_FLIGHT_MS`` after its last renewal: a mirror without new gaps must become
+  clean again.
 * *The reply to acquire is lost.* The repeated call finds its own token and returns a new generation and the stored ``clean``,
   since nothing was written under the lost grant. If a grant was handed out before and not released, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
@@ -43,18 +43,18 @@ is unique per RedisLease object. Races and failures:
   generation: the other owner started without the history while this owner rightfully holds the partition, so it takes the lease
   back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
-  ``markers_announced`` as well; only if it dies before that, the owner after the next may get ``clean`` too early.
+  ``markers_at`` as well; only if it crashes before that, the owner after the next may get ``clean`` too early.
 * *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
-  That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
-  as that of a dead owner that announced markers.
+  The higher epoch proves that an unknown previous owner sent markers. The grant therefore counts as unclean, and the record is
+  set as after a crashed owner that announced markers.
 * *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the new
-  owner, whose grant is not clean, sends no marker before the deadline of the first has passed. Back: a lease of a dead owner
+  owner, whose grant is not clean, sends no marker before the deadline of the first has passed. Back: a lease of a crashed owner
   would last for as long as the jump, so every acquire reduces its remaining time to one ttl.
 
 Deadlines are this process's monotonic clock, in seconds; no wall clock is compared between machines.
 
 Each script handles all its partitions in one atomic step. KEYS are, per partition, the lease and the record (fields: above);
-those of ARM and RAISE the record alone.
+those of ANNOUNCE and RAISE the record alone.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
 from threading import Lock
 from typing import Any
 
@@ -71,7 +72,7 @@ from linkengine.domain.workers import Grant
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between checking the deadline and sending
 LATE_MS = 24 * 3_600_000  # how late a copy worker may still request the lease: Spark may start its task with a delay
 FORGOTTEN_AT_ONCE = 1_000  # keys per script, which blocks Redis while it runs
-UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up an unacknowledged segment (RFC 1122; Linux: 15 min)
+IN_FLIGHT_MS = 30 * 60_000  # twice the time after which TCP gives up an unacknowledged segment (RFC 1122; Linux: 15 min)
 # ARGV: token, ttl, for how long a marker may be in flight
 ACQUIRE = (
     NOW_MS
@@ -88,9 +89,9 @@ for i = 1, #KEYS / 2 do
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
     local seen, announced = clean == '1' and last[3] or '', tonumber(last[4] or '0')
-    local underway = announced > 0 and now - announced < tonumber(ARGV[3]) and 1 or 0
+    local in_flight = announced > 0 and now - announced < tonumber(ARGV[3]) and 1 or 0
     local rested = last[6] and math.max(now - last[6], 0) or 0
-    replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
+    replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), in_flight, last[5] or '', rested}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'last_release', '')
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
@@ -98,8 +99,7 @@ end
 return replies
 """
 )
-# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, which owner announced markers
-# (1 an earlier owner, 2 this owner)
+# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, an AnnouncedBy
 RENEW = (
     NOW_MS
     + """
@@ -157,7 +157,7 @@ for i = 1, #KEYS / 2 do
   redis.call('PEXPIRE', KEYS[2 * i], ARGV[1])
 end
 """
-ARM = (
+ANNOUNCE = (
     NOW_MS
     + """
 local announced = {}
@@ -182,6 +182,14 @@ return raised
 )
 
 
+class AnnouncedBy(IntEnum):
+    """Which owner has announced markers that may still be in flight."""
+
+    NO_OWNER = 0
+    EARLIER_OWNER = 1
+    THIS_OWNER = 2
+
+
 class RedisLease:
     """Leases of an owner (a copy worker, a stop), usable by several threads. In an outage calls raise
     CoordinationUnavailableError; the deadlines of the grants are then not extended.
@@ -197,19 +205,15 @@ class RedisLease:
         self._tokens: dict[str, str] = {}  # of grants that this process holds; Redis decides
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
-        self._markers_announced: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
+        self._announced_by: dict[str, AnnouncedBy] = {}
         self._lock = Lock()
-
-    def acquire(self, key: str, owner: str) -> Grant | None:
-        """Acquire the partition unless it has an owner; never waits for it."""
-        return next(iter(self.acquire_all([key], owner)), None)
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
         """Acquire those partitions that have no owner, in one round trip; never waits for any."""
         sent_at, token = self._clock(), f"{owner}#{self._identity}"
         names = [name for key in keys for name in _names(key)]
         with translate_redis_errors("execute acquire"):
-            replies: Any = self._redis.eval(ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
+            replies: Any = self._redis.eval(ACQUIRE, len(names), *names, token, self._ttl_ms, IN_FLIGHT_MS)
         deadline = self._deadline_from(sent_at)
         taken = [(key, reply) for key, reply in zip(keys, replies, strict=True) if reply[0]]
         with self._lock:
@@ -246,11 +250,11 @@ class RedisLease:
         markers_announced: set[str] = set()
         for token, keys in self._by_token(grants).items():
             names = [_names(key)[1] for key in keys]
-            with translate_redis_errors("execute arm"):
-                reply: Any = self._redis.eval(ARM, len(names), *names, token)
+            with translate_redis_errors("announce markers"):
+                reply: Any = self._redis.eval(ANNOUNCE, len(names), *names, token)
             markers_announced |= {key for key, noted in zip(keys, reply, strict=True) if noted}
         with self._lock:
-            self._markers_announced |= dict.fromkeys(markers_announced & self._tokens.keys(), 2)
+            self._announced_by |= dict.fromkeys(markers_announced & self._tokens.keys(), AnnouncedBy.THIS_OWNER)
         return markers_announced
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
@@ -268,7 +272,7 @@ class RedisLease:
     def raise_generation(self, key: str, at_least: int) -> int:
         """Raise the counter, for an owner whose generation the broker would refuse; return the generation to use from now on.
 
-        If it has to be raised, Redis has lost an owner whose markers may be in flight: recorded as if that owner had died.
+        If it has to be raised, Redis has lost an owner whose markers may be in flight: recorded as if that owner had crashed.
         """
         return self.raise_generations([key], at_least)[key]
 
@@ -292,7 +296,7 @@ class RedisLease:
         key = grant.key
         self._unreleased.add(key)
         self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
-        self._markers_announced[key] = int(grant.markers_announced)
+        self._announced_by[key] = AnnouncedBy.EARLIER_OWNER if grant.markers_announced else AnnouncedBy.NO_OWNER
 
     def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
         """Return, by token, the keys of the grants that this process holds according to its own record."""
@@ -316,7 +320,7 @@ class RedisLease:
     def _renew(self, token: str, keys: Sequence[str], *, sent_at: float) -> set[str]:
         with self._lock:
             states = [
-                (self._generations[key], int(sent_at < self._deadlines[key]), self._markers_announced[key]) for key in keys
+                (self._generations[key], int(sent_at < self._deadlines[key]), int(self._announced_by[key])) for key in keys
             ]
         names = [name for key in keys for name in _names(key)]
         with translate_redis_errors("execute renew"):
@@ -328,14 +332,14 @@ class RedisLease:
         return sent_at + self._ttl_ms / 1000 * (1 - MARGIN)
 
     def _forget(self, key: str) -> None:
-        for table in (self._tokens, self._generations, self._deadlines, self._markers_announced):
+        for table in (self._tokens, self._generations, self._deadlines, self._announced_by):
             table.pop(key, None)
 
 
 def forget_leases(url: str, keys: Iterable[str]) -> None:
     """Remove the leases of partitions of a deleted mirror; ids of mirrors are not used again.
 
-    An empty record stays for a day. Whatever a late copy worker that acquires the lease writes to it expires with it.
+    An empty record stays for a day. Fields that a late copy worker adds, because it acquires the lease, expire with it.
     """
     names = [name for key in keys for name in _names(key)]
     with translate_redis_errors("forget leases"):

@@ -1,6 +1,6 @@
 """The pool of copy workers in Redis: heartbeats of the workers, and assignments to them.
 
-* ``copy-workers``: a hash, one field per worker: the time of its last heartbeat by Redis' clock, and the sealed heartbeat;
+* ``copy-workers``: a hash, one field per worker: the time of its last heartbeat by Redis's clock, and the sealed heartbeat;
 * ``copy-assignment:<worker id>``: a hash, one field per link: a sealed assignment, which is the link's plan with the partitions
   that this worker copies. If it is to copy none, the plan is empty, which is different from a lost field: only an empty plan
   makes the worker stop;

@@ -1,7 +1,7 @@
 """Progress reports of copy workers in Redis: the newest observation of every partition of a link.
 
 * ``progress:<link id>``: a hash with a field per partition key, which expires ten minutes after the last report. A value
-  consists of the time at which Redis received the report, the time at which it was signed (both by Redis' clock), the
+  consists of the time at which Redis received the report, the time at which it was signed (both by Redis's clock), the
   signature, and the report as JSON. While a partition moves between workers, both may report it. A report is therefore dropped
   if a report with a higher lease generation arrived, or was renewed, less than ``OWNER_SILENT_MS`` ago.
   When another copy run reports a partition, the last report of the previous run moves to the field ``former <key>``: a reader
@@ -26,10 +26,10 @@ content, so it cannot renew anything else (ADR 45):
   is dead, or Redis is slow and the other report was late as well. Renewals of the replaced report have no effect, so the marks
   (below) of all workers are removed: if the owner lives, it reports everything again.
 * *Redis has lost reports, so that renewals have no effect.* Each request of a worker carries the mark that its previous request
-  left. If Redis does not have it, or if Redis' clock was set back, the worker reports everything again. After a loss the
+  left. If Redis does not have it, or if Redis's clock was set back, the worker reports everything again. After a loss the
   reports count as news: the console may have read none of those that were lost.
 
-The wall clocks of two machines are never compared. The lease generation decides which report is later, Redis' clock gives a
+The wall clocks of two machines are never compared. The lease generation decides which report is later, Redis's clock gives a
 report's age, and the reader converts the times in it to its own clock. A report cannot look new because its writer's clock is
 ahead, and it hides other reports only while its own writer reports.
 
@@ -69,7 +69,7 @@ RENEW_S = 0.4  # between two renewals of a link by a worker; less than between t
 OBSERVED_S = 5.0  # a report is not renewed later than this after its partition was last observed
 SOURCE_SEEN_MS = 2_000  # a report is not renewed if the source had not been seen for longer when the partition was observed
 
-CLOCK_S = 1.0  # between readings of Redis' clock, a worker derives Redis' time from its own monotonic clock
+CLOCK_S = 1.0  # between readings of Redis's clock, a worker derives Redis's time from its own monotonic clock
 _FIELDS = {field.name: field.default for field in fields(PartitionProgress)}
 _TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the reporting worker's clock
 _GAP_WORDS = 6  # start, end, reason, filled, before and after
@@ -78,7 +78,7 @@ _PURPOSE, _KEPT_PURPOSE, _RENEWAL_PURPOSE = "progress", "kept progress", "renewa
 _NAMED = 16  # hexadecimal digits of a signature that name a report in a renewal
 _MARK = "mark "
 _FORMER, _NEWS = "former ", "news"
-_CLOCK_SET_MS = 250  # a larger change of the difference to Redis' clock: a clock was set, so cached times are wrong
+_CLOCK_SET_MS = 250  # a larger change of the difference to Redis's clock: a clock was set, so cached times are wrong
 _LINKS_DECODED = 256  # links whose decoded reports are cached in this process
 _SIGNED_WORDS = 4  # time received by Redis, time signed, signature, JSON
 _log = structlog.get_logger(__name__)
@@ -196,7 +196,7 @@ class RedisProgress:
         self._redis = client_for(url)
         self._name, self._marks = uuid.uuid4().hex, count(1)
         self._links: dict[str, _LinkReports] = {}
-        self._clock_read_at, self._ahead_ms = float("-inf"), 0.0  # last reading of Redis' clock, its lead over time.monotonic
+        self._clock_read_at, self._ahead_ms = float("-inf"), 0.0  # last reading of Redis's clock, its lead over time.monotonic
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         """Publish the newest observations of a link in two round trips; raise CoordinationUnavailableError in an outage.
@@ -257,7 +257,7 @@ class RedisProgress:
         return time.monotonic() - max(0, self._unix_ms() - seen.source_seen_at_ms) / 1000
 
     def _renewal(self, link_id: str, link: _LinkReports, *, at_ms: int) -> str:
-        """Return a renewal without the time received by Redis, or "" if none is due. ``at_ms``: now, by Redis' clock.
+        """Return a renewal without the time received by Redis, or "" if none is due. ``at_ms``: now, by Redis's clock.
 
         A renewal without names follows the last one with names, so that readers see the change at once.
         """
@@ -290,7 +290,7 @@ class RedisProgress:
             pipeline.execute()
 
     def _now_ms(self) -> int:
-        """Return the time by Redis' clock, which is read once a second: a worker of many links sends hundreds of reports."""
+        """Return the time by Redis's clock, which is read once a second: a worker of many links sends hundreds of reports."""
         now = time.monotonic()
         if now - self._clock_read_at > CLOCK_S:
             seconds, micros = self._redis.time()
@@ -355,7 +355,7 @@ class Readings:
 def read_readings(url: str, link_id: str, signer: Signer, *, keys: Sequence[str] | None = None) -> Readings:
     """Return the reports of a link, or of some of its partitions (``keys``); raise CoordinationUnavailableError in an outage.
 
-    Times are by this machine's clock. They are in the future if Redis' clock was set back after the report.
+    Times are by this machine's clock. They are in the future if Redis's clock was set back after the report.
     """
     found, times, ahead_ms = _read(url, _name(link_id), link_id, signer, kept=False, keys=keys)
     latest, former, names = {}, {}, {}
@@ -475,7 +475,7 @@ def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
 def _read(
     url: str, name: str, link_id: str, signer: Signer, *, kept: bool, keys: Sequence[str] | None = None
 ) -> tuple[dict[str, _Decoded], dict[str, int], int]:
-    """Return reports by field, times of renewals by name, and how far this machine's clock is ahead of Redis' clock."""
+    """Return reports by field, times of renewals by name, and how far this machine's clock is ahead of Redis's clock."""
     now_ms = unix_ms()  # before the request: a slow reply must not make a report look younger
     names = (name,) if kept else (name, _renewals(link_id))
     with translate_redis_errors("return progress"):
@@ -507,7 +507,7 @@ def _read(
 
 
 def _renewed_at(url: str, link_id: str, signer: Signer, renewals: Sequence[str]) -> dict[str, int]:
-    """Return the latest time, by Redis' clock, at which each renewed report held, by its name in renewals."""
+    """Return the latest time, by Redis's clock, at which each renewed report held, by its name in renewals."""
     found: dict[str, int] = {}
     for writer, value in zip(renewals[::2], renewals[1::2], strict=True):
         if writer.startswith(_MARK):

@@ -327,7 +327,7 @@ class LinkCopy:
         """Start copying under a lease that was granted; release it if the partition is no longer wanted."""
         partition = self._partitions.get(grant.key)
         if partition is not None and partition.stage is Stage.WAITING:
-            partition.granted(grant)
+            partition.start_hold(grant)
             self._source.inherited(partition)
             self._destination.resume(partition)
         elif partition is not None and partition.stage is not Stage.ENDED:  # else ``stop_acquiring`` releases it
@@ -352,7 +352,7 @@ class LinkCopy:
     def _lose_lease(self, partition: PartitionState) -> None:
         _log.warning("lease.lost", partition=partition.key)
         stopping, grant = partition.stage is Stage.STOPPING, partition.grant
-        self._discard(partition, partition.lost_lease())
+        self._discard(partition, partition.end_hold())
         self._destination.forget(partition)
         if grant is not None:
             self._coordination.expire_lease(grant)
@@ -402,7 +402,7 @@ class LinkCopy:
         """
         _log.warning("partition.fenced", partition=partition.key, reason=error.message)
         grant = partition.grant
-        self._discard(partition, partition.lost_lease())
+        self._discard(partition, partition.end_hold())
         self._discard(partition, partition.stop())
         if grant is not None:
             self._expire_lease(partition.key, grant)

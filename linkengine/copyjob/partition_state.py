@@ -14,12 +14,12 @@ Order within an attempt, which keeps mirror offsets equal to source offsets:
 
 * Steps (appends and gap fills) are sent strictly in offset order.
 * A fill is sent only when all appends before it are acknowledged: a marker append is not conditional. The next step is sent
-  only when the log end behind the markers is verified.
-* The first append of an attempt, or after a pause, is sent alone. A leader without producer state for our producer id (new
+  only when the log end after the markers is verified.
+* The first append of an attempt, or after a pause, is sent alone. A leader without producer state for this producer id (new
   log, expired producer) accepts any sequence number, so a second append in flight would take the offset of a refused first.
 
-A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. A *copy run* is
-the life of a ``PartitionState``: it has several holds if the lease is lost and granted to this worker again. Its reports
+A *hold* is the time from a granted lease until it is released or lost; it can have several attempts. A *copy run* lasts as
+long as the ``PartitionState`` object: it has several holds if the lease is lost and granted to this worker again. Its reports
 have its ``copy_run_id``, and the counters count since it began.
 """
 
@@ -54,7 +54,7 @@ from linkengine.domain.states import GapReason
 from linkengine.domain.workers import Grant
 
 LEAST_SHARE = 1e-6  # at this share of ``coalesce_bytes`` batches are no longer merged
-OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may have been in flight when we acquired it
+OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may have been in flight when it was acquired
 CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching and writing overlap
 
 
@@ -101,16 +101,16 @@ class PartitionState:
 
     # --- lease -------------------------------------------------------------------------------------------------------
 
-    def granted(self, grant: Grant) -> None:
+    def start_hold(self, grant: Grant) -> None:
         """Start a hold: the mirror's log end is read next."""
         self.grant, self.may_send_markers = grant, None
         self.read_position.inherit(grant.seen if grant.clean else None)
         self.stage, self.mirror_retry_at = Stage.RESUMING, 0.0
 
-    def lost_lease(self) -> list[Chunk]:
+    def end_hold(self) -> list[Chunk]:
         """Reset what depends on the lost lease; return the chunks whose buffers can be released."""
         self.grant, self.stage = None, Stage.WAITING  # lost_marker stays: the next resume has to wait for it
-        self.producer_state.drop()
+        self.producer_state.end_hold()
         dropped, self.sent_end, self.unacknowledged = self._new_attempt(), None, None
         return dropped
 

@@ -33,9 +33,9 @@ from linkengine.domain.producers import ProducerState, coordinator_epoch_for, ge
 from linkengine.domain.workers import FIRST_GENERATION
 
 LAST_EPOCH = (1 << 15) - 1
-# A fence leaves so many epochs free below its own, for an owner that raises its epoch at the same time. Such an owner uses an
+# Number of epochs that a fence skips, so that it stays above an owner that raises its epoch concurrently. Such an owner uses an
 # epoch per marker whose response was lost: about three in a minute.
-ABOVE_OWNERS = 8
+SKIPPED_EPOCHS = 8
 
 
 def raised(epoch: int) -> int:
@@ -44,13 +44,13 @@ def raised(epoch: int) -> int:
 
 
 def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: int = 0) -> tuple[int, int]:
-    """Return producer epoch and coordinator epoch of a marker that fences all writers up to ``state`` and requests in flight.
+    """Return the epochs (producer, coordinator) of a marker that fences all writers that ``state`` shows, and their requests.
 
-    The epoch is above those of an owner that raises its epoch at the same time, and above those of this caller's earlier
-    ``tries``: their responses were lost, so their markers may still be written.
+    Their requests may still be in flight. The producer epoch is above those of an owner that raises its epoch at the same time,
+    and above those of this caller's earlier ``tries``: their responses were lost, so their markers may still be written.
     """
     highest = max(generation, generation_of(state.coordinator_epoch) + 1)
-    epoch = raised(state.epoch) + ABOVE_OWNERS + tries
+    epoch = raised(state.epoch) + SKIPPED_EPOCHS + tries
     return min(epoch, LAST_EPOCH), coordinator_epoch_for(highest, closes=closes)
 
 
@@ -78,8 +78,8 @@ class OwnProducerState:
 
     __slots__ = (
         "_bound_epoch",
+        "_highest_tried_epoch",
         "_must_raise",
-        "_tried",
         "epoch",
         "generation",
         "memory_lost",
@@ -96,7 +96,7 @@ class OwnProducerState:
         self.memory_lost = False  # Redis has lost the lease state of an owner that had sent markers
         self.unclean = False  # the previous owner may not have noticed yet that its lease has expired
         self._must_raise = False
-        self._tried = -1  # the highest epoch of this hold's markers, written or not
+        self._highest_tried_epoch = -1  # the highest epoch of this hold's markers, written or not
         self._bound_epoch: int | None = None
 
     def bind(self, producer_id: int, epoch: int) -> None:
@@ -114,7 +114,7 @@ class OwnProducerState:
         """Whether the next marker raises the epoch."""
         return self._must_raise
 
-    def drop(self) -> None:
+    def end_hold(self) -> None:
         """End the hold."""
         self.generation, self.memory_lost = -1, False
 
@@ -126,28 +126,28 @@ class OwnProducerState:
         counts as unclean. The first hold of a mirror whose head was seeded counts as unclean, too, since its leader has the
         producer's state; this costs one epoch. Raises FencedError if the mirror was stopped.
         """
-        written = generation <= FIRST_GENERATION and state.epoch >= 0
+        has_state = generation <= FIRST_GENERATION and state.epoch >= 0
         if self._bound_epoch is not None:  # the transaction coordinator fences, with epochs of its own
             self.generation = generation
         else:
-            self._adopt_generation(state, generation=generation, written=written and not empty)
-        self.unclean = not clean or self.memory_lost or written
-        self._must_raise, self._tried = self.unclean and self._bound_epoch is None, -1
-        self._take(state)
+            self._adopt_generation(state, generation=generation, has_state=has_state and not empty)
+        self.unclean = not clean or self.memory_lost or has_state
+        self._must_raise, self._highest_tried_epoch = self.unclean and self._bound_epoch is None, -1
+        self._load(state)
 
     def readopt(self, state: ProducerState) -> None:
         """Continue within the same hold; raise FencedError if a newer owner or a stop has written a marker."""
         if self._is_fenced(state):  # a transaction coordinator's epoch does not show whether an owner or a stop raised it
             raise FencedError(closes=self._bound_epoch is None and is_closed(state.coordinator_epoch))
-        if self.epoch < state.epoch == self._tried:
+        if self.epoch < state.epoch == self._highest_tried_epoch:
             self._must_raise = False
-        self._take(state)
+        self._load(state)
 
-    def _adopt_generation(self, state: ProducerState, *, generation: int, written: bool) -> None:
+    def _adopt_generation(self, state: ProducerState, *, generation: int, has_state: bool) -> None:
         if is_closed(state.coordinator_epoch):
             raise FencedError(closes=True)
         known = generation_of(state.coordinator_epoch)
-        if written:
+        if has_state:
             known = max(known, FIRST_GENERATION)
         self.generation, self.memory_lost = max(generation, known + 1), known >= generation
 
@@ -155,7 +155,11 @@ class OwnProducerState:
         if self._bound_epoch is not None:
             return state.epoch > max(self._bound_epoch, self.epoch)
         known = state.coordinator_epoch
-        return is_closed(known) or generation_of(known) > self.generation or state.epoch > max(self.epoch, self._tried, 0)
+        return (
+            is_closed(known)
+            or generation_of(known) > self.generation
+            or state.epoch > max(self.epoch, self._highest_tried_epoch, 0)
+        )
 
     def raise_next(self) -> None:
         """Make the next marker raise the epoch, so that requests still in flight are refused after it."""
@@ -177,15 +181,15 @@ class OwnProducerState:
             return self._bound_epoch
         if not self._must_raise:
             return max(self.epoch, 0)
-        highest = max(self.epoch, self._tried)
+        highest = max(self.epoch, self._highest_tried_epoch)
         if highest >= LAST_EPOCH:
             raise LinkEngineError(
                 ErrorCode.ILLEGAL_STATE,
                 "All 32,767 producer epochs of this mirror partition are used up by crashed owners. Fail over and create the "
                 "mirror again under a new name, which gives it a new producer id.",
             )
-        self._tried = raised(highest)
-        return self._tried
+        self._highest_tried_epoch = raised(highest)
+        return self._highest_tried_epoch
 
     def marker_written(self, epoch: int) -> None:
         """Continue after a marker with ``epoch`` that was verified in the log; a raised epoch restarts the sequences at 0."""
@@ -194,6 +198,6 @@ class OwnProducerState:
         self.epoch = epoch
         self._must_raise = False
 
-    def _take(self, state: ProducerState) -> None:
+    def _load(self, state: ProducerState) -> None:
         self.epoch = state.epoch
         self.next_sequence = next_sequence(state.last_sequence, 1) if state.last_sequence >= 0 else 0

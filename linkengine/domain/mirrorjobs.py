@@ -226,13 +226,13 @@ class RestorePoint:
         return min(self.common, self.end)
 
     @property
-    def apart(self) -> tuple[OffsetRange, ...]:
+    def diverged_ranges(self) -> tuple[OffsetRange, ...]:
         """Offsets that only this side holds, or that hold other records on the other side."""
         return tuple(part for part in (self.head_since(0), self.tail) if part)
 
     @property
     def tail(self) -> OffsetRange:
-        """Offsets behind the common part."""
+        """Offsets after the common part."""
         first = max(self.start, self.point)
         return OffsetRange(first, max(first, self.end))
 
@@ -243,8 +243,8 @@ class RestorePoint:
 
     @property
     def diverged(self) -> int:
-        """Number of offsets in ``apart``."""
-        return sum(map(len, self.apart))
+        """Number of offsets in ``diverged_ranges``."""
+        return sum(map(len, self.diverged_ranges))
 
 
 def restore_points(

@@ -48,7 +48,7 @@ def export_records(address: ClusterAddress, topic: str, ranges: Mapping[int, Off
                 counts[partition] = _export(connection, (topic, topic_id, partition), leader.epoch, wanted, sink=sink)
             finally:
                 connection.close()
-        log.info("records_exported", topic=topic, records=sum(counts.values()))
+        log.info("export.finished", topic=topic, records=sum(counts.values()))
         return counts
     finally:
         cluster.close()

@@ -65,7 +65,7 @@ def lost_fences(
         gone | {number for number in found.keys() - proven if _is_lost(found[number], known[number], kept.get(number))}
     )
     if lost:
-        log.warning("fences_lost", topic=topic, partitions=lost)
+        log.warning("stop.fences_lost", topic=topic, partitions=lost)
     return lost
 
 

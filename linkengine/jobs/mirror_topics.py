@@ -29,7 +29,7 @@ from linkengine.sync.topics import find_mirror, follow_partitions
 # the topic with the mirror's configs; seeding; the mirror's final configs; removal of DENY READ.
 
 
-# partitions of the source, id of the source topic -> one assignment per partition
+# (number of partitions, topic id) of the source -> assignments
 AssignmentsFactory = Callable[[int, str], Sequence[PartitionAssignment]]
 log = structlog.get_logger(__name__)
 
@@ -73,15 +73,15 @@ def set_up_mirror_topic(
     source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
-    starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
-    to_seed = _still_to_seed(destination, setup, _find_once(destination, setup.mirror_topic), starts=starts)
+    starts = {partition: offset for partition, offset in _start_offsets(source, topic, setup.start).items() if offset}
+    to_seed = _unseeded_heads(destination, setup, _find_once(destination, setup.mirror_topic), starts=starts)
     check_owner()
     guarded = setup.guard and _deny_access(destination, setup.mirror_topic, hide=bool(to_seed))
     check_owner()
     created = _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     with _retried_while_unknown(setup.mirror_topic):
         if not created:
-            to_seed = _still_to_seed(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
+            to_seed = _unseeded_heads(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
             check_owner()
             _continue_earlier_attempt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
         _check_writable(destination, setup)
@@ -129,7 +129,7 @@ def _find_once(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription
     return next(iter(destination.topics([mirror_topic])), None)
 
 
-def _still_to_seed(
+def _unseeded_heads(
     destination: ClusterAdmin, setup: MirrorSetup, present: TopicDescription | None, *, starts: Mapping[int, int]
 ) -> dict[int, int]:
     """Return the heads that no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is not a mirror.
@@ -155,7 +155,7 @@ def _seed(
     for assignment in assignments:
         if assignment.partition in starts:
             start = starts[assignment.partition]
-            log.info("seeding_head", topic=assignment.mirror_topic, partition=assignment.partition, start=start)
+            log.info("mirror.seeding_head", topic=assignment.mirror_topic, partition=assignment.partition, start=start)
             seed_head(setup.destination, assignment, start=start, check_owner=check_owner)
 
 
@@ -163,16 +163,18 @@ def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
     return admin.offsets(topic.name, OffsetKind.START, partitions=topic.partitions)
 
 
-def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
-    """Return the first offset to copy of each partition; "latest" is before the first open transaction, so that none is split.
+def _start_offsets(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
+    """Return the first offset to copy of each partition.
+
+    For "latest" this is the last stable offset, so that no transaction is split.
 
     Everything is read twice and the lower offset is used: an offset that is too high in a damaged response would skip records.
     """
-    first, second = (_wanted_starts_once(source, topic, spec) for _ in range(2))
+    first, second = (_start_offsets_once(source, topic, spec) for _ in range(2))
     return {partition: min(start, second[partition]) for partition, start in first.items()}
 
 
-def _wanted_starts_once(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
+def _start_offsets_once(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
     starts = _starts(source, topic)
     if spec == EARLIEST:
         return starts

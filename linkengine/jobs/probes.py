@@ -71,7 +71,11 @@ def topic_ends(address: ClusterAddress, topic: str, *, topic_id: str) -> dict[in
     """
     found = newest_ends(address, topic)
     if found.topic_id != topic_id:
-        raise LinkEngineError(ErrorCode.SOURCE_TOPIC_ID_CHANGED, f"Topic '{topic}' was deleted and created again.")
+        raise LinkEngineError(
+            ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+            f"Topic '{topic}' was deleted and created again. Its offsets are those of another "
+            "topic. Create its mirror topic again to copy it.",
+        )
     return found.ends
 
 

@@ -44,7 +44,7 @@ def close_topic(address: ClusterAddress, topic: str) -> None:
         )
     if not admin.denies_writes(topic):
         admin.deny_writes(topic)
-        log.info("topic_closed", topic=topic)
+        log.info("topic.closed", topic=topic)
     cluster = Cluster(address)
     try:
         late = brokers_without_deny_write(cluster, topic)
@@ -76,7 +76,7 @@ def open_if_closed(address: ClusterAddress, topic: str) -> None:
     except LinkEngineError as error:
         if error.code != ErrorCode.AUTHORIZATION_ERROR:
             raise
-        log.info("topic_not_opened", topic=topic, code=error.code)
+        log.info("topic.not_opened", topic=topic, code=error.code)
 
 
 def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> tuple[LogRange, ...]:
@@ -145,7 +145,7 @@ def take_over_mirror(takeover: MirrorTakeover) -> MirrorCreated:
     recount = partial(count_partitions, takeover.source, topic.name)
     partitions = follow_partitions(here, takeover.mirror_topic, partitions=topic.partitions, recount=recount)
     sync_configs(here, takeover.mirror_topic, source_configs=values, include=takeover.sync_include)
-    log.info("mirror_taken_over", topic=takeover.mirror_topic, ends=takeover.ends)
+    log.info("mirror.taken_over", topic=takeover.mirror_topic, ends=takeover.ends)
     return MirrorCreated(
         source_topic_id=topic.topic_id,
         mirror_topic_id=takeover.mirror_topic_id,

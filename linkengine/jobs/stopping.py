@@ -2,7 +2,7 @@
 
 Steps for each mirror, in this order:
 
-1. The fence, so that no stale copy worker appends behind it. The ends are recorded.
+1. The fence, so that no stale copy worker appends after it. The ends are recorded.
 2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
    A refusal or a timeout is returned and does not stop the other steps.
 3. DENY WRITE is removed: producers may write.
@@ -65,7 +65,7 @@ class _Mirror:
         return self.found.name
 
     @property
-    def was_seeding(self) -> bool:
+    def may_hold_head(self) -> bool:
         """Whether the topic may hold part of a head."""
         return self.stop.seeding and has_mirror_configs(self.found.configs)
 
@@ -103,8 +103,8 @@ def stop_mirrors(
     of the other partitions. Once producers have written, the ends can no longer be found in the log: a later attempt needs them
     in ``stop.fenced_ends``, and ``restores_configs`` in ``stop.restoring_configs``. ``on_clamped`` stores which groups were
     moved, since a later attempt finds them in place. ``on_open`` is called when producers may write. ``still_owned`` returns
-    those of the given topics whose stop no other worker has taken over. All others are not changed any further and are missing
-    in the result: they may be mirrors again, which need their configs and ACLs.
+    the topics whose stop this worker still owns. The others are left out of the result and not changed further, since they may
+    be mirrors again, which need their configs and ACLs.
 
     Configs and groups are not changed if the topic was only to become a mirror and does not have a mirror's configs yet, or if
     it was stopped before, because applications may have used it since. If the topic is not this mirror's own
@@ -146,7 +146,7 @@ class _Stopping:
 
     def open_fenced(self) -> None:
         """Carry out steps 1 to 3 for the mirrors as far as possible."""
-        mirrors = self._owned(self._each(self._find(), self._note_restores_configs))
+        mirrors = self._owned(self._run_step(self._find(), self._note_restores_configs))
         by_key = {partition.key: (mirror, partition.partition) for mirror in mirrors for partition in mirror.unfenced}
         self._open_all([mirror for mirror in mirrors if not mirror.unfenced])
         failures: dict[str, LinkEngineError] = {}
@@ -166,11 +166,11 @@ class _Stopping:
         """Carry out step 4 for all mirrors that are open."""
         if not self._opened:
             return
-        for mirror in self._restore_configs(self._each(self._opened, self._finish_seeding)):
+        for mirror in self._restore_configs(self._run_step(self._opened, self._finish_seeding)):
             stopped = replace(mirror.stopped, refused=tuple(mirror.refused))
             self.results[mirror.topic] = stopped
             names = [step.name for step in stopped.refused]
-            log.info("mirror_stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
+            log.info("mirror.stopped", topic=mirror.topic, reason=mirror.stop.reason, ends=stopped.ends, refused=names)
 
     def fail_all(self, error: LinkEngineError) -> None:
         """Note an error for all mirrors without a result."""
@@ -179,11 +179,11 @@ class _Stopping:
                 self._fail(_topic_of(stop), error)
 
     def _fail(self, topic: str, error: LinkEngineError) -> None:
-        log.warning("mirror_not_stopped", topic=topic, code=error.code, alone=self._alone)
+        log.warning("mirror.not_stopped", topic=topic, code=error.code, alone=self._alone)
         if self._alone:
             self.results[topic] = error
 
-    def _each(self, mirrors: Iterable[_Mirror], step: Callable[[_Mirror], None]) -> list[_Mirror]:
+    def _run_step(self, mirrors: Iterable[_Mirror], step: Callable[[_Mirror], None]) -> list[_Mirror]:
         """Carry out a step for each mirror; return those for which it succeeded."""
         kept: list[_Mirror] = []
         for mirror in mirrors:
@@ -233,18 +233,18 @@ class _Stopping:
         """Record the fences of mirrors of which a partition could not be fenced, and note the error of each mirror.
 
         The leader of that partition may be unavailable for hours. On a cluster without an authorizer, applications may write
-        behind the other fences in this time. The next attempt would not recognize these fences then, and write new ones.
+        after the other fences in this time. The next attempt would not recognize these fences then, and write new ones.
         """
         with suppress(LinkEngineError):  # the error that prevents the stop is returned
-            self._record(self._each([mirror for mirror in mirrors if mirror.fences], self._note_ends))
+            self._record(self._run_step([mirror for mirror in mirrors if mirror.fences], self._note_ends))
         for mirror in mirrors:
             self._fail(mirror.topic, failures[mirror.topic])
 
-    # behind the fence
+    # after the fence
 
     def _open_all(self, fenced: Sequence[_Mirror]) -> None:
         """Record and open mirrors whose partitions are fenced; those without a group to be moved come first."""
-        mirrors = self._owned(self._record(self._each(fenced, self._note_ends)))
+        mirrors = self._owned(self._record(self._run_step(fenced, self._note_ends)))
         waiting = {mirror.topic for mirror in mirrors if _has_groups_to_move(mirror)}
         self._open([mirror for mirror in mirrors if mirror.topic not in waiting])
         self._open([mirror for mirror in mirrors if mirror.topic in waiting])
@@ -255,7 +255,7 @@ class _Stopping:
         assignments = [partition for partition in mirror.stop.assignments if partition.partition in ends]
         if not self._alone and _reads_log(mirror.stop, assignments, ends):
             raise _deferred_error(mirror)
-        foreign = _foreign(mirror.stop, assignments, ends)
+        foreign = _foreign_write_starts(mirror.stop, assignments, ends)
         mirror.stopped = MirrorStopped(
             ends=tuple(sorted(ends.items())),
             foreign=tuple(sorted(foreign.items())),
@@ -275,7 +275,7 @@ class _Stopping:
             # Moving the groups of the mirrors before it takes time. If another worker has opened this mirror since, its groups
             # may have read new records.
             owned = self._owned([mirror]) if _has_groups_to_move(mirror) else [mirror]
-            prepared += self._each(owned, self._prepare)
+            prepared += self._run_step(owned, self._prepare)
         mirrors = self._owned(prepared)
         moved = {mirror.topic: [offset for offset in mirror.stopped.clamped if not offset.message] for mirror in mirrors}
         if any(moved.values()):
@@ -298,7 +298,7 @@ class _Stopping:
             clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
             self._groups_are_slow |= time.monotonic() - began > SLOW_S
-        mirror.heads = _heads(self._destination, mirror.found, mirror.stopped) if mirror.was_seeding else {}
+        mirror.heads = _filler_ends(self._destination, mirror.found, mirror.stopped) if mirror.may_hold_head else {}
 
     def _allow_writes(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
         refused = self._destination.allow_many_writes([mirror.topic for mirror in mirrors if mirror.stop.guard])
@@ -309,10 +309,10 @@ class _Stopping:
             if mirror.stop.was_closed and not mirror.stop.guard:
                 open_if_closed(self._address, mirror.topic)
 
-        return self._each(mirrors, check)
+        return self._run_step(mirrors, check)
 
     def _finish_seeding(self, mirror: _Mirror) -> None:
-        if mirror.was_seeding:
+        if mirror.may_hold_head:
             mirror.refused += _remove_head(self._destination, mirror.stop, mirror.stopped, heads=mirror.heads)
 
     def _restore_configs(self, mirrors: Sequence[_Mirror]) -> list[_Mirror]:
@@ -329,7 +329,7 @@ class _Stopping:
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
             changes[mirror.topic] = _restoring_change(mirror.stop, configs)
 
-        mirrors = self._owned(self._each(mirrors, note_change))
+        mirrors = self._owned(self._run_step(mirrors, note_change))
         kept = {mirror.topic for mirror in mirrors}
         refused = restore_configs(self._destination, {topic: change for topic, change in changes.items() if topic in kept})
         for mirror in mirrors:
@@ -397,7 +397,7 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     if found is not None and has_mirror_configs(found.configs):
         change = _restoring_change(stop, found.configs)
         refused = restore_configs(destination, {found.name: change}).get(found.name, ())
-    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
+    log.warning("mirror.reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
 
 
@@ -441,7 +441,9 @@ def _remove_acls(stop: MirrorStop, found: TopicDescription | None) -> None:
         open_if_closed(stop.destination, _topic_of(stop))
 
 
-def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
+def _foreign_write_starts(
+    stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]
+) -> dict[int, int]:
     """Return the offsets from which a mirror has foreign records; a topic that was only becoming a mirror is not checked.
 
     The end in a cleanly released lease does not count if a later end was reported: Redis was restored from a backup.
@@ -478,7 +480,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
             return []
         return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
     except LinkEngineError as error:  # a failing coordinator must not delay producers
-        log.warning("groups_not_moved", topic=topic, code=error.code)
+        log.warning("mirror.groups_not_moved", topic=topic, code=error.code)
         return unread_groups(stop.group_offsets, ends=ends, error=error)
 
 
@@ -491,7 +493,7 @@ def _restoring_change(stop: MirrorStop, present: Mapping[str, str]) -> ConfigCha
     return still_due(change, mirror=mirror_configs(values, include=stop.sync_include, overrides=stop.configs), present=present)
 
 
-def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorStopped) -> dict[int, int]:
+def _filler_ends(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorStopped) -> dict[int, int]:
     """Return, by partition, the end of the fillers of a topic that never held a record; to be called while writes are denied.
 
     The fillers end with the fence. A partition without a fence, because its set-up did not get that far, is all fillers up to
@@ -509,7 +511,7 @@ def _remove_head(
     """Delete the fillers of a head that is not fully seeded, and make the (empty) topic readable.
 
     Call it only for a topic that never held a record: on other topics, an ACL that denies reads may have been set by a user or
-    synced from the source. Producers may have written behind the fence by now. Fillers that cannot be deleted stay visible, as
+    synced from the source. Producers may have written after the fence by now. Fillers that cannot be deleted stay visible, as
     records without key and value. Raises if the cluster does not respond, for another attempt.
     """
     topic, refused = _topic_of(stop), list[RefusedStep]()
@@ -528,7 +530,7 @@ def _remove_head(
 
 
 def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> dict[int, int]:
-    """Return, by partition, the end of the fillers if producers could not be denied: the offset behind the fence.
+    """Return, by partition, the end of the fillers if producers could not be denied: the offset after the fence.
 
     Left out are partitions without fillers, and partitions with a foreign write below the fence, which must not be deleted.
     """
@@ -549,6 +551,6 @@ def _source_configs(stop: MirrorStop) -> dict[str, str]:
     try:
         first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
     except LinkEngineError as error:
-        log.warning("source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
+        log.warning("mirror.source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
         return stop.source_configs
     return first if first == second else stop.source_configs

@@ -137,7 +137,9 @@ class Cluster:
                 if error.code in NEEDS_OPERATOR:
                     raise
                 failure = failure or error
-        raise failure or LinkEngineError(ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "The link has no bootstrap servers.")
+        raise failure or LinkEngineError(
+            ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "The link has no bootstrap servers. Set bootstrap.servers of the cluster."
+        )
 
     def newest_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Query all brokers at the same time; return, per partition, the leader with the highest leader epoch.

@@ -165,7 +165,11 @@ class OddWriter:
         view = self._cluster.newest_topics([self._topic])[self._topic]
         leader = view.partitions.get(partition)
         if leader is None or leader.broker < 0:
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Partition {partition} of topic {self._topic!r} has no leader.")
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"Partition {partition} of topic {self._topic!r} has no leader. Check the "
+                "brokers with its replicas, then retry.",
+            )
         if leader.broker not in self._connections:
             self._connections[leader.broker] = self._cluster.open(leader.broker)
         return self._connections[leader.broker]

@@ -102,7 +102,7 @@ def restore_configs(destination: ClusterAdmin, changes: Mapping[str, ConfigChang
     try:
         destination.wait_for_configs(accepted)
     except LinkEngineError as error:
-        log.warning("configs_not_shown", topics=list(accepted)[:10], code=error.code)
+        log.warning("configs.not_shown", topics=list(accepted)[:10], code=error.code)
     return {topic: tuple(steps) for topic, steps in refused.items()}
 
 

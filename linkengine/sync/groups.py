@@ -280,7 +280,7 @@ def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Foll
 
 def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:
     if case.error is not None:
-        log.info("group_not_synced", group=case.group.name, code=case.error.code)
+        log.info("group.not_synced", group=case.group.name, code=case.error.code)
         message = case.error.message if case.is_listed else _unlisted_message(case.error)
         return replace(_skipped(case.group, GroupStatus.FAILED, message, name=case.name), is_listed=case.is_listed)
     if not case.places:

@@ -39,7 +39,7 @@ def observe_sources(
     strange = {name: topic_id for name, topic_id in wanted.items() if name not in found}
     if not strange:
         return found
-    log.info("source_topics_second_look", topics=list(strange)[:10], number=len(strange))
+    log.info("source_topics.read_again", topics=list(strange)[:10], number=len(strange))
     time.sleep(reread_after_s)
     missing = source.missing_among(strange)
     found |= {name: _missing(name) for name in missing}

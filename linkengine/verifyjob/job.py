@@ -123,7 +123,7 @@ def _compare_with_fallback(
     except PySparkException as error:
         if read_far in (None, access.read) or TOO_FAR not in str(error):
             raise _with_largest_record(failure_of(error, plan=plan), access, plan, pieces) from error
-        _log.info("verify.times_beyond_sparks", topic=plan.mirror_topic, problem=str(error).partition("\n")[0])
+        _log.info("verify.timestamps_unsupported", topic=plan.mirror_topic, problem=str(error).partition("\n")[0])
     return _compare_with_fallback(_SparkAccess(access.spark, read_far, access.weigh), plan, pieces, tag=tag, read_far=read_far)
 
 

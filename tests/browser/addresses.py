@@ -1,4 +1,4 @@
-"""The URLs of all pages in the scene."""
+"""The URLs of all pages in the page data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: a real browser on the ASGI application, with the rows of the scene.
+"""Fixtures: a real browser on the ASGI application, with the rows of the page data.
 
 Playwright drives a headless Chromium. All its requests are recorded, so that tests can check that none goes to another host.
 The application runs under uvicorn in a thread on a free port, with the test database.
@@ -90,7 +90,7 @@ def base_url(transactional_db: None) -> Iterator[str]:
 
 @pytest.fixture
 def page_data(base_url: str, monkeypatch: pytest.MonkeyPatch) -> PageData:
-    """The scene, whose measurements stay current however long a test takes."""
+    """The page data, whose measurements stay current however long a test takes."""
     monkeypatch.setattr(mirrors, "UNSEEN", timedelta(hours=1))
     return make_page_data()
 

@@ -1,4 +1,4 @@
-"""The scene of the page tests: an environment, three clusters, links in each state, and a mirror topic in every state.
+"""The data of the page tests: an environment, three clusters, links in each state, and a mirror topic in every state.
 
 The rows are created directly, as the engine would write them. No Kafka cluster is involved.
 """
@@ -54,7 +54,7 @@ MIRRORS = (
 
 @dataclass
 class PageData:
-    """The objects of the scene."""
+    """The objects of the page data."""
 
     now: datetime
     organization: Organization
@@ -76,7 +76,7 @@ class PageData:
 
 
 def make_page_data(now: datetime | None = None) -> PageData:
-    """Create the scene with three users: admin (all permissions), reader, and stranger (no role)."""
+    """Create the page data with three users: admin (all permissions), reader, and stranger (no role)."""
     now = now or timezone.now()
     organization = Organization.objects.create(name="Skyways", created_at=now - timedelta(days=90))
     environment = Environment.objects.create(organization=organization, name="Production", slug="production", created_at=now)

@@ -1,4 +1,4 @@
-"""Additional rows of the scene: errors, reports, groups, ACLs, samples, namespaces, gate, audit events."""
+"""Additional rows of the page data: errors, reports, groups, ACLs, samples, namespaces, gate, audit events."""
 
 from __future__ import annotations
 
@@ -167,7 +167,10 @@ def _add_operation(page_data: PageData) -> None:
         facts = {} if status == "WAITING" else {"done_at": page_data.now}
         row = BulkOperationTopic(operation=operation, name=name, status=status, **facts)
         if status == "FAILED":
-            row.error_code, row.message = "CONFLICT", "Topic 'gates' has already stopped its mirror from 'west-to-east'."
+            row.error_code, row.message = (
+                "CONFLICT",
+                "Topic 'gates' has already stopped its mirror from 'west-to-east'. Only RESTORE and DELETE are possible.",
+            )
         row.save()
 
 

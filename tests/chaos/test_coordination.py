@@ -56,7 +56,7 @@ class Worker:
     def acquire(self) -> None:
         """Acquire the partition and renew it; does nothing while Redis is not available."""
         with suppress(CoordinationUnavailableError):
-            self._grant = self._lease.acquire(KEY, self.name) or self._grant
+            self._grant = next(iter(self._lease.acquire_all([KEY], self.name)), self._grant)
             if self._grant is not None:
                 self._lease.renew([self._grant])
 

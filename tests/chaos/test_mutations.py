@@ -243,7 +243,7 @@ def test_without_raised_epochs_late_markers_shift_the_records_behind_them(
 def test_late_markers_are_expected_even_after_a_short_lived_owner(small_environment: ChaosEnvironment, topic_name: str) -> None:
     source, destination = small_environment.source.proxy, small_environment.destination.proxy
     with copying(
-        small_environment, topic_name, "looks"
+        small_environment, topic_name, "tail-checks"
     ) as mutated:  # otherwise a check of the idle mirror finds late markers as well
         first = mutated.start_copier()
         mutated.write(10)

@@ -26,7 +26,7 @@ class SplitCluster:
     """Two brokers on two sides of a proxy, which can separate them; a context manager."""
 
     def __init__(self, directory: Path) -> None:
-        self.cluster, way = KafkaCluster("rooms", directory=directory, brokers=2), free_port()
+        self.cluster, way = KafkaCluster("split", directory=directory, brokers=2), free_port()
         far, near = self.cluster._plans
         self.cluster._plans = [_far_broker(far, way), _controller(near, way)]
         self._topic = ""

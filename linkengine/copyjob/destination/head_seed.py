@@ -31,7 +31,7 @@ from linkengine.kafka.offsets import delete_records
 from linkengine.kafka.protocol import BrokerError
 
 IN_FLIGHT = 3  # a filler takes a broker about 0.2 s
-TRIM_EVERY = 64  # fillers, about 50 MB, are deleted at a time; a billion offsets would take 0.7 GB
+TRIM_EVERY = 64  # fillers (50 MB), then they are deleted, so that a head of a billion offsets does not need 0.7 GB
 RESPONSE_TIMEOUT_S = 60.0  # for a filler on a loaded broker
 ATTEMPTS = 20  # for lost connections and moved leaders, half a second apart
 PAUSE_S = 0.5
@@ -48,7 +48,7 @@ def seed_head(
     """
     cluster = Cluster(address)
     try:
-        _retry(lambda: _lift(cluster, assignment, start=start, check_owner=check_owner))
+        _retry(lambda: _append_fillers(cluster, assignment, start=start, check_owner=check_owner))
         _retry(lambda: _trim(cluster, assignment, start=start, check_owner=check_owner))
     finally:
         cluster.close()
@@ -66,29 +66,29 @@ def _retry(work: Callable[[], None]) -> None:
             return
 
 
-def _tail(cluster: Cluster, assignment: PartitionAssignment) -> LogEnd:
+def _read_log_end(cluster: Cluster, assignment: PartitionAssignment) -> LogEnd:
     log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False)])[assignment.key]
     if isinstance(log_end, LinkEngineError):
         raise log_end
     return log_end
 
 
-def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None]) -> None:
+def _append_fillers(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None]) -> None:
     check_owner()
-    log_end = _tail(cluster, assignment)
+    log_end = _read_log_end(cluster, assignment)
     if log_end.end >= start:
         return
     channel = Channel(cluster.open(log_end.leader.broker))
     try:
-        lifter = _Lifter(channel, assignment, log_end)
-        while not lifter.run(start, most=TRIM_EVERY, check_owner=check_owner):
-            _move_start(cluster, assignment, log_end, start=lifter.end)
+        appender = _FillerAppender(channel, assignment, log_end)
+        while not appender.run(start, most=TRIM_EVERY, check_owner=check_owner):
+            _move_start(cluster, assignment, log_end, start=appender.end)
     finally:
         channel.close()
 
 
 def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None]) -> None:
-    log_end = _tail(cluster, assignment)
+    log_end = _read_log_end(cluster, assignment)
     if is_closed(log_end.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
         raise FencedError
     if log_end.start >= start or log_end.end == 0:
@@ -104,7 +104,7 @@ def _move_start(cluster: Cluster, assignment: PartitionAssignment, log_end: LogE
         raise BrokerError(error, f"The start of mirror {place[0]}-{place[1]} cannot be moved to {start}")
 
 
-class _Lifter:
+class _FillerAppender:
     """Appends fillers over a single connection, a few in flight."""
 
     def __init__(self, channel: Channel, assignment: PartitionAssignment, log_end: LogEnd) -> None:
@@ -115,7 +115,9 @@ class _Lifter:
         self._producer_state.adopt(log_end.producer, generation=0, clean=True)
         self._sent = log_end.end
         self._in_flight: deque[int] = deque()  # base offsets
-        self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
+        # 1 until the first filler is acknowledged: a log without producer state accepts any sequence, so a second filler could
+        # take the offset of a refused first
+        self._most = 1
         by_id = any(log_end.topic_id) and channel.connection.supports(requests.PRODUCE_API_KEY, requests.PRODUCE_BY_ID)
         self._version = requests.PRODUCE_BY_ID if by_id else requests.PRODUCE_BY_NAME
         self._topic = log_end.topic_id if by_id else assignment.mirror_topic.encode()

@@ -43,7 +43,7 @@ class Trim:
 
 
 class Maintenance:
-    """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved.
+    """Maintains the partitions of each destination broker; calls ``on_moved_end`` if an idle mirror's log end has moved.
 
     ``read_starts`` blocks and returns the log starts of source partitions, given the ids of their leaders.
     """
@@ -54,10 +54,10 @@ class Maintenance:
         cluster: Cluster,
         *,
         read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]],
-        suspicious: Callable[[PartitionState], None],
+        on_moved_end: Callable[[PartitionState], None],
     ) -> None:
         self._services, self._cluster = services, cluster
-        self._read_starts, self._suspicious = read_starts, suspicious
+        self._read_starts, self._on_moved_end = read_starts, on_moved_end
         self._due: dict[int, float] = {}
         self._trimming: set[int] = set()  # brokers
         self._undeletable: set[PartitionState] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
@@ -145,7 +145,7 @@ class Maintenance:
             unchanged = partition.idle and partition.attempt == attempt and partition.sent_end == sent_end
             if unchanged and (error or end != sent_end):
                 _log.warning("mirror.end_moved", partition=partition.key, expected=sent_end, found=end, error=error)
-                self._suspicious(partition)
+                self._on_moved_end(partition)
 
 
 def _place(partition: PartitionState) -> TopicPartition:

@@ -26,7 +26,7 @@ from linkengine.copyjob.foreign_writes import another_topic
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.producer_state import FencedError
 from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
-from linkengine.copyjob.resume.release_rules import tail_query
+from linkengine.copyjob.resume.release_rules import log_end_query
 from linkengine.copyjob.values import Chunk, LogEnd, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -81,7 +81,7 @@ class DestinationSide:
         self._read_now = False  # partitions that need not wait were added: their tails are read together in the next ``pump``
         self._missing = Confirmation(observations=3, seconds=5.0)
         self._broken = Confirmation(observations=2, seconds=0.0)
-        self._maintenance = Maintenance(services, self._cluster, read_starts=read_starts, suspicious=self.recheck)
+        self._maintenance = Maintenance(services, self._cluster, read_starts=read_starts, on_moved_end=self.recheck)
 
     def resume(self, partition: PartitionState) -> None:
         """Read a mirror's log end, then continue writing there."""
@@ -154,7 +154,7 @@ class DestinationSide:
             return
         for partition in due:
             del self._resuming[partition]
-        queries = [tail_query(partition) for partition in due]
+        queries = [log_end_query(partition) for partition in due]
         requested = [(partition, partition.attempt) for partition in due]
         self._services.background.submit(
             lambda: read_log_ends(self._cluster, queries),

@@ -19,13 +19,13 @@ from linkengine.domain.workers import FIRST_GENERATION, Grant
 REMEMBERED_MS = 3_600_000
 
 
-def tail_query(partition: PartitionState) -> LogEndQuery:
+def log_end_query(partition: PartitionState) -> LogEndQuery:
     """Return what to read of a mirror's tail; an end that no owner has confirmed gets a tail check (``tail_check``)."""
     first_attempt, inherited = not partition.producer_state.adopted, _inherited(partition)
     expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
     return LogEndQuery(
         assignment=partition.assignment,
-        # after the first generation read twice: Redis may have lost the lease record while another worker writes
+        # a first generation is read twice: Redis may have lost the lease record while another worker writes
         clean=first_attempt
         and partition.grant is not None
         and partition.grant.clean
@@ -43,8 +43,8 @@ def tail_query(partition: PartitionState) -> LogEndQuery:
 def is_settled(partition: PartitionState, grant: Grant) -> bool:
     """Return whether no marker of an earlier owner can still be written; its late data is refused in any case.
 
-    Markers may be in flight after an owner that crashed, or after an owner that Redis has lost together with how it ended.
-    Only this owner's first marker, which raises the epoch, fences them.
+    Markers may be in flight after an owner that crashed, or after Redis lost the lease record. Only this owner's first marker,
+    which raises the epoch, fences them.
     """
     fenced = partition.producer_state.adopted and not partition.producer_state.must_raise
     in_flight = partition.producer_state.memory_lost or (grant.markers_announced and not grant.clean)
@@ -78,8 +78,8 @@ def _previous_end(partition: PartitionState) -> int | None:
     """Return the mirror's end at the release of the previous owner, whichever leader it read from.
 
     Only if progress of these topics was reported before (``source_seen``), and not beyond that end: when a mirror is stopped
-    while Redis is away, or Redis is restored from a backup, the lease record keeps the end of an earlier owner. A log that
-    starts behind such an end had no foreign write.
+    while Redis is not available, or Redis is restored from a backup, the lease record keeps the end of an earlier owner. A log
+    that starts behind such an end had no foreign write.
     """
     grant, reported = partition.grant, partition.assignment.source_seen
     seen = grant.seen if grant is not None and grant.clean else None

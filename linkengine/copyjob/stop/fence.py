@@ -103,9 +103,13 @@ def fence_partitions(
         while missing:
             left = list(missing.values())
             for first in range(0, len(left), PER_ROUND):
-                found = fencing.round(left[first : first + PER_ROUND])
+                found = fencing.run_round(left[first : first + PER_ROUND])
                 is_over = time.monotonic() > deadline
-                final = {key: each for key, each in found.items() if is_over or isinstance(each, Fence) or each.code in _FINAL}
+                final = {
+                    key: result
+                    for key, result in found.items()
+                    if is_over or isinstance(result, Fence) or result.code in _FINAL
+                }
                 for key in final:
                     del missing[key]
                 if final:
@@ -135,15 +139,15 @@ class _Fencing:
 
     def __init__(self, cluster: Cluster, *, generations: Mapping[str, int], patient: bool) -> None:
         self._cluster, self._generations, self._patient = cluster, generations, patient
-        self._search_from: dict[str, int] = {}  # of each key that was tried: this call's fence is not below this offset
+        self._search_from: dict[str, int] = {}  # by key, once tried: no fence of this call is below this offset
         self._markers: dict[str, _Marker] = {}  # the last marker by key
         # A call for several mirrors may have sent a marker that is appended late. A patient call may follow such a call, so its
         # epochs are above that marker's.
         self._tries: dict[str, int] = defaultdict(lambda: 1 if patient else 0)
 
-    def round(self, missing: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
+    def run_round(self, missing: Sequence[PartitionAssignment]) -> dict[str, FenceOrError]:
         """Try each partition once: find its fence, or write it. Return the fence or the error of each by key."""
-        results: dict[str, FenceOrError] = dict(_finish_begun(self._cluster, missing))
+        results: dict[str, FenceOrError] = dict(_commit_open_fences(self._cluster, missing))
         results |= self._find_or_write([assignment for assignment in missing if assignment.key not in results])
         return results
 
@@ -151,11 +155,11 @@ class _Fencing:
         by_key = {assignment.key: assignment for assignment in assignments}
         log_ends = self._log_ends(assignments)
         results = self._found(by_key, log_ends)
-        unfenced = {key: each for key, each in log_ends.items() if key not in results and isinstance(each, LogEnd)}
+        unfenced = {key: end for key, end in log_ends.items() if key not in results and isinstance(end, LogEnd)}
         refusals = self._write(by_key, unfenced)
         after = self._log_ends([by_key[key] for key in unfenced if not by_key[key].transactional_id])
         # Not read again if transactions fill gaps: reading initializes the producer, which would abort a fence's transaction
-        # that is still open. The next round commits it (``_finish_begun``).
+        # that is still open. The next round commits it (``_commit_open_fences``).
         after |= {key: log_end for key, log_end in unfenced.items() if by_key[key].transactional_id}
         found = self._found(by_key, after)
         for key in unfenced:
@@ -168,7 +172,7 @@ class _Fencing:
     def _log_ends(self, assignments: Sequence[PartitionAssignment]) -> dict[str, LogEnd | LinkEngineError]:
         """Return log ends by key.
 
-        The end need not be stable (``LogEndQuery.once``): batches that are appended before the fence lie below it.
+        A single reading is enough (``LogEndQuery.once``): whatever is appended before the fence stays below it.
         """
         if not assignments:
             return {}
@@ -182,8 +186,8 @@ class _Fencing:
         self, assignments: Mapping[str, PartitionAssignment], log_ends: Mapping[str, LogEnd | LinkEngineError]
     ) -> dict[str, FenceOrError]:
         """Return the fences found, and the errors of partitions that cannot be fenced now. All others need a marker."""
-        readable = {key: each for key, each in log_ends.items() if isinstance(each, LogEnd)}
-        results: dict[str, FenceOrError] = {key: each for key, each in log_ends.items() if isinstance(each, LinkEngineError)}
+        readable = {key: end for key, end in log_ends.items() if isinstance(end, LogEnd)}
+        results: dict[str, FenceOrError] = {key: error for key, error in log_ends.items() if isinstance(error, LinkEngineError)}
         results |= self._confirmed(readable)
         for key, log_end in readable.items():
             if key in results:
@@ -212,8 +216,9 @@ class _Fencing:
                 continue
             for marker in markers:
                 (error, high_watermark), after = visible.get(marker.place, (1, 0)), log_ends[marker.assignment.key]
-                is_searched = self._search_from[marker.assignment.key] == marker.log_end.end  # below it, no fence of this call
-                if not error and is_searched and _is_confirmed(marker, after, high_watermark):
+                # the log up to the marker was searched
+                no_earlier_fence = self._search_from[marker.assignment.key] == marker.log_end.end
+                if not error and no_earlier_fence and _is_confirmed(marker, after, high_watermark):
                     confirmed[marker.assignment.key] = Fence(end=marker.log_end.end, epoch=after.leader.epoch)
         return confirmed
 
@@ -265,7 +270,7 @@ class _Fencing:
 
 
 def _may_end_with_fence(log_end: LogEnd) -> bool:
-    """Return whether a log may end with a fence: its last marker was one, or the epochs are those of a coordinator."""
+    """Return True if the last coordinator epoch is odd, or if transactions fill the gaps (then epochs do not show a fence)."""
     return log_end.transactions is not None or is_closed(log_end.producer.coordinator_epoch)
 
 
@@ -276,24 +281,24 @@ def _is_confirmed(marker: _Marker, after: LogEnd, high_watermark: int) -> bool:
     return remembered and longer_by_marker and high_watermark >= after.end
 
 
-def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> dict[str, LinkEngineError]:
+def _commit_open_fences(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> dict[str, LinkEngineError]:
     """Commit fences that an earlier attempt has begun as transactions and not ended; return errors by key.
 
-    However such a transaction ends, it leaves a marker in the mirror. The next step would abort it, and an ABORT marker counts
-    as mirrored. A fence's transaction is recognized by its producer epoch, which is higher than the epoch that the partition's
-    leader has; so its COMMIT marker fences all earlier owners.
+    An open fence transaction must be committed: the next InitProducerId would abort it, and its ABORT marker would count as a
+    mirrored offset. A fence's transaction is recognized by its producer epoch, which is higher than the epoch that the
+    partition's leader has; so its COMMIT marker fences all earlier owners.
     """
     errors: dict[str, LinkEngineError] = {}
     for assignment in missing:
         try:
             if assignment.transactional_id:
-                _finish_begun_in(cluster, assignment)
+                _commit_open_fence(cluster, assignment)
         except LinkEngineError as error:
             errors[assignment.key] = error
     return errors
 
 
-def _finish_begun_in(cluster: Cluster, assignment: PartitionAssignment) -> None:
+def _commit_open_fence(cluster: Cluster, assignment: PartitionAssignment) -> None:
     transactions = EmptyTransactions(cluster, assignment.transactional_id)
     begun = transactions.open_producer(topic=assignment.mirror_topic, partition=assignment.partition)
     if begun is None:

@@ -37,4 +37,7 @@ def test_a_stranger_sees_no_cluster(stranger: Rest, destination: Cluster) -> Non
     assert stranger.get("/kafka/v3/clusters").json()["data"] == []
     response = stranger.get(f"/kafka/v3/clusters/{DESTINATION}")
     assert response.status_code == 404
-    assert response.json() == {"error_code": 404, "message": f"Cluster {DESTINATION} cannot be found."}
+    assert response.json() == {
+        "error_code": 404,
+        "message": f"Cluster {DESTINATION} cannot be found. Check the ID, and that you have a role on it.",
+    }

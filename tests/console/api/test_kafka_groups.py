@@ -86,7 +86,10 @@ def test_an_unknown_group_is_404(owner: Rest, groups: str, more: str) -> None:
     response = owner.get(f"{groups}/none{more}")
 
     assert response.status_code == 404
-    assert response.json() == {"error_code": 404, "message": "Consumer group none cannot be found."}
+    assert response.json() == {
+        "error_code": 404,
+        "message": "Consumer group none cannot be found. Check the name, and that you have a role on it.",
+    }
 
 
 def test_a_role_on_another_group_does_not_show_the_group(reader: Rest, groups: str, destination: Cluster) -> None:

@@ -350,7 +350,10 @@ def test_a_reader_may_read_but_not_change_links(reader: Rest, base: str, link: C
 
 
 def test_a_stranger_cannot_see_the_cluster(stranger: Rest, base: str, link: ClusterLink) -> None:
-    missing = {"error_code": 404, "message": f"Cluster {DESTINATION} cannot be found."}
+    missing = {
+        "error_code": 404,
+        "message": f"Cluster {DESTINATION} cannot be found. Check the ID, and that you have a role on it.",
+    }
 
     assert stranger.get(f"{base}/links").json() == missing
     assert stranger.post(f"{base}/links?link_name=new", NEW_LINK).json() == missing

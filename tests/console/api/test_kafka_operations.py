@@ -217,7 +217,10 @@ def test_refused_mirrors_have_error_codes_within_a_200(owner: Rest, mirrors: str
     assert response.status_code == 200
     rows = {row["mirror_topic_name"]: row for row in response.json()["data"]}
     assert rows["old"]["error_code"] == 400
-    assert rows["old"]["error_message"] == "Topic 'old' has already stopped its mirror from 'from-source'."
+    assert (
+        rows["old"]["error_message"]
+        == "Topic 'old' has already stopped its mirror from 'from-source'. Only RESTORE and DELETE are possible."
+    )
     assert rows["none"]["error_code"] == 404
     assert rows["none"]["mirror_lags"] == []
     assert rows["orders"]["error_code"] is None

@@ -71,7 +71,7 @@ def test_each_verb_follows_the_transition_table(
 
 def reason(state: S, event: E) -> str:
     if state is S.STOPPED:
-        return "Topic 'orders' has already stopped its mirror from 'from-source'."
+        return "Topic 'orders' has already stopped its mirror from 'from-source'. Only RESTORE and DELETE are possible."
     return f"Cannot {event} a mirror topic in state {state}. Allowed now: {', '.join(allowed_operations(state))}."
 
 

@@ -82,7 +82,10 @@ def test_a_role_on_a_topic_shows_only_that_topic(
 def test_an_unknown_topic_is_40401(owner: Rest, topics: str) -> None:
     for response in (owner.get(f"{topics}/none"), owner.delete(f"{topics}/none")):
         assert response.status_code == 404
-        assert response.json() == {"error_code": 40401, "message": "Topic 'none' cannot be found on this cluster."}
+        assert response.json() == {
+            "error_code": 40401,
+            "message": "Topic 'none' cannot be found on this cluster. Check the name, and that you have a role on it.",
+        }
 
 
 @pytest.mark.parametrize("state", [MirrorState.ACTIVE, MirrorState.STOPPED, MirrorState.FAILED])

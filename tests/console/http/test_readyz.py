@@ -75,7 +75,7 @@ def test_copy_workers_that_do_not_run_are_reported_with_the_reason(client: Clien
     for step in redis_health.STEPS:
         redis_health.note_step_success(step)
     CopyWorker.objects.create(number=0)
-    CopyWorker.objects.create(number=3, trouble="No Spark.")
+    CopyWorker.objects.create(number=3, problem="No Spark.")
 
     response = client.get("/readyz")
 

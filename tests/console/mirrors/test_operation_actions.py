@@ -161,7 +161,7 @@ def test_the_audit_row_has_the_stored_previous_state(make_mirror: MakeMirror, ow
 
 def test_operating_a_stopped_mirror_has_confluents_error_message(make_mirror: MakeMirror) -> None:
     reason = why_not(make_mirror("orders", S.STOPPED), E.PROMOTE)
-    assert reason == "Topic 'orders' has already stopped its mirror from 'west-to-east'."
+    assert reason == "Topic 'orders' has already stopped its mirror from 'west-to-east'. Only RESTORE and DELETE are possible."
 
 
 def test_a_paused_link_allows_only_a_failover_of_its_mirrors(make_mirror: MakeMirror, link: ClusterLink) -> None:
@@ -184,7 +184,10 @@ def test_each_mirror_of_a_batch_succeeds_or_fails_separately(make_mirror: MakeMi
     rows = operate_many(link=link, names=["a", "b", "none", "a"], operation=E.PROMOTE, by=owner, now=NOW)
 
     assert [(row.mirror_topic_name, row.error_code) for row in rows] == [("a", None), ("b", 400), ("none", 404)]
-    assert rows[1].error_message == "Topic 'b' has already stopped its mirror from 'west-to-east'."
+    assert (
+        rows[1].error_message
+        == "Topic 'b' has already stopped its mirror from 'west-to-east'. Only RESTORE and DELETE are possible."
+    )
     assert rows[0].mirror is not None
     assert rows[0].mirror.state == S.PENDING_STOPPED
 

@@ -1,4 +1,4 @@
-"""Fixtures: the scene of the browser tests, clients for its users, and a fake task queue."""
+"""Fixtures: the page data of the browser tests, clients for its users, and a fake task queue."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the rela
 
 @pytest.fixture(scope="module")
 def all_page_data(django_db_setup: None, django_db_blocker: Any) -> Iterator[PageData]:
-    """Create the scene once for hundreds of tests, in a transaction around those of the tests."""
+    """Create the page data once for hundreds of tests, in a transaction around those of the tests."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield make_page_data()
         transaction.set_rollback(True)

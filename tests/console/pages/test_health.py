@@ -20,7 +20,7 @@ from tests.console.pages.conftest import client_of, htmx
 
 @pytest.fixture
 def calm(page_data: PageData) -> PageData:
-    """Return the scene with two mirrors that are copied, one link and reachable clusters."""
+    """Return the page data with two mirrors that are copied, one link and reachable clusters."""
     MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
     ClusterLink.objects.exclude(pk=page_data.link.pk).delete()
     StateTransitionError.objects.all().delete()

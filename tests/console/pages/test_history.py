@@ -143,7 +143,7 @@ def test_unknown_samples_are_null_and_listed_as_unknown(admin: Client, page_data
     found = chart(data(admin, f"{page_data.link_url}history/series.json?span=1h"), "lag")
 
     line = found["series"][0]
-    assert len(line["unknown"]) >= 5  # samples 61 to 71 of the scene
+    assert len(line["unknown"]) >= 5  # samples 61 to 71 of the page data
     wholly = [step for step in line["unknown"] if line["values"][step] is None]
     assert len(wholly) >= 4
     assert {line["texts"][step] for step in wholly} == {"unknown"}

@@ -265,7 +265,7 @@ def fill_gaps(page_data: PageData) -> list[dict[str, object]]:
 
 
 def fill_samples(page_data: PageData) -> list[dict[str, object]]:
-    LinkSample.objects.all().delete()  # the oldest of the scene leave the range while a test runs
+    LinkSample.objects.all().delete()  # the oldest of the page data leave the range while a test runs
     LinkSample.objects.bulk_create(
         LinkSample(
             link=page_data.link,
@@ -1011,7 +1011,7 @@ def test_file_of_a_cluster_with_many_topics_has_their_mirrors(
 
 
 def test_audit_log_takes_a_time_range(admin: Client, page_data: PageData) -> None:
-    """The events of the scene are one minute apart; the range has the second and the third."""
+    """The events of the page data are one minute apart; the range has the second and the third."""
     newest = AuditEvent.objects.filter(detail={"reason": "an example"}).order_by("-at")
     times = [event.at.replace(second=0, microsecond=0) for event in newest]
     query = f"?from={times[2]:%Y-%m-%dT%H:%M}&to={times[0]:%Y-%m-%dT%H:%M}"

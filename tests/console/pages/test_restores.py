@@ -22,7 +22,7 @@ NAME = "flights"
 
 @pytest.fixture
 def back(page_data: PageData) -> ClusterLink:
-    """Return the paired link of the scene's link, which becomes bidirectional. Its mirror of flights is stopped."""
+    """Return the paired link of the page data's link, which becomes bidirectional. Its mirror of flights is stopped."""
     link = MirrorTopic.objects.get(name=NAME).link
     link.mode = "BIDIRECTIONAL"
     link.state = "ACTIVE"

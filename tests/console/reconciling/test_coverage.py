@@ -272,7 +272,7 @@ def test_last_report_before_a_fence_does_not_shorten_the_verified_range(mirror: 
 
     assert not shorten(mirror, 90)
     assert ledger(mirror) == [(0, 0, 100, 100)]
-    assert MirrorTopic.objects.get().doubted_at is None
+    assert MirrorTopic.objects.get().ranges_removed_at is None
 
 
 def test_growing_mirror_loses_no_verified_range(mirror: MirrorTopic) -> None:

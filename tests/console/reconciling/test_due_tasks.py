@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling.due_tasks import AT_A_TIME, FEW_FAILURES, is_over, of_mirrors
+from console.reconciling.due_tasks import AT_A_TIME, FEW_FAILURES, can_be_removed, due_mirror_tasks
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -16,7 +16,7 @@ S = MirrorState
 
 
 def tasks(*mirrors: MirrorTopic) -> list[str]:
-    return [task for task, _ in of_mirrors(mirrors=mirrors, now=NOW)]
+    return [task for task, _ in due_mirror_tasks(mirrors=mirrors, now=NOW)]
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_tasks_without_urgency_are_limited_per_link(
     assert len(tasks(*several)) == sent
 
     several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next mirror gets its turn
-    due = [key for _, key in of_mirrors(mirrors=several, now=NOW)]
+    due = [key for _, key in due_mirror_tasks(mirrors=several, now=NOW)]
     assert due == [mirror.pk for mirror in several[1:]][:sent]
 
 
 def test_link_can_be_deleted_once_its_last_mirror_is_stopped(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirrors = [make_mirror("a", S.STOPPED), make_mirror("b", S.PENDING_STOPPED)]
-    assert not is_over(link=link, mirrors=[])
+    assert not can_be_removed(link=link, mirrors=[])
     link.deletion_requested_at = NOW
 
-    assert not is_over(link=link, mirrors=mirrors)
-    assert is_over(link=link, mirrors=mirrors[:1])
+    assert not can_be_removed(link=link, mirrors=mirrors)
+    assert can_be_removed(link=link, mirrors=mirrors[:1])

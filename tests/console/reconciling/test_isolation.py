@@ -163,14 +163,14 @@ def test_mirror_whose_due_tasks_fail_does_not_delay_a_failover(
     bad, other = (
         make_mirror(name, MirrorState.PENDING_STOPPED, stop_reason="failover") for name in ("a", "b")
     )  # fmt: skip
-    real = due_tasks.is_promote_postponed
+    real = due_tasks.is_postponed
 
     def fails(mirror: MirrorTopic, **moment: Any) -> bool:
         if mirror.pk == bad.pk:
             raise KeyError("a mistake")
         return real(mirror, **moment)
 
-    monkeypatch.setattr(due_tasks, "is_promote_postponed", fails)
+    monkeypatch.setattr(due_tasks, "is_postponed", fails)
 
     reconcile_link(link_id=link.pk)
 

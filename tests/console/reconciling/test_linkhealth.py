@@ -80,11 +80,11 @@ def test_source_is_probed_if_no_copy_worker_reports_on_it(link: ClusterLink) -> 
     assert phases.needs_probe(link=link, reports=[REFUSED], now=NOW)
     link.probed_at = NOW
     assert not phases.needs_probe(link=link, reports=[COPYING], now=NOW)
-    link.looked_at = NOW - timedelta(seconds=4)
+    link.probe_tried_at = NOW - timedelta(seconds=4)
     assert not phases.needs_probe(link=link, reports=[], now=NOW)
-    link.looked_at = NOW - timedelta(seconds=5)
+    link.probe_tried_at = NOW - timedelta(seconds=5)
     assert phases.needs_probe(link=link, reports=[], now=NOW)
-    link.looked_at = NOW + timedelta(hours=1)  # a clock was set back
+    link.probe_tried_at = NOW + timedelta(hours=1)  # a clock was set back
     assert phases.needs_probe(link=link, reports=[], now=NOW)
     link.state = LinkState.PAUSED
     assert not phases.needs_probe(link=link, reports=[], now=NOW)

@@ -237,7 +237,7 @@ def test_only_a_topic_that_never_held_a_copy_may_contain_part_of_a_head(make_mir
     restored = make_mirror("restored", prior_state=MirrorState.PENDING_RESTORE_MIRROR, holds_copy=False, **stopping)
     run = RestoreRun.objects.create(mirror=restored, requested_by="owner", requested_at=NOW)
     assert not seeding(restored)  # the topic still holds the diverged records
-    RestoreRun.objects.filter(pk=run.pk).update(doomed_at=NOW)
+    RestoreRun.objects.filter(pk=run.pk).update(deletion_decided_at=NOW)
     assert seeding(restored)
 
 

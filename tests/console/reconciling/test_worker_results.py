@@ -111,7 +111,7 @@ def test_lower_end_in_an_old_report_is_not_a_loss(mirror: MirrorTopic, link: Clu
     reconcile_link(link_id=link.pk)
 
     mirror.refresh_from_db()
-    assert mirror.doubted_at is None
+    assert mirror.ranges_removed_at is None
 
 
 def test_kept_report_of_a_lease_that_continues_is_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:

@@ -52,8 +52,7 @@ def celery(url: str) -> Celery:
 def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, settings: Any) -> None:
     settings.REDIS_URL = servers.url
     lease = RedisLease(servers.url, ttl_ms=60_000)
-    grant = lease.acquire("a mirror/0", "a copier")
-    assert grant is not None
+    (grant,) = lease.acquire_all(["a mirror/0"], "a copier")
     redis_health.note_worker()
     app = celery(servers.url)
     with app, app.connection_for_write() as connection:
@@ -72,7 +71,7 @@ def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, setti
         assert servers.primary() != first
         assert redis_health.heartbeat_age_ms() is not None  # replicated before
         assert lease.renew([grant]) == {"a mirror/0"}
-        assert RedisLease(servers.url, ttl_ms=60_000).acquire("a mirror/0", "another") is None
+        assert not RedisLease(servers.url, ttl_ms=60_000).acquire_all(["a mirror/0"], "another")
     with celery(servers.url) as app:
         eventually(lambda: app.send_task("after", retry=False), Exception)
         assert _take_all(app.connection()) == ["before", "after"]

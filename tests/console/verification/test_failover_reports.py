@@ -196,7 +196,7 @@ def test_refused_configs_are_kept_in_report_and_mirror_until_a_retry_resolves_th
 
     transition_errors.settle_refusals(mirror=mirror, refused=(), now=NOW)
     assert not mirror.transition_errors.exists()
-    assert why_not_retry(mirror) == "The destination refuses no config of topic 'orders'."
+    assert why_not_retry(mirror) == "The destination refuses no config of topic 'orders'. Nothing has to be retried."
 
 
 def clamp(mirror: MirrorTopic, group: str, *, after_s: int) -> ClampedOffset:

@@ -173,7 +173,7 @@ def test_an_equal_verification_run_does_not_pass_while_an_alarm_is_active(
 
 
 @pytest.mark.parametrize(
-    "change", [{"doubted_at": NOW}, {"mirror_topic_id": "another"}, {"source_topic_id": "of a new parent"}]
+    "change", [{"ranges_removed_at": NOW}, {"mirror_topic_id": "another"}, {"source_topic_id": "of a new parent"}]
 )
 def test_a_verification_run_is_discarded_if_the_topics_changed_during_it(
     mirror: MirrorTopic, owner: Actor, sent: Sent, change: dict[str, Any]
@@ -194,7 +194,7 @@ def test_differences_count_even_if_the_mirror_was_truncated_during_the_run(
     mirror: MirrorTopic, owner: Actor, sent: Sent
 ) -> None:
     run = start_verify(mirror=mirror, by=owner, now=NOW)
-    MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=NOW)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(ranges_removed_at=NOW)
 
     _keep(run, replace(EQUAL, differences=3), now=NOW)
 

@@ -65,10 +65,15 @@ def test_a_message_is_translated_with_its_values() -> None:
 
 
 def test_an_error_stays_english_and_its_page_is_translated() -> None:
-    error = ConflictError(gettext_lazy("Cluster link '%(link)s' is being deleted.", link="west"))
+    error = ConflictError(
+        gettext_lazy("Cluster link '%(link)s' is paused. Set cluster.link.paused to false first.", link="west")
+    )
     engine = from_engine(LinkEngineError(ErrorCode.INVALID_TOPIC, gettext_lazy("The topic name is empty.")))
 
     with translation.override("ja"):
-        assert error.message == "Cluster link 'west' is being deleted."
-        assert problem_of(error)["message"] == "クラスターリンク 'west' は削除中です。"
+        assert error.message == "Cluster link 'west' is paused. Set cluster.link.paused to false first."
+        assert (
+            problem_of(error)["message"]
+            == "クラスターリンク 'west' は一時停止中です。先に cluster.link.paused を false に設定してください。"
+        )
         assert problem_of(engine)["message"] == "トピック名が空です。"

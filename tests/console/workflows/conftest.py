@@ -281,7 +281,7 @@ def crashing_workers(
     """Real workers for a test, which crash where it says. Replies are produced here, since their queue is different."""
     _reply_in_process(monkeypatch)
     if not parent_of_workers:
-        parent_of_workers.append(CrashingWorkers(tmp_path_factory.mktemp("lives")))
+        parent_of_workers.append(CrashingWorkers(tmp_path_factory.mktemp("workers")))
     with parent_of_workers[0].living() as workers:
         yield workers
     end_copy_workers()

@@ -3,8 +3,8 @@
 A step is the moment before or after a call of the engine, a change of a mirror's state, a callback of the engine that stores a
 result, or a whole task. The parent process has everything imported and forks a worker each time: settings, queue, threads and
 tasks are the product's own. Only its pauses are shorter. In the directory it is given, ``run`` means that a worker is to run
-and ``idle`` that none does, ``armed`` lists the tasks, ``steps`` gets a file per step at which a worker crashed, ``lives`` a
-line per worker.
+and ``idle`` that none does, ``watched_tasks`` lists the tasks, ``steps`` gets a file per step at which a worker crashed,
+``starts`` a line per worker.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Deaths:
 
     def __init__(self, directory: Path) -> None:
         """Use ``directory``, which the test has created."""
-        self._armed, self._steps = directory / "armed", directory / "steps"
+        self._watched_tasks, self._steps = directory / "watched_tasks", directory / "steps"
 
     def wrap(self, name: str, real: Callable[..., Any], task: str = "") -> Callable[..., Any]:
         """Return ``real`` with a step after it, and before it unless it only reads."""
@@ -93,7 +93,7 @@ class Deaths:
 
     def _maybe_die(self, task: str, step: str) -> None:
         task = task or getattr(current_task, "name", "")
-        if task not in self._armed.read_text().split():
+        if task not in self._watched_tasks.read_text().split():
             return
         try:
             os.close(os.open(self._steps / f"{task}.{step}", os.O_CREAT | os.O_EXCL))
@@ -102,7 +102,7 @@ class Deaths:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(deaths: Deaths) -> None:
+def add_steps(deaths: Deaths) -> None:
     """Add a step before and after everything that has an effect outside of the worker's memory."""
     for name in jobs.__all__:
         setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
@@ -147,10 +147,10 @@ def live() -> None:
 
 def main(directory: Path) -> None:
     """Start workers in sequence, as long as the test wants them."""
-    run, idle, lives = directory / "run", directory / "idle", directory / "lives"
+    run, idle, starts = directory / "run", directory / "idle", directory / "starts"
     app.finalize()
     hurry()
-    arm(Deaths(directory))
+    add_steps(Deaths(directory))
     gc.freeze()  # a worker's garbage collections would copy the memory that it shares with this process
     while True:
         while not run.exists():
@@ -160,7 +160,7 @@ def main(directory: Path) -> None:
         child = os.fork()
         if child == 0:
             live()
-        with lives.open("a") as file:
+        with starts.open("a") as file:
             file.write(f"{child}\n")
         os.waitpid(child, 0)
 

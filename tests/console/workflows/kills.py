@@ -33,7 +33,7 @@ class CrashingWorkers:
         """Start the parent process of the workers; no worker runs yet."""
         self._home = directory
         (directory / "steps").mkdir()
-        (directory / "armed").touch()
+        (directory / "watched_tasks").touch()
         env = {
             "CLUSTERLINK_DATABASE_URL": f"sqlite:///{connection.settings_dict['NAME']}",
             "CLUSTERLINK_REDIS_URL": settings.REDIS_URL,
@@ -66,10 +66,10 @@ class CrashingWorkers:
 
     def crash_at(self, *tasks: str) -> None:
         """Crash at every step of these tasks from now on; earlier steps are forgotten."""
-        (self._home / "armed").write_text("")
+        (self._home / "watched_tasks").write_text("")
         shutil.rmtree(self._home / "steps")
         (self._home / "steps").mkdir()
-        (self._home / "armed").write_text(" ".join(tasks))
+        (self._home / "watched_tasks").write_text(" ".join(tasks))
 
     def kill(self) -> None:
         """Kill the worker that is running now."""
@@ -102,7 +102,7 @@ class CrashingWorkers:
         self._parent.kill()
 
     def _pids(self) -> list[str]:
-        file = self._home / "lives"
+        file = self._home / "starts"
         return file.read_text().split() if file.exists() else []
 
 

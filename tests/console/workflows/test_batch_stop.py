@@ -165,16 +165,16 @@ def test_mirror_whose_topic_may_still_be_deleted_is_stopped_in_a_list_of_its_own
     make_mirror: MakeMirror, link: ClusterLink
 ) -> None:
     """Its restore was interrupted after it had decided the deletion; then the mirror failed."""
-    mirrors = [*_unfenced(make_mirror), _stopping(make_mirror, "doomed", 0)]
-    doomed = mirrors[-1]
-    MirrorTopic.objects.filter(pk=doomed.pk).update(prior_state=S.FAILED)
-    assert doomed.pk in stopped_together(link.mirrors.all())
-    run = RestoreRun.objects.create(mirror=doomed, requested_by="owner", requested_at=NOW, doomed_at=NOW)
+    mirrors = [*_unfenced(make_mirror), _stopping(make_mirror, "decided", 0)]
+    decided = mirrors[-1]
+    MirrorTopic.objects.filter(pk=decided.pk).update(prior_state=S.FAILED)
+    assert decided.pk in stopped_together(link.mirrors.all())
+    run = RestoreRun.objects.create(mirror=decided, requested_by="owner", requested_at=NOW, deletion_decided_at=NOW)
 
     assert stopped_together(link.mirrors.all()) == {mirror.pk for mirror in mirrors[:-1]}
 
     RestoreRun.objects.filter(pk=run.pk).update(finished_at=NOW)
-    assert doomed.pk in stopped_together(link.mirrors.all())
+    assert decided.pk in stopped_together(link.mirrors.all())
 
 
 def test_mirrors_with_transactions_as_gap_filler_are_stopped_in_lists_of_their_own(

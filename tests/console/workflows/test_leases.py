@@ -12,6 +12,7 @@ from console.reconciling import plans
 from console.workflows import leases
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.states import MirrorState
+from linkengine.domain.workers import Grant
 from tests.console.conftest import NOW
 
 pytestmark = pytest.mark.kafka
@@ -29,10 +30,11 @@ def test_leases_are_renewed_and_released_clean(link: ClusterLink, monkeypatch: A
     with leases.taken(mirror, wait_s=60) as taken:
         time.sleep(1.5 * TTL_MS / 1000)
         assert taken.complete
-        assert [other.acquire(key, "copier") for key in keys] == [None, None]
+        assert not other.acquire_all(keys, "copier")
 
-    grants = [other.acquire(key, "copier") for key in keys]
-    assert all(grant is not None and grant.clean and grant.generation > taken.generation for grant in grants)
+    grants = other.acquire_all(keys, "copier")
+    assert [grant.key for grant in grants] == keys
+    assert all(grant.clean and grant.generation > taken.generation for grant in grants)
 
 
 def test_expired_lease_is_not_released_as_clean(link: ClusterLink, monkeypatch: Any) -> None:
@@ -41,13 +43,12 @@ def test_expired_lease_is_not_released_as_clean(link: ClusterLink, monkeypatch: 
         link=link, name="left", source_topic="left", state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW, created_at=NOW
     )
     (key,) = [partition.key for partition in plans.assignments_of(mirror)]
-    assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire(key, "a copier that crashes") is not None
+    assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire_all([key], "a copier that crashes")
 
     with leases.taken(mirror, wait_s=60) as taken:
         assert taken.complete  # the previous owner's lease has expired
 
-    other, grant, deadline = RedisLease(settings.REDIS_URL, ttl_ms=300), None, time.monotonic() + 30
-    while grant is None and time.monotonic() < deadline:
-        grant = other.acquire(key, "the next copier")
-    assert grant is not None
-    assert not grant.clean
+    other, grants, deadline = RedisLease(settings.REDIS_URL, ttl_ms=300), list[Grant](), time.monotonic() + 30
+    while not grants and time.monotonic() < deadline:
+        grants = other.acquire_all([key], "the next copier")
+    assert [grant.clean for grant in grants] == [False]

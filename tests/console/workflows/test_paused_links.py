@@ -61,7 +61,7 @@ def reader_of(here: ClusterAdmin, cluster: KafkaCluster, mirror: MirrorTopic, *,
     return read
 
 
-def is_at_rest(link: ClusterLink) -> bool:
+def is_settled(link: ClusterLink) -> bool:
     """Return whether all leases are released and no sync is running."""
     running = LinkTask.objects.filter(link=link).filter(Q(finished_at=None) | Q(finished_at__lt=F("started_at")))
     phases = MirrorPartition.objects.filter(mirror__link=link).values_list("phase", flat=True)
@@ -96,7 +96,7 @@ def test_paused_link_pauses_its_syncs_and_catches_up_once_it_is_resumed(
     drive(lambda: seen_east() == seen_west() == (200, 10, "86400000"))
 
     alter(west.link, **{"cluster.link.paused": "true"})
-    drive(lambda: is_at_rest(west.link))
+    drive(lambda: is_settled(west.link))
     runs_at_pause = runs_of(west.link)
     assert write(source_cluster, topic, "while west is paused") == [None]
     use(50, "43200000")

@@ -122,7 +122,7 @@ def test_live_worker_without_a_waiting_thread_is_replaced_after_a_while(mirror: 
 
     pool.maintain_workers()
     assert submitted(sent) == []
-    CopyWorker.objects.filter(number=1).update(left_at=timezone.now() - pool.REPLACE)
+    CopyWorker.objects.filter(number=1).update(left_at=timezone.now() - pool.REPLACE_AFTER)
     pool.maintain_workers()
 
     assert submitted(sent) == [1]
@@ -305,7 +305,7 @@ def test_error_of_a_worker_for_a_link_is_shown_on_the_link(link: ClusterLink, mi
 
 
 def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTopic) -> None:
-    long_ago = timezone.now() - 2 * pool.BEGIN
+    long_ago = timezone.now() - 2 * pool.START_WITHIN
     CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
 
     with locks.lock(pool.lock_name(0)):
@@ -314,7 +314,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
 
     link.refresh_from_db()
     assert "no free task slot" in link.engine_error
-    assert "no free task slot" in CopyWorker.objects.get(number=0).trouble
+    assert "no free task slot" in CopyWorker.objects.get(number=0).problem
 
 
 @pytest.fixture
@@ -449,7 +449,7 @@ def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
 ) -> None:
     interrupted: list[str] = []
     monkeypatch.setattr(pool, "WATCH_S", 0.05)
-    monkeypatch.setattr(pool, "SILENT", timedelta(seconds=0.2))
+    monkeypatch.setattr(pool, "HANGS_AFTER", timedelta(seconds=0.2))
     monkeypatch.setattr(jobs, "run_copy_worker", lambda *_, **__: time.sleep(20))
     monkeypatch.setattr(jobs, "interrupt_worker", lambda name, **_: interrupted.append(name))
     CopyWorker.objects.create(number=0)

@@ -154,7 +154,7 @@ def test_failover_between_fillers_ends_the_seeding(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_seed, "FILLER_MAX", 10)
-    interleave(head_seed._Lifter, "_await", lambda: fail_over(mirror), after=True)
+    interleave(head_seed._FillerAppender, "_await", lambda: fail_over(mirror), after=True)
 
     setup_mirror(mirror_id=mirror.pk)
     advance_stop(mirror_id=mirror.pk)
@@ -163,7 +163,7 @@ def test_failover_between_fillers_ends_the_seeding(
     assert_ordinary_and_empty(mirror, destination_cluster)
 
 
-@pytest.mark.parametrize(("module", "step"), [(head_seed, "_tail"), (head_seed._Lifter, "_send")])
+@pytest.mark.parametrize(("module", "step"), [(head_seed, "_read_log_end"), (head_seed._FillerAppender, "_send")])
 def test_records_written_after_a_failover_survive_a_suspended_setup(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, module: Any, step: str
 ) -> None:
@@ -191,7 +191,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
     interleave(jobs, "take_over_mirror", lambda: fail_over_without_locks(other), after=after)
-    interleave(preemption, "_undo", lambda: undone.append(other.name), after=True)
+    interleave(preemption, "_reopen_topic", lambda: undone.append(other.name), after=True)
 
     drive(lambda: undone == [other.name])
 

@@ -33,12 +33,12 @@ def test_setup_fails_permanently_only_after_several_attempts(code: ErrorCode, re
     """An old leader, or a damaged response, makes a seeded partition look longer than its source's start."""
     mirror: Any = SimpleNamespace(retry_count=retries)
 
-    assert mirrors._ends_setup(mirror, LinkEngineError(code, "")) is ends
+    assert mirrors._is_fatal(mirror, LinkEngineError(code, "")) is ends
 
 
-def held(*, doomed: bool) -> tuple[LogRange, ...]:
+def held(*, decided: bool) -> tuple[LogRange, ...]:
     mirror: Any = SimpleNamespace(name="t", link=SimpleNamespace(destination=SimpleNamespace(address=None)))
-    run: Any = SimpleNamespace(diverged_topic_id="id", doomed_at=1 if doomed else None)
+    run: Any = SimpleNamespace(diverged_topic_id="id", deletion_decided_at=1 if decided else None)
     return export_diverged._held(mirror, run)
 
 
@@ -59,29 +59,29 @@ def known(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return responses
 
 
-def test_doomed_topic_counts_as_deleted_if_no_broker_has_it(known: list[object]) -> None:
+def test_topic_to_be_deleted_counts_as_deleted_if_no_broker_has_it(known: list[object]) -> None:
     known.append(None)
 
-    assert held(doomed=True) == ()
+    assert held(decided=True) == ()
     with pytest.raises(LinkEngineError) as raised:
-        held(doomed=False)
+        held(decided=False)
     assert raised.value.code == ErrorCode.SIDES_DIVERGED
 
 
-def test_doomed_topic_is_not_deleted_while_brokers_disagree(known: list[object]) -> None:
+def test_topic_to_be_deleted_still_exists_while_brokers_disagree(known: list[object]) -> None:
     """Otherwise its export would end unfinished, and the request for its deletion would still be sent."""
     known.append(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The brokers do not agree."))
 
     with pytest.raises(LinkEngineError) as raised:
-        held(doomed=True)
+        held(decided=True)
     assert raised.value.code == ErrorCode.TIMEOUT_ERROR
 
 
-@pytest.mark.parametrize("doomed", [False, True])
-def test_topic_that_a_broker_has_is_held(known: list[object], *, doomed: bool) -> None:
+@pytest.mark.parametrize("decided", [False, True])
+def test_topic_that_a_broker_has_is_held(known: list[object], *, decided: bool) -> None:
     known.append(SimpleNamespace(topic_id="id"))
 
-    assert held(doomed=doomed) == HELD
+    assert held(decided=decided) == HELD
 
 
 READ = Acl(

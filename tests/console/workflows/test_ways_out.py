@@ -143,7 +143,7 @@ def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_ge
     here = fresh(new_mirror).link.destination.address
 
     jobs.close_topic(here, new_mirror.name)  # by a task that was suspended during the stop
-    preemption.settle(new_mirror)
+    preemption.reconcile_topic(new_mirror)
     transition_errors.note_refusals(
         {fresh(new_mirror): [RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")]},
         now=NOW,

@@ -25,16 +25,15 @@ class Clock:
 
 
 def taken(lease: RedisLease, key: str, owner: str = "worker") -> Grant:
-    grant = lease.acquire(key, owner)
-    assert grant is not None
+    (grant,) = lease.acquire_all([key], owner)
     return grant
 
 
 def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = DEADLINE_S) -> Grant:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if grant := lease.acquire(key, "patient"):
-            return grant
+        if grants := lease.acquire_all([key], "patient"):
+            return grants[0]
         time.sleep(0.01)
     raise AssertionError("the lease did not become free in time")
 

@@ -39,7 +39,7 @@ def test_the_first_owner_of_a_partition_gets_generation_one_and_a_clean_grant(re
 def test_a_second_owner_gets_no_grant_while_the_first_holds_the_lease(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=TTL_MS), key)
 
-    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "worker") is None
+    assert not RedisLease(redis_url, ttl_ms=TTL_MS).acquire_all([key], "worker")
 
 
 def test_after_a_release_the_next_grant_is_clean_and_has_a_higher_generation(redis_url: str, key: str) -> None:
@@ -102,7 +102,7 @@ def test_an_owner_that_stalled_beyond_the_expiry_renews_the_lease_if_no_other_ow
     clock.now += TTL_MS / 1000
 
     assert lease.renew([grant]) == {key}
-    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "other") is None
+    assert not RedisLease(redis_url, ttl_ms=TTL_MS).acquire_all([key], "other")
 
 
 def test_an_owner_that_stalled_while_another_held_the_lease_has_lost_it(redis_url: str, key: str) -> None:
@@ -133,7 +133,7 @@ def test_a_late_release_does_not_affect_the_next_owner(redis_url: str, key: str)
     sleeper.release(grant)
 
     assert other.renew([after]) == {key}
-    assert sleeper.acquire(key, "worker") is None
+    assert not sleeper.acquire_all([key], "worker")
 
 
 def test_an_acquire_whose_reply_was_lost_can_be_repeated_and_is_clean(redis_url: str, key: str) -> None:
@@ -172,7 +172,7 @@ def test_concurrent_acquires_grant_the_partition_to_one_thread_at_a_time(redis_u
         lease = RedisLease(redis_url, ttl_ms=TTL_MS)
         together.wait(DEADLINE_S)
         while len(generations) < 40:
-            if grant := lease.acquire(key, "thread"):
+            for grant in lease.acquire_all([key], "thread"):
                 generations.append(grant.generation)
                 lease.release(grant)
 
@@ -187,14 +187,14 @@ def test_concurrent_acquires_grant_the_partition_to_one_thread_at_a_time(redis_u
 
 def test_a_killed_process_leaves_its_lease_to_expire(redis_url: str, key: str) -> None:
     code = "import sys,time;from linkengine.coordination.lease import RedisLease as L;"
-    code += f"print(L({redis_url!r},ttl_ms=1500).acquire({key!r},'x').generation,flush=True);time.sleep(60)"
+    code += f"print(L({redis_url!r},ttl_ms=1500).acquire_all([{key!r}],'x')[0].generation,flush=True);time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"1\n"
         owner.kill()
     lease = RedisLease(redis_url, ttl_ms=TTL_MS)
 
-    assert lease.acquire(key, "next") is None
+    assert not lease.acquire_all([key], "next")
     after = taken_in_time(lease, key)
 
     assert (after.generation, after.clean) == (2, False)
@@ -245,7 +245,7 @@ def test_markers_of_a_dead_owner_stop_counting_as_in_flight(redis_url: str, key:
     dead, short, third = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(3))
     dead.announce_markers([taken(dead, key)])
     short.release(taken_in_time(short, key), clean=False)
-    monkeypatch.setattr("linkengine.coordination.lease.UNDERWAY_MS", 1)
+    monkeypatch.setattr("linkengine.coordination.lease.IN_FLIGHT_MS", 1)
 
     grant = taken(third, key)
 
@@ -263,7 +263,7 @@ def test_an_owner_that_lost_the_lease_cannot_arm(redis_url: str, key: str) -> No
 def test_an_acquire_shortens_a_lease_that_a_clock_jump_extended(redis_url: str, key: str) -> None:
     first, second = (RedisLease(redis_url, ttl_ms=SHORT_MS) for _ in range(2))
     taken(first, key)
-    with redis.Redis.from_url(redis_url) as client:  # Redis' clock jumps back by an hour, and the owner dies
+    with redis.Redis.from_url(redis_url) as client:  # Redis's clock jumps back by an hour, and the owner dies
         client.pexpire(f"lease:{{{key}}}", 3_600_000)
 
     grant = taken_in_time(second, key)
@@ -298,7 +298,7 @@ def test_forgetting_a_lease_leaves_an_empty_record_only(redis_url: str, key: str
     left = redis.Redis.from_url(redis_url, decode_responses=True)
     assert left.keys(f"*{{{key}}}*") == [f"generation:{{{key}}}"]
     assert left.hgetall(f"generation:{{{key}}}") == {"generation": "0"}
-    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(other.key, "worker") is None
+    assert not RedisLease(redis_url, ttl_ms=TTL_MS).acquire_all([other.key], "worker")
 
 
 def test_keys_written_by_a_late_worker_of_a_deleted_mirror_expire(redis_url: str, key: str) -> None:

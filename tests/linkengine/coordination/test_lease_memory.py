@@ -27,7 +27,7 @@ def test_after_data_loss_the_owner_restores_its_lease_and_generation(own_redis: 
     wipe(own_redis)
 
     assert lease.renew([grant]) == {key}
-    assert other.acquire(key, "other") is None
+    assert not other.acquire_all([key], "other")
     lease.release(grant)
     assert taken(other, key).generation == 10
 
@@ -100,7 +100,7 @@ def test_after_data_loss_an_owner_beyond_its_deadline_restores_nothing(own_redis
 @pytest.mark.parametrize(
     "call",
     [
-        lambda lease, grant: lease.acquire("other/0", "worker"),
+        lambda lease, grant: lease.acquire_all(["other/0"], "worker"),
         lambda lease, grant: lease.renew([grant]),
         lambda lease, grant: lease.announce_markers([grant]),
         lambda lease, grant: lease.release(grant),
@@ -123,7 +123,7 @@ def test_without_redis_every_call_raises_and_the_deadline_stays(
 def test_a_frozen_redis_blocks_a_caller_for_at_most_two_seconds(
     own_redis: RedisServer, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The waits are counted, each of which lasts SOCKET_TIMEOUT_S: the time of a busy machine is not Redis'."""
+    """The waits are counted, each of which lasts SOCKET_TIMEOUT_S: the time of a busy machine is not Redis's."""
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
     grant = taken(lease, key)
     waits, read = list[object](), redis.Connection.read_response

@@ -132,7 +132,7 @@ def shown(redis_url: str, link_id: str) -> list[PartitionProgress]:
 
 
 def age(redis_url: str, link_id: str, *, ms: int) -> None:
-    """Make the reports older, by Redis' clock; a negative age is that of a clock that was set back."""
+    """Make the reports older, by Redis's clock; a negative age is that of a clock that was set back."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         for key, value in client.hgetall(f"progress:{link_id}").items():
             if key == "news":
@@ -867,7 +867,7 @@ def test_reports_are_sent_again_after_redis_clock_was_set_back(redis_url: str, l
 
 @contextmanager
 def monkeypatched_clock(progress: RedisProgress, *, ahead_ms: int) -> Iterator[None]:
-    """Make Redis' clock, as a writer reads it, run ahead of the real clock."""
+    """Make Redis's clock, as a writer reads it, run ahead of the real clock."""
     client: Any = progress._redis
     real = client.time
 

@@ -24,7 +24,10 @@ class MemoryLease:
         self.markers_announced: set[str] = set()
         self.rested_ms = 0  # ``rested_ms`` of the next grants
 
-    def acquire(self, key: str, owner: str) -> Grant | None:
+    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
+        return [grant for key in keys if (grant := self._acquire(key)) is not None]
+
+    def _acquire(self, key: str) -> Grant | None:
         with self._lock:
             now = time.monotonic()
             hold = self._holds.get(key)
@@ -43,9 +46,6 @@ class MemoryLease:
                 markers_announced=markers_announced,
                 rested_ms=self.rested_ms,
             )
-
-    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
-        return [grant for key in keys if (grant := self.acquire(key, owner)) is not None]
 
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         with self._lock:
@@ -86,7 +86,7 @@ class MemoryLease:
 class NoLease(MemoryLease):
     """A lease that does not exclude: every owner gets every partition."""
 
-    def acquire(self, key: str, owner: str) -> Grant | None:
+    def _acquire(self, key: str) -> Grant | None:
         with self._lock:
             self._holds[key] = (1, float("inf"))
             return Grant(key=key, generation=1, clean=True, valid_until=float("inf"))

@@ -57,7 +57,7 @@ def owned(
 ) -> PartitionState:
     """Return a partition that was granted a lease and has resumed at offset 10."""
     mirror_partition = partition()
-    mirror_partition.granted(Grant(key=mirror_partition.key, generation=generation, clean=clean, valid_until=UNTIL))
+    mirror_partition.start_hold(Grant(key=mirror_partition.key, generation=generation, clean=clean, valid_until=UNTIL))
     mirror_partition.resumed(replace(log_end(start=start, producer=producer), transactions=transactions), now_ms=0)
     return mirror_partition
 

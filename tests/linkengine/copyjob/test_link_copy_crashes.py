@@ -217,6 +217,5 @@ def test_owner_after_lost_lease_data_passes_on_that_markers_may_be_in_flight(clu
     with Copier(plan, lease=without_memory) as second:
         second.wait_for_ends({0: 1})
 
-    third = without_memory.acquire(plan.assignments[0].key, "third")
-    assert third is not None
+    (third,) = without_memory.acquire_all([plan.assignments[0].key], "third")
     assert (third.clean, third.markers_announced) == (False, True)

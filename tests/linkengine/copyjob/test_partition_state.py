@@ -7,7 +7,7 @@ import pytest
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
-from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
+from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, log_end_query
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.producers import ProducerState, TransactionalProducer, coordinator_epoch_for
 from linkengine.domain.states import GapReason
@@ -121,17 +121,17 @@ def test_markers_are_sent_immediately_after_a_clean_hand_over() -> None:
 def test_first_generation_is_not_trusted_to_be_clean() -> None:
     for generation, trusted in ((1, False), (2, True)):
         mirror = partition()
-        mirror.granted(Grant(key=mirror.key, generation=generation, clean=True, valid_until=UNTIL))
-        assert tail_query(mirror).clean is trusted
+        mirror.start_hold(Grant(key=mirror.key, generation=generation, clean=True, valid_until=UNTIL))
+        assert log_end_query(mirror).clean is trusted
 
 
 @pytest.mark.parametrize(("epoch", "relied_on"), [(5, True), (6, False), (3, False)], ids=["same", "newer", "set back"])
 def test_log_end_of_the_previous_owner_is_trusted_only_under_the_same_source_leader_epoch(epoch: int, relied_on: bool) -> None:
     mirror = partition()
     mirror.origin = SourceOrigin(Leader(broker=1, epoch=epoch), b"t")
-    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
+    mirror.start_hold(Grant(key=mirror.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
 
-    query = tail_query(mirror)
+    query = log_end_query(mirror)
 
     assert (query.expected_end, query.check_tail) == ((1_000, False) if relied_on else (None, True))
     assert query.previous_end == query.expected_end
@@ -141,7 +141,7 @@ def test_log_end_of_the_previous_owner_is_trusted_only_under_the_same_source_lea
 def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(markers_announced: bool) -> None:
     mirror = partition()
     grant = Grant(key=mirror.key, generation=9, clean=False, markers_announced=markers_announced, valid_until=UNTIL)
-    mirror.granted(grant)
+    mirror.start_hold(grant)
     assert is_settled(mirror, grant) is not markers_announced  # also if the lease is released before the mirror was read
     mirror.resumed(log_end(), now_ms=0)
     mirror.acknowledged(sent(mirror))

@@ -34,7 +34,7 @@ class Counting:
 
 
 def ticks_maintenance(services: Services) -> Tick:
-    watch = maintenance.Maintenance(services, NOWHERE, read_starts=unexpected, suspicious=unexpected)
+    watch = maintenance.Maintenance(services, NOWHERE, read_starts=unexpected, on_moved_end=unexpected)
     mirrors = {0: [owned(generation=9, clean=True)]}
     return lambda now: watch.tick(now, mirrors)
 

@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.resume.release_rules import tail_query
+from linkengine.copyjob.resume.release_rules import log_end_query
 from linkengine.copyjob.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import LostMarker
 from linkengine.domain.states import GapReason
@@ -77,7 +77,7 @@ def test_resume_waits_for_markers_in_flight_whatever_ended_the_attempt() -> None
 
     mirror.interrupt(retry_at=0.0)  # the connection for data was lost, not that of the markers
 
-    lost = tail_query(mirror).lost_marker
+    lost = log_end_query(mirror).lost_marker
     assert lost is not None
     assert lost.until == UNTIL
 
@@ -89,7 +89,7 @@ def test_markers_without_a_response_are_remembered_after_the_lease_is_lost(inter
     if interrupted:
         mirror.interrupt(retry_at=0.0)
 
-    mirror.lost_lease()
+    mirror.end_hold()
 
     assert mirror.lost_marker is not None  # hence no clean release, and no resume before they can no longer be written
 
@@ -120,7 +120,7 @@ def test_appends_are_unacknowledged_also_with_transactional_fills() -> None:
 
     mirror.interrupt(retry_at=0.0)
 
-    assert tail_query(mirror).unacknowledged == Unacknowledged(offset=10, sequence=None, producer_id=5)
+    assert log_end_query(mirror).unacknowledged == Unacknowledged(offset=10, sequence=None, producer_id=5)
 
 
 def test_end_releases_the_chunks_that_a_stop_kept_for_a_marker_in_flight() -> None:

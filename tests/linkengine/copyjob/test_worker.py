@@ -107,7 +107,7 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
             wait_until_copied(progress, plan, 1)
             assert time.monotonic() - assigned_at < DEADLINE_S / 2  # a few polls, also on a slow machine
         assignments.assign(replace(plans[0], assignments=()))
-        wait_for(lambda: lease.acquire(plans[0].assignments[0].key, "next") is not None)
+        wait_for(lambda: lease.acquire_all([plans[0].assignments[0].key], "next"))
         for topic in topics[1:]:
             write(clusters, topic, "two")
         for plan in plans[1:]:

@@ -42,12 +42,12 @@ def test_points_follow_retention_and_late_records() -> None:
 
 def test_offsets_before_the_other_sides_start_are_diverged() -> None:
     first, second = restore_points(held((0, 12), (3, 8)), common={0: 10, 1: 8}, other=held((4, 20), (1, 20)))
-    assert first.apart == (OffsetRange(0, 4), OffsetRange(10, 12))
+    assert first.diverged_ranges == (OffsetRange(0, 4), OffsetRange(10, 12))
     assert (first.point, first.diverged) == (10, 6)
-    assert second.apart == ()
+    assert second.diverged_ranges == ()
 
     [all_of_it] = restore_points(held((0, 12)), common={0: 10}, other=held((15, 20)))
-    assert all_of_it.apart == (OffsetRange(0, 10), OffsetRange(10, 12))
+    assert all_of_it.diverged_ranges == (OffsetRange(0, 10), OffsetRange(10, 12))
 
 
 def test_offsets_that_the_other_side_deletes_at_its_start_become_diverged() -> None:
@@ -67,7 +67,7 @@ def test_offsets_that_the_other_side_deletes_at_its_start_become_diverged() -> N
 
 def test_offsets_that_the_other_side_lost_or_never_had_are_not_common() -> None:
     points = restore_points(held((0, 12), (0, 8)), common={0: 10, 1: 8}, other=held((0, 7)))
-    assert [point.apart for point in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
+    assert [point.diverged_ranges for point in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
     assert not_common(points, common={0: 7}) == ()
     assert not_common(points, common={0: 6}) == (0,)
     assert not_common(points, common={}) == (0,)
@@ -106,7 +106,7 @@ def test_an_added_partition_gets_a_point_once_it_holds_records() -> None:
     assert as_held_now(points, held=held((0, 12), (0, 0)), other=held((0, 20))) == points
 
     *_, added = as_held_now(points, held=held((0, 12), (0, 3)), other=held((0, 20), (0, 20)))
-    assert (added.partition, added.apart) == (1, (OffsetRange(0, 3),))
+    assert (added.partition, added.diverged_ranges) == (1, (OffsetRange(0, 3),))
 
 
 def test_a_partition_whose_fence_was_lost_has_no_common_part() -> None:

@@ -55,7 +55,7 @@ def test_mirror_begins_where_the_lower_of_two_readings_begins(spec: str, kind: s
     """Records below the head of a mirror are never copied."""
     source = cast(ClusterAdmin, Source({(kind, reading): DAMAGED}))
 
-    assert mirror_topics._wanted_starts(source, TOPIC, spec) == {0: start}
+    assert mirror_topics._start_offsets(source, TOPIC, spec) == {0: start}
 
 
 @pytest.mark.parametrize("reading", [1, 2])
@@ -176,7 +176,7 @@ def test_end_of_a_released_lease_does_not_count_if_more_was_reported(
     )
     partition: Any = SimpleNamespace(partition=0)
 
-    found = stopping._foreign(stop, [partition], {0: 100})
+    found = stopping._foreign_write_starts(stop, [partition], {0: 100})
 
     assert found == ({0: released} if read_from is None else {})
     assert searched == ({} if read_from is None else {0: read_from})

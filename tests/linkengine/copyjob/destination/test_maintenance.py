@@ -42,9 +42,9 @@ def maintained(
     *,
     services: object = None,
     read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]] = lambda _: {},
-    suspicious: Callable[[PartitionState], None] = unexpected,
+    on_moved_end: Callable[[PartitionState], None] = unexpected,
 ) -> Maintenance:
-    return Maintenance(cast(Services, services or AtOnce()), NOWHERE, read_starts=read_starts, suspicious=suspicious)
+    return Maintenance(cast(Services, services or AtOnce()), NOWHERE, read_starts=read_starts, on_moved_end=on_moved_end)
 
 
 @pytest.mark.parametrize("written_after_s", [0.0, 0.5, EVERY_S - TICK_S, EVERY_S, EVERY_S + TICK_S])
@@ -56,7 +56,7 @@ def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch.setattr(
         "linkengine.copyjob.destination.maintenance.log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)}
     )
-    upkeep = maintained(suspicious=suspects.append)
+    upkeep = maintained(on_moved_end=suspects.append)
 
     while not suspects:
         upkeep.tick(now_s, {0: [mirror]})

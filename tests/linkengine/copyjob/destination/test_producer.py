@@ -22,7 +22,7 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
 from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
+from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, log_end_query
 from linkengine.copyjob.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import LogEnd
 from linkengine.domain.errors import LinkEngineError
@@ -90,7 +90,7 @@ def broker() -> Iterator[Broker]:
 def writable(*, batches: int) -> PartitionState:
     """Return a partition of an empty mirror with so many batches to write."""
     mirror = partition()
-    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    mirror.start_hold(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     leader = Leader(broker=0, epoch=1)
     log_end = LogEnd(leader=leader, topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
@@ -205,7 +205,7 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
 
     loop, now_ms = BrokerLoop(broker, services, poller, interrupted=interrupted), services.clock.now_ms()
     mirror = partition()
-    mirror.granted(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
+    mirror.start_hold(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     log_end = LogEnd(leader=Leader(broker=0, epoch=1), topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
     mirror.resumed(log_end, now_ms=0)
@@ -284,5 +284,5 @@ def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, serv
     loop.until(lambda: bool(interruptions))
 
     mirror.interrupt(retry_at=0.0)
-    assert tail_query(mirror).unacknowledged == Unacknowledged(offset=EACH - 1, sequence=None, producer_id=1 << 62)
+    assert log_end_query(mirror).unacknowledged == Unacknowledged(offset=EACH - 1, sequence=None, producer_id=1 << 62)
     loop.outlet.close()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.copyjob.resume.release_rules import tail_query
+from linkengine.copyjob.resume.release_rules import log_end_query
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.workers import SEEN_TRUSTED_MS, Grant
 from linkengine.kafka.topicviews import Leader
@@ -21,9 +21,9 @@ def test_end_left_by_the_previous_owner_is_known_before_the_source_is_located(
 ) -> None:
     mirror_partition = partition()
     mirror_partition.assignment = replace(mirror_partition.assignment, source_seen=reported)
-    mirror_partition.granted(Grant(key=mirror_partition.key, generation=9, clean=clean, valid_until=1.0, seen=(5, 1_000)))
+    mirror_partition.start_hold(Grant(key=mirror_partition.key, generation=9, clean=clean, valid_until=1.0, seen=(5, 1_000)))
 
-    query = tail_query(mirror_partition)
+    query = log_end_query(mirror_partition)
 
     assert (query.expected_end, query.previous_end) == (None, known)
 
@@ -33,11 +33,11 @@ def test_tail_is_checked_if_the_lease_was_released_longer_ago_than_vouched_ms(re
     """A source restored from a snapshot since then has other records, perhaps under the same leader epoch."""
     mirror_partition = partition()
     mirror_partition.assignment = replace(mirror_partition.assignment, source_seen=(5, 900))
-    mirror_partition.granted(
+    mirror_partition.start_hold(
         Grant(key=mirror_partition.key, generation=9, clean=True, valid_until=1.0, seen=(5, 1_000), rested_ms=rested_ms)
     )
     mirror_partition.origin = SourceOrigin(leader=Leader(broker=1, epoch=5), topic=b"t")
 
-    query = tail_query(mirror_partition)
+    query = log_end_query(mirror_partition)
 
     assert (query.check_tail, query.previous_end) == (check_tail, 1_000)

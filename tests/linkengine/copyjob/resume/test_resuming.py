@@ -51,7 +51,7 @@ def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_o
         resumed=lambda mirror: resumed.append((mirror.stage, mirror.position)), read_starts=lambda _: {},
     )  # fmt: skip
     mirror = partition()
-    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    mirror.start_hold(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     side.resume(mirror)
     side.pump(services.clock.monotonic())  # starts to read the log end at the new leader
 
@@ -79,7 +79,7 @@ def test_mirror_topic_that_gets_an_id_is_the_same_topic(services: Services, befo
         resumed=lambda mirror: resumed.append(mirror.position), read_starts=lambda _: {},
     )  # fmt: skip
     mirror = partition()
-    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    mirror.start_hold(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     mirror.log_end = replace(TAIL, topic_id=before)
 
     side._log_ends_read([(mirror, mirror.attempt)], {mirror.key: TAIL})

@@ -174,8 +174,7 @@ def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_s
     (assignment,), lease = plan.assignments, copier.lease
     assert lease.seen == {assignment.key: (0, 3)}
     lease.rested_ms = 3_600_000
-    held = lease.acquire(assignment.key, "previous owner")
-    assert held is not None
+    (held,) = lease.acquire_all([assignment.key], "previous owner")
     set_back = replace(assignment, source_topic=f"{topic_name}-again", source_topic_id="")
     is_located = noted_location(monkeypatch)
 

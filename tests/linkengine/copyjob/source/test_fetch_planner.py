@@ -1,4 +1,4 @@
-"""Intake plans partitions of decoded Fetch responses; without brokers."""
+"""FetchPlanner plans partitions of decoded Fetch responses; without brokers."""
 
 import uuid
 from types import SimpleNamespace
@@ -23,8 +23,8 @@ TOPIC_ID = uuid.UUID(int=77)
 HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
 
 
-class RecordedIntake:
-    """An Intake that records its events."""
+class RecordedPlanner:
+    """A FetchPlanner that records its events."""
 
     def __init__(self) -> None:
         self.planned = 0
@@ -49,8 +49,8 @@ class RecordedIntake:
 
 
 @pytest.fixture
-def recorded() -> RecordedIntake:
-    return RecordedIntake()
+def recorded() -> RecordedPlanner:
+    return RecordedPlanner()
 
 
 def copying(position: int) -> PartitionState:
@@ -75,7 +75,7 @@ def response(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_response_with_a_preferred_replica_changes_no_log_end(recorded: RecordedIntake, alone: bool) -> None:
+def test_response_with_a_preferred_replica_changes_no_log_end(recorded: RecordedPlanner, alone: bool) -> None:
     mirror = copying(100)
 
     recorded.take(mirror, response(end=5_000, replica=2), alone=alone)
@@ -88,13 +88,13 @@ def test_response_with_a_preferred_replica_changes_no_log_end(recorded: Recorded
     assert (mirror.counters.source_end, mirror.read_position.proven) == (None, False)
 
 
-def test_empty_response_to_a_single_partition_is_an_empty_end(recorded: RecordedIntake) -> None:
+def test_empty_response_to_a_single_partition_is_an_empty_end(recorded: RecordedPlanner) -> None:
     recorded.take(copying(100), response(end=5_000), alone=True)
 
     assert (recorded.ends, recorded.refusals) == ([5_000], [])
 
 
-def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(recorded: RecordedIntake) -> None:
+def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(recorded: RecordedPlanner) -> None:
     mirror, whole = copying(4), response(dense(4, [HUGE]), end=20)
     mirror.source_backoff.next_pause()
 
@@ -105,14 +105,14 @@ def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(recor
     assert (recorded.planned, recorded.ends, mirror.source_backoff.rested) == (0, [], False)
 
 
-def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(recorded: RecordedIntake) -> None:
+def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(recorded: RecordedPlanner) -> None:
     """The broker determines that offset before it reads."""
     recorded.take(copying(4), response(dense(4, [HUGE]), end=4))
 
     assert (recorded.planned, recorded.refusals, recorded.ends) == (0, [], [])
 
 
-def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(recorded: RecordedIntake) -> None:
+def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(recorded: RecordedPlanner) -> None:
     mirror = copying(4)
 
     recorded.take(mirror, response(dense(9, [HUGE]), end=20))
@@ -123,7 +123,7 @@ def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(recorded: Recor
     assert [(type(step), step.start, step.end) for step in chunk.steps] == [(Fill, 4, 9), (Append, 9, 10)]
 
 
-def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: RecordedIntake) -> None:
+def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: RecordedPlanner) -> None:
     mirror = copying(4)
 
     recorded.take(mirror, response(dense(12, [HUGE]), end=20))  # a bit was flipped on the way
@@ -141,7 +141,7 @@ def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: Recorded
     ids=["aborted", "committed"],
 )
 def test_list_of_aborted_transactions_that_a_marker_contradicts_is_read_again(
-    recorded: RecordedIntake, commits: bool, damaged: Any, listed: Any, planned: Any
+    recorded: RecordedPlanner, commits: bool, damaged: Any, listed: Any, planned: Any
 ) -> None:
     """Otherwise committed records would be lost, or aborted records copied."""
     mirror, whole = copying(0), response(dense(0, [HUGE], bits=TRANSACTIONAL, producer_id=5), marker(1, commits, 5), end=2)
@@ -153,7 +153,7 @@ def test_list_of_aborted_transactions_that_a_marker_contradicts_is_read_again(
     assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == planned
 
 
-def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(recorded: RecordedIntake) -> None:
+def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(recorded: RecordedPlanner) -> None:
     mirror = copying(4)
 
     for _ in range(3):
@@ -163,7 +163,7 @@ def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(recorded: Rec
     assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS] * 2
 
 
-def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(recorded: RecordedIntake) -> None:
+def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(recorded: RecordedPlanner) -> None:
     mirror = copying(0)
     log = [dense(0, [HUGE]), dense(1 ^ 8, [HUGE]), dense(2, [HUGE]), dense(3, [HUGE])]
 
@@ -176,7 +176,9 @@ def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(recorded: 
 
 
 @pytest.mark.parametrize(("byte", "flipped"), [(16, 0x01), (16, 0x02), (16, 0x80), (22, 0x05)], ids=str)
-def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(recorded: RecordedIntake, byte: int, flipped: int) -> None:
+def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(
+    recorded: RecordedPlanner, byte: int, flipped: int
+) -> None:
     mirror = copying(0)
     part = response(dense(0, [HUGE]), dense(1, [HUGE]), end=2)
     part.records[len(part.records) // 2 + byte] ^= flipped
@@ -188,7 +190,7 @@ def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(recorded: R
     assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS]
 
 
-def test_leader_behind_the_position_does_not_update_the_lag(recorded: RecordedIntake) -> None:
+def test_leader_behind_the_position_does_not_update_the_lag(recorded: RecordedPlanner) -> None:
     mirror = copying(1_000)
     mirror.source_responded(start=0, end=1_000, high_watermark=1_200, now_ms=1)
 

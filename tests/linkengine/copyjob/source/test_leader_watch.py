@@ -36,7 +36,7 @@ _Result = TypeVar("_Result")
 
 @pytest.fixture(scope="module")
 def all_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SplitCluster]:
-    with SplitCluster(tmp_path_factory.mktemp("rooms")) as split_cluster:
+    with SplitCluster(tmp_path_factory.mktemp("split")) as split_cluster:
         yield split_cluster
 
 

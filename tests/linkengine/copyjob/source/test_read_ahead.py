@@ -253,7 +253,7 @@ def test_mirror_is_stopped_immediately_while_pieces_are_in_flight(far: Far, topi
         wait_for(lambda: far.pieces > 10)
         assigned_at = time.monotonic()
         copier.release_buffers()
-        wait_for(lambda: copier.lease.acquire(plan.assignments[0].key, "stop") is not None)
+        wait_for(lambda: copier.lease.acquire_all([plan.assignments[0].key], "stop"))
         took_s = time.monotonic() - assigned_at
         (mirrored,) = fence(plan).values()
         time.sleep(1.0)

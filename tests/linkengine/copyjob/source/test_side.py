@@ -259,7 +259,7 @@ def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_
     with Copier(plan) as before:
         before.wait_for_ends({0: 10})
     key = plan.assignments[0].key
-    before.lease.acquire(key, "former owner")
+    before.lease.acquire_all([key], "former owner")
     is_located = noted_location(monkeypatch)
 
     with Copier(plan, lease=before.lease) as copier:

@@ -1,4 +1,4 @@
-"""A link at rest is reconciled every few seconds, and immediately after news or an action."""
+"""A settled link is reconciled every few seconds, and immediately after news or an action."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def tasks_of(sent: Sent) -> list[TaskName]:
     return [arguments["task"] for task, arguments in sent if task == "run_link_task"]
 
 
-def test_a_link_at_rest_is_not_reconciled_until_news_is_reported(
+def test_a_settled_link_is_not_reconciled_until_news_is_reported(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     report(sink, mirror)
@@ -116,7 +116,7 @@ def test_a_link_at_rest_is_not_reconciled_until_news_is_reported(
 
 
 @pytest.mark.parametrize("what", ["loss", "page", "settings", "worker", "redis"])
-def test_a_change_that_needs_a_pass_ends_the_rest(
+def test_a_change_that_needs_a_pass_causes_one(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, what: str
 ) -> None:
     report(sink, mirror)
@@ -139,7 +139,7 @@ def test_a_change_that_needs_a_pass_ends_the_rest(
 
 
 @pytest.mark.parametrize("state", [MirrorState.PENDING_SETUP, MirrorState.PENDING_STOPPED, MirrorState.SOURCE_UNAVAILABLE])
-def test_a_link_with_a_mirror_in_transition_does_not_rest(
+def test_a_link_with_a_mirror_in_transition_is_not_settled(
     mirror: MirrorTopic, link: ClusterLink, make_mirror: MakeMirror, sink: RedisProgress, sent: Sent, state: MirrorState
 ) -> None:
     report(sink, mirror)
@@ -149,7 +149,7 @@ def test_a_link_with_a_mirror_in_transition_does_not_rest(
     assert is_reconciled(sent)
 
 
-def test_a_link_without_reports_does_not_rest(mirror: MirrorTopic, link: ClusterLink, sent: Sent) -> None:
+def test_a_link_without_reports_is_not_settled(mirror: MirrorTopic, link: ClusterLink, sent: Sent) -> None:
     settle(link)
 
     assert is_reconciled(sent)
@@ -174,7 +174,7 @@ def test_a_recurring_task_that_becomes_due_is_sent_without_a_pass(
     assert tasks_of(sent) == [TaskName.TOPIC_CONFIGS]
 
 
-def test_a_link_with_cheap_passes_does_not_rest(
+def test_passes_of_a_link_with_cheap_passes_are_not_skipped(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "BUSY", 1e6)
@@ -196,7 +196,7 @@ def level_report(sink: RedisProgress, mirror: MirrorTopic, **values: Any) -> Non
     report(sink, mirror, source_high_watermark=values.get("mirror_end", 10), caught_up_at_ms=now_ms, **values)
 
 
-def test_a_link_at_rest_stores_samples_and_the_time_of_being_in_sync(
+def test_a_settled_link_stores_samples_and_the_time_of_being_in_sync(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     level_report(sink, mirror)
@@ -210,14 +210,14 @@ def test_a_link_at_rest_stores_samples_and_the_time_of_being_in_sync(
     link.refresh_from_db()
     assert MirrorPartition.objects.get().mirror_end == 12
     assert link.in_sync_at is not None
-    assert not is_reconciled(sent)  # the rest continues, although pages show a change
+    assert not is_reconciled(sent)  # passes are still skipped, although pages show a change
     sample_link(link_id=link.pk)
     observed_at = MirrorPartition.objects.get().observed_at
     assert observed_at is not None
     assert observed_at >= before - timedelta(seconds=8)  # not eleven
 
 
-def test_an_idle_link_at_rest_stores_no_partition(
+def test_a_settled_idle_link_stores_no_partition(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     level_report(sink, mirror)

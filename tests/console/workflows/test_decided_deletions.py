@@ -1,4 +1,4 @@
-"""Topics that a restore has doomed and whose worker crashes before they are deleted, on real clusters: no record is lost."""
+"""Restores whose worker crashes after it has decided to delete the topic, on real clusters: no record is lost."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tests.console.workflows.reversal import Drive, lines, lose_the_fence, recor
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S = MirrorState
 Pair = tuple[ClusterLink, ClusterLink]
-Doomed = tuple[MirrorTopic, list[dict[str, Any]]]
+Decided = tuple[MirrorTopic, list[dict[str, Any]]]
 
 
 def test_export_file_that_is_lost_before_the_deletion_is_written_again(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker crashes after it has completed the file and doomed the topic; then the file is deleted."""
+    """The worker crashes after it has completed the file and decided the deletion; then the file is deleted."""
     topic, lost = stopped.name, list[str]()
 
     def lose(_options: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def test_export_file_that_is_lost_before_the_deletion_is_written_again(
 
 
 @pytest.mark.parametrize("how", ["created again", "lost its end"])
-def test_records_that_the_other_side_loses_before_the_deletion_of_a_doomed_topic_are_exported(
+def test_records_that_the_other_side_loses_before_the_decided_deletion_are_exported(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -63,7 +63,7 @@ def test_records_that_the_other_side_loses_before_the_deletion_of_a_doomed_topic
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
-    """The worker crashes once the topic is doomed; when the next worker continues, the other side has lost common records."""
+    """The worker crashes once the deletion is decided; the other side loses common records before the next worker continues."""
     topic, there = stopped.name, ClusterAdmin(pair[0].destination.address)
     before = records(source_cluster, topic)
 
@@ -98,7 +98,7 @@ def test_restored_database_does_not_overwrite_an_export_file(
     there = ClusterAdmin(pair[1].destination.address)
     content, topic_id = kept.read_bytes(), there.describe(topic).topic_id
 
-    unknown = {"exported_at": None, "export_name": "", "doomed_at": None, "finished_at": None}
+    unknown = {"exported_at": None, "export_name": "", "deletion_decided_at": None, "finished_at": None}
     RestoreRun.objects.update(**unknown)
     MirrorTopic.objects.filter(pk=row.pk).update(state=S.PENDING_RESTORE_MIRROR, holds_copy=False)
 
@@ -113,7 +113,7 @@ def test_restored_database_does_not_overwrite_an_export_file(
     assert there.describe(topic).topic_id == topic_id
 
 
-def test_delayed_deletion_of_a_doomed_topic_does_not_block_the_restore(
+def test_delayed_deletion_does_not_block_the_restore(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A super user wrote, the file was to be written again, and then the delete request of the crashed worker arrived."""
@@ -140,7 +140,7 @@ def test_delayed_deletion_of_a_doomed_topic_does_not_block_the_restore(
     assert (alarm.code, "was deleted by a delayed request" in alarm.message) == (RECORDS_LOST, True)
 
 
-def test_failover_keeps_a_doomed_topic_if_the_cluster_refuses_the_deletion(
+def test_failover_keeps_the_topic_if_the_cluster_refuses_the_decided_deletion(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The setting was changed after the restore had started. The topic is opened with all its records."""
@@ -159,11 +159,11 @@ def test_failover_keeps_a_doomed_topic_if_the_cluster_refuses_the_deletion(
 
     assert records(source_cluster, topic)[0, 100] == b"only here"
     assert write(source_cluster, topic, "after the failover") == [None]
-    assert RestoreRun.objects.get().doomed_at is None
+    assert RestoreRun.objects.get().deletion_decided_at is None
 
 
 @pytest.fixture
-def doomed(
+def decided(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -191,12 +191,12 @@ def doomed(
     return row, requests
 
 
-def test_failover_keeps_a_doomed_topic_whose_records_cannot_be_exported(
-    doomed: Doomed, source_cluster: KafkaCluster, drive: Drive
+def test_failover_keeps_a_topic_whose_records_cannot_be_exported(
+    decided: Decided, source_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    row, requests = doomed
+    row, requests = decided
     before = records(source_cluster, row.name)
-    RestoreRun.objects.update(doomed_at=timezone.now() - export_diverged.LATE)
+    RestoreRun.objects.update(deletion_decided_at=timezone.now() - export_diverged.LATE)
 
     request_operation(row, MirrorEvent.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
@@ -205,7 +205,7 @@ def test_failover_keeps_a_doomed_topic_whose_records_cannot_be_exported(
     assert records(source_cluster, row.name) == before
     assert write(source_cluster, row.name, "after the failover") == [None]
     run, event = RestoreRun.objects.get(), AuditEvent.objects.get(action="KeepDivergedTopic")
-    assert (run.doomed_at, run.exported_at, run.finished_at is not None) == (None, None, True)
+    assert (run.deletion_decided_at, run.exported_at, run.finished_at is not None) == (None, None, True)
     assert "Records cannot be exported" in event.detail["reason"]
     with pytest.raises(PreemptedError):  # the worker was only suspended
         jobs.delete_diverged(**requests[0])
@@ -213,9 +213,9 @@ def test_failover_keeps_a_doomed_topic_whose_records_cannot_be_exported(
 
 
 def test_failover_waits_while_a_deletion_that_was_requested_may_still_take_effect(
-    doomed: Doomed, tmp_path: Path, source_cluster: KafkaCluster, drive: Drive, settings: Any
+    decided: Decided, tmp_path: Path, source_cluster: KafkaCluster, drive: Drive, settings: Any
 ) -> None:
-    row, _ = doomed
+    row, _ = decided
     request_operation(row, MirrorEvent.FAILOVER)
     drive(lambda: row.transition_errors.filter(message__contains="the topic is kept with all its records").exists())
     assert states(row) == [S.PENDING_STOPPED]
