@@ -21,6 +21,7 @@ from console.links import actions as link_actions
 from console.links import pairs
 from console.links import queries as link_queries
 from console.links.actions import ConfigChange, alter_configs
+from console.links.health_queries import health_of_mirrors
 from console.links.pages import crumbs, link_head
 from console.links.presenters import source_servers
 from console.links.queries import EffectiveConfig
@@ -227,6 +228,7 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     by, now = actor_of(request), timezone.now()
     blockers = _unstopped(link, by=by)
     missing = sum_if_known(list(figures.records_at_risk_of([summary.mirror for summary in blockers]).values()))
+    health = health_of_mirrors(link, [summary.mirror for summary in blockers], now=now)
     ending = _stopping_mirrors(link)
     seen = visible_mirrors(by).unstopped().filter(link=ending[0].link) if ending else MirrorTopic.objects.none()
     visible = list(seen.values_list("name", flat=True))
@@ -240,7 +242,7 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
         "ends": request.POST.get("ends"),
         "crumbs": crumbs(link, last=gettext("Delete")),
         "environment_name": link.destination.environment.name,
-        "blockers": [mirror_row(summary, now=now) for summary in blockers],
+        "blockers": [mirror_row(summary, now=now, health=health[summary.mirror.pk]) for summary in blockers],
         "at_risk": gettext("unknown") if missing is None else numbers.count(missing),
         "held_back": missing is not None and missing != sum_if_known([summary.total_lag for summary in blockers]),
         "force": request.POST.get("force"),

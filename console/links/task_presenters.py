@@ -12,9 +12,11 @@ from django.utils.translation import gettext, gettext_noop
 from console.languages import translated
 from console.links.task_queries import COPY, VERIFY, TaskView
 from console.web import numbers
-from console.web.badges import MIRROR_BADGES, Badge, Family
+from console.web.badges import Badge, Family, mirror_badge
 from console.web.errors import ErrorNote, error_note
+from console.web.health_presenters import HealthView, health_view
 from console.web.numbers import Moment, moment
+from linkengine.domain.health import HealthStatus
 from linkengine.domain.linktasks import TaskName, TaskState
 from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
 
@@ -265,12 +267,13 @@ class SourceTopicRow:
     reason: str
     mirror: str
     is_mirrored: bool
-    mirror_badge: Badge | None
+    state: Badge | None  # of the mirror topic
+    health: HealthView | None  # of the mirror topic; None: not derived for this list
     mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
 
-def source_topic_row(judged: JudgedTopic) -> SourceTopicRow:
-    """Create the row of a source topic."""
+def source_topic_row(judged: JudgedTopic, *, health: HealthStatus | None = None) -> SourceTopicRow:
+    """Create the row of a source topic. ``health`` is that of its mirror topic."""
     failed = judged.failed
     mirrored = judged.standing is Standing.MIRRORED
     return SourceTopicRow(
@@ -279,7 +282,8 @@ def source_topic_row(judged: JudgedTopic) -> SourceTopicRow:
         reason=translated(failed[0].finding) if failed else "",
         mirror=judged.mirror,
         is_mirrored=mirrored,
-        mirror_badge=MIRROR_BADGES[judged.mirror_state] if judged.mirror_state else None,
+        state=mirror_badge(judged.mirror_state, judged.stop_reason) if judged.mirror_state else None,
+        health=health_view(health) if health else None,
         mirrorable=is_mirrorable(judged),
     )
 
