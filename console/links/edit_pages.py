@@ -35,7 +35,7 @@ from console.models.fields import readable
 from console.verification.drill_actions import running_drill
 from console.verification.drill_presenters import drill_row
 from console.web import numbers
-from console.web.configs import config_words
+from console.web.configs import config_words, readable_config
 from console.web.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
@@ -149,7 +149,7 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
 def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: Actor) -> HttpResponse:
     """Preview, validate or save the changes, by the submitted button."""
     intent, changes = request.POST.get("intent"), form.changes(link)
-    shown = _shown(changes, form.stored)
+    shown = shown_changes(changes, form.stored)
     if intent == "preview":
         return _edit_form(request, link, form, changes=shown, previewed=True)
     try:
@@ -358,11 +358,12 @@ def _change(name: str, value: str | None) -> ConfigChange:
     return ConfigChange(name=name, value=value) if value is not None else ConfigChange(name=name, operation="DELETE")
 
 
-def _shown(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[ShownChange]:
+def shown_changes(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[ShownChange]:
+    """Return the differences between the stored connection and the changes."""
     rows = []
     for change in changes:
         secret = LINK_CONFIGS[change.name].sensitive
-        before, after = stored.get(change.name, ""), change.value or ""
+        before, after = (readable_config(change.name, value) for value in (stored.get(change.name, ""), change.value or ""))
         rows.append(
             ShownChange(
                 name=change.name,
