@@ -237,14 +237,30 @@ _PREVENTING = frozenset(
         CheckCode.LINK_STATE,
     }
 )
-_PASSED = Badge(code="PASSED", label=gettext_noop("Passed"), icon="check-circle-fill", family=Family.OK, meaning="")
-_FAILED = Badge(code="FAILED", label=gettext_noop("Blocking"), icon="x-octagon-fill", family=Family.BAD, meaning="")
-_NOTED = Badge(
-    code="NOTED",
-    label=gettext_noop("Failed, will be retried"),
-    icon="exclamation-triangle-fill",
-    family=Family.WARN,
-    meaning="",
+_CHECK_BADGES: Mapping[str, Badge] = MappingProxyType(
+    {
+        "PASSED": Badge(
+            code="PASSED",
+            label=gettext_noop("Passed"),
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning=gettext_noop("The check passed."),
+        ),
+        "FAILED": Badge(
+            code="FAILED",
+            label=gettext_noop("Blocking"),
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning=gettext_noop("The check prevents the topic from being mirrored."),
+        ),
+        "NOTED": Badge(
+            code="NOTED",
+            label=gettext_noop("Failed, will be retried"),
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning=gettext_noop("The last attempt failed. The next run of the task repeats it."),
+        ),
+    }
 )
 
 
@@ -299,7 +315,7 @@ def check_rows(judged: JudgedTopic) -> Sequence[CheckRow]:
     return [
         CheckRow(
             label=gettext(CHECK_LABELS[check.code]),
-            badge=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
+            badge=_CHECK_BADGES["PASSED" if check.passed else "FAILED" if check.blocks else "NOTED"],
             finding=translated(check.finding),
             next_step=translated(check.next_step),
         )
