@@ -229,7 +229,12 @@ def test_registered_password_is_not_copied_to_the_link(borrower: PageData, admin
 def mutual_borrower(borrower: PageData) -> PageData:
     """The registered connection of the source, which the link uses, has a client certificate and a password."""
     west = Cluster.objects.get(pk=borrower.west.pk)
-    login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "link", "sasl_password": SECRET}
+    login: dict[str, Any] = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "link",
+        "sasl_password": SECRET,
+    }
     west.properties = properties_of(replace(MUTUAL, bootstrap_servers=west.bootstrap_servers, **login))
     west.save()
     return borrower
