@@ -1,8 +1,9 @@
-"""The Django app of the project."""
+"""The Django app of the project, and the configuration of Django's administration."""
 
 from collections.abc import Sequence
 
 from django.apps import AppConfig
+from django.contrib.admin.apps import AdminConfig
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
@@ -21,6 +22,12 @@ class ConsoleConfig(AppConfig):
 
         preferences.connect()
         register(check_migrations, Tags.database)
+
+
+class AdministrationConfig(AdminConfig):
+    """Django's administration with the console's site."""
+
+    default_site = "console.access.credentials.SuperuserSite"
 
 
 def check_migrations(*, databases: Sequence[str] | None = None, **_options: object) -> list[CheckMessage]:

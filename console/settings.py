@@ -47,8 +47,8 @@ REVISION = _env.text("CLUSTERLINK_REVISION", "unknown")  # of the source; the im
 
 # --- the project --------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "console",
-    "django.contrib.admin",
+    "console.apps.ConsoleConfig",
+    "console.apps.AdministrationConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -12,10 +12,12 @@ import structlog
 from django import forms
 from django.conf import settings
 from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.admin.sites import AdminSite
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.core import signing
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy
 
 from console import audit
@@ -147,16 +149,27 @@ class SignInForm(AuthenticationForm):
 
 
 class AdminSignInForm(SignInForm, AdminAuthenticationForm):
-    """The sign-in form of the admin site, which accepts staff members only, and no users with a second factor."""
+    """The sign-in form of the admin site, which accepts superusers only, and no users with a second factor."""
 
     def confirm_login_allowed(self, user: Any) -> None:
-        """Raise ValidationError for a user who has to enter a code, for which this form has no step."""
+        """Raise ValidationError for others, and for users who have to enter a code, for which this form has no step."""
         super().confirm_login_allowed(user)
+        if not user.is_superuser:
+            raise self.get_invalid_login_error()
         if has_second_factor(user):
             message = gettext(
                 "You use a second factor. Sign in to the console, then open the administration with the same session."
             )
             raise ValidationError(message, code="second_factor")
+
+
+class SuperuserSite(AdminSite):
+    """Django's admin site, for superusers only. Its own permissions, which staff could have, do not count."""
+
+    login_form = AdminSignInForm
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_superuser)
 
 
 # --- the form field for a user name -----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class AuditEventAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Return the signed-in staff user as the actor."""
+    """Return the signed-in superuser as the actor."""
     user = request.user
     assert isinstance(user, User)
     address = request.META.get("REMOTE_ADDR", "")

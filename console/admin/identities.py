@@ -1,7 +1,7 @@
 """Admin pages of django-allauth: identities of the identity provider, and second factors. Superusers may delete them.
 
-The pages that django-allauth registers let staff add and edit rows. An identity that is added or edited would let its holder
-sign in as any user. So these pages are replaced or removed. Without the settings there are none.
+With the pages that django-allauth registers, rows can be added and edited. An identity that is added or edited would let its
+holder sign in as any user. So these pages are replaced or removed. Without the settings there are none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest
 
-from console.admin.users import SuperuserAdmin
+from console.admin.users import AuditedAdmin
 
 # App -> its admin module, which registers pages, and the columns of the models whose rows may be deleted.
 _APPS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
@@ -23,8 +23,8 @@ _APPS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
-class DeletableAdmin(SuperuserAdmin):
-    """Rows that a superuser may delete. Encrypted secrets and claims of the provider are not shown."""
+class DeletableAdmin(AuditedAdmin):
+    """Rows that can only be deleted. Encrypted secrets and claims of the provider are not shown."""
 
     list_display_links = None
     exclude = ("data", "extra_data")

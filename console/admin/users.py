@@ -1,7 +1,6 @@
-"""Admin pages of users and of Django's own groups, for superusers only; each change is an audit event.
+"""Admin pages of users and of Django's own groups; each change is an audit event.
 
-A member of staff who may edit users could become a superuser. So Django's permissions for users do not count here. The
-console's own pages invite users and manage service accounts and groups (``console.access.user_pages``).
+The console's own pages invite users and manage service accounts and groups (``console.access.user_pages``).
 """
 
 from __future__ import annotations
@@ -21,23 +20,8 @@ from console.admin.access import actor_of
 admin.site.unregister([User, Group])
 
 
-class SuperuserAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Pages for superusers, with audit events."""
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return _is_superuser(request)
-
-    def has_view_permission(self, request: HttpRequest, _obj: Any = None) -> bool:
-        return _is_superuser(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return _is_superuser(request)
-
-    def has_change_permission(self, request: HttpRequest, _obj: Any = None) -> bool:
-        return _is_superuser(request)
-
-    def has_delete_permission(self, request: HttpRequest, _obj: Any = None) -> bool:
-        return _is_superuser(request)
+class AuditedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Pages whose changes are audit events."""
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         _record(request, "Create", obj)
@@ -55,17 +39,13 @@ class SuperuserAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(User)
-class SuperuserUserAdmin(SuperuserAdmin, UserAdmin):  # type: ignore[type-arg]
+class AuditedUserAdmin(AuditedAdmin, UserAdmin):  # type: ignore[type-arg]
     """Users."""
 
 
 @admin.register(Group)
-class SuperuserGroupAdmin(SuperuserAdmin, GroupAdmin):
+class AuditedGroupAdmin(AuditedAdmin, GroupAdmin):
     """Django's groups, which carry permissions of this site only. The console has groups of its own, for roles."""
-
-
-def _is_superuser(request: HttpRequest) -> bool:
-    return isinstance(request.user, User) and request.user.is_active and request.user.is_superuser
 
 
 def _record(request: HttpRequest, verb: str, obj: Model, **detail: Any) -> None:

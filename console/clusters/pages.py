@@ -100,7 +100,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "headings": LINKS.columns,
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
-        "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
+        "may_create_environment": by.may_do_all,
         "seen": seen_token(*versions, now=now, steady=_are_steady(links)),
     }
     return reply(request, "environments/list.html", context)

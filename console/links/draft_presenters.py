@@ -15,6 +15,7 @@ from console.links.draft_queries import KEEP_DRAFTS
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
 from console.web import numbers
+from console.web.configs import readable_config
 from console.web.numbers import Moment, moment
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 
@@ -242,7 +243,7 @@ def summary_rows(values: DraftValues, names: Mapping[str, str]) -> list[tuple[st
 def config_rows(values: DraftValues) -> list[tuple[str, str]]:
     """Return the configs that differ from their defaults, sensitive values hidden."""
     return [
-        (name, gettext(HIDDEN) if LINK_CONFIGS[name].sensitive and value else value or "")
+        (name, gettext(HIDDEN) if LINK_CONFIGS[name].sensitive and value else readable_config(name, value or ""))
         for name, value in sorted(values.configs().items())
     ]
 

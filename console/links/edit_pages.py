@@ -21,6 +21,7 @@ from console.links import actions as link_actions
 from console.links import pairs
 from console.links import queries as link_queries
 from console.links.actions import ConfigChange, alter_configs
+from console.links.health_queries import health_of_mirrors
 from console.links.pages import crumbs, link_head
 from console.links.presenters import source_servers
 from console.links.queries import EffectiveConfig
@@ -34,13 +35,13 @@ from console.models.fields import readable
 from console.verification.drill_actions import running_drill
 from console.verification.drill_presenters import drill_row
 from console.web import numbers
-from console.web.configs import config_words
+from console.web.configs import config_words, readable_config
 from console.web.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
-from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
+from linkengine.domain.addresses import DEFAULTS_TAKEN, TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connection
-from linkengine.domain.linkrules import own_properties, registered_properties, secrets_to_repeat
+from linkengine.domain.linkrules import SECRETS, own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.states import COPYING, MirrorState
 
 # --- edit, pause and delete -------------------------------------------------------------------------------------------
@@ -48,6 +49,21 @@ from linkengine.domain.states import COPYING, MirrorState
 
 PAUSED = "cluster.link.paused"
 JAAS = "sasl.jaas.config"
+_SECRET_FIELDS = {JAAS: "password", "ssl.keystore.key": "key_pem"}
+_PEM = {
+    "certificate_pem": "ssl.keystore.certificate.chain",
+    "key_pem": "ssl.keystore.key",
+    "key_password": "ssl.key.password",
+}
+_ENTER_AGAIN = gettext_noop(
+    "Leave empty to keep the stored one, which is never shown. Enter it again to change address, security or CA."
+)
+_KEPT = {  # field of a secret: help text if one is stored
+    "password": _ENTER_AGAIN,
+    "certificate_pem": gettext_noop("Leave empty to keep the stored one, which is never shown."),
+    "key_pem": _ENTER_AGAIN,
+    "key_password": gettext_noop("Leave empty to keep the stored one, which is never shown. Enter it again with the key."),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +76,13 @@ class ShownChange:
 
 
 class EditLinkForm(ConnectionForm):
-    """The connection of a link. An empty password keeps the stored password."""
+    """The connection of a link. Empty secrets keep the stored ones."""
 
+    forget_certificate = forms.BooleanField(
+        label=gettext_lazy("Remove the stored client certificate and key"),
+        required=False,
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
+    )
     paused = forms.BooleanField(
         label=gettext_lazy("Pause link"),
         required=False,
@@ -73,33 +94,41 @@ class EditLinkForm(ConnectionForm):
         """Fill in the stored values. ``registered`` is the registered connection, if the link uses it and the user may."""
         self._uses_registered, self._own = bool(registered), dict(readable(link.properties))
         self.stored = _effective(link, registered)
-        self.stored_password = _password(self.stored)
+        self._secrets = {"password": _password(self.stored), **{name: self.stored.get(_PEM[name], "") for name in _PEM}}
         self.seen = fingerprint(self._own, self.stored, _is_paused(link))
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
-        for name in ("certificate_pem", "key_pem", "key_password"):  # kept; REST changes them
-            del self.fields[name]
-        self.fields["password"].help_text = gettext(
-            "Leave empty to keep the stored one, which is never shown. Enter it again to change address, security or CA."
-        )
+        for name, text in _KEPT.items():
+            if name == "password" or self._secrets[name]:
+                self.fields[name].help_text = gettext(text)
+        if self._uses_registered or not self._secrets["certificate_pem"]:
+            del self.fields["forget_certificate"]
 
     def keeps_stored_value(self, name: str) -> bool:
-        return name == "password" and bool(self.stored_password)
+        """Return True if an empty field keeps the stored value."""
+        if not self._secrets.get(name) or name == "password":
+            return bool(self._secrets.get(name))
+        if name == "key_password" and self.data.get("key_pem"):  # the stored one is that of the former key
+            return False
+        if self._uses_registered:  # an entered certificate is not combined with the registered key
+            return not (self.data.get("certificate_pem") or self.data.get("key_pem"))
+        return not self.data.get("forget_certificate")
 
     def clean(self) -> dict[str, Any] | None:
-        """Require the password if the stored password would be sent elsewhere, or a registered password copied to the link."""
+        """Require secrets if the stored ones would be sent elsewhere, or a registered password copied to the link."""
         values = super().clean() or {}
-        if self.errors or values["password"]:
+        if self.errors:
             return values
         changes = {change.name: change.value for change in self._connection()}
-        if self._uses_registered and changes.get(JAAS):
-            message = gettext("Enter it. The registered password is not used with another user or mechanism.")
+        entered = self._entered()
+        if self._uses_registered and changes.get(JAAS) and JAAS not in entered:
+            message = gettext("Enter it. The registered password is not used with another user, mechanism or certificate.")
             self.add_error("password", message)
             return values
-        kept = {name: value for name, value in changes.items() if name != JAAS or value is None}  # stored, not entered
+        kept = {name: value for name, value in changes.items() if value is None or name not in SECRETS or name in entered}
         for secret, config in secrets_to_repeat(self._own, kept):
-            if secret == JAAS:
+            if secret in _SECRET_FIELDS:
                 message = gettext("Enter it again. With another %(config)s, the stored one would be sent elsewhere.")
-                self.add_error("password", message % {"config": config})
+                self.add_error(_SECRET_FIELDS[secret], message % {"config": config})
         return values
 
     def changes(self, link: ClusterLink) -> list[ConfigChange]:
@@ -107,16 +136,27 @@ class EditLinkForm(ConnectionForm):
         return self._connection() + self._pause_change(link)
 
     def _connection(self) -> list[ConfigChange]:
-        values = self.cleaned_data | {"password": self.cleaned_data["password"] or self.stored_password}
-        address = replace(address_of(values), oauth_extensions=_extensions(self.stored))
-        wanted = properties_of(address)
+        wanted, entered = self._wanted(kept=True), self._entered()
         changes = {change.name: change for change in _differences(wanted, self.stored)}
-        entered = bool(self.cleaned_data["password"]) and JAAS in wanted
-        if self._uses_registered and (entered or JAAS in changes):
-            return _differences(wanted, {})  # the link gets its own credentials, and stores the other connection configs, too
-        if entered:  # even if equal to the stored password: it permits the other changes
-            changes[JAAS] = _change(JAAS, wanted[JAAS])
+        if self._uses_registered and (entered & set(wanted) or set(SECRETS) & set(changes)):
+            # The link gets its own credentials, without those of the registration, and stores the other configs, too.
+            return _differences(self._wanted(kept=False), {})
+        for name in entered & set(wanted):  # even if equal to the stored secret: it permits the other changes
+            changes[name] = _change(name, wanted[name])
         return list(changes.values())
+
+    def _entered(self) -> set[str]:
+        """Return the names of the secret configs that were entered, not kept."""
+        return {config for config, name in _SECRET_FIELDS.items() if self.cleaned_data.get(name)}
+
+    def _wanted(self, *, kept: bool) -> dict[str, str]:
+        """Return the connection as Kafka client properties, with the stored secrets that empty fields keep if ``kept``."""
+        values = dict(self.cleaned_data)
+        for name, value in self._secrets.items():
+            if kept and not values[name] and self.keeps_stored_value(name):
+                values[name] = value
+        properties = properties_of(replace(address_of(values), oauth_extensions=_extensions(self.stored)))
+        return {name: value for name, value in properties.items() if name not in DEFAULTS_TAKEN}
 
     def _pause_change(self, link: ClusterLink) -> list[ConfigChange]:
         wanted = self.cleaned_data["paused"]
@@ -124,7 +164,7 @@ class EditLinkForm(ConnectionForm):
 
 
 @page("links")
-@sensitive_post_parameters("password")
+@sensitive_post_parameters("password", "certificate_pem", "key_pem", "key_password")
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the connection; preview, validate or save changes."""
@@ -148,7 +188,7 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
 def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: Actor) -> HttpResponse:
     """Preview, validate or save the changes, by the submitted button."""
     intent, changes = request.POST.get("intent"), form.changes(link)
-    shown = _shown(changes, form.stored)
+    shown = shown_changes(changes, form.stored)
     if intent == "preview":
         return _edit_form(request, link, form, changes=shown, previewed=True)
     try:
@@ -227,6 +267,7 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     by, now = actor_of(request), timezone.now()
     blockers = _unstopped(link, by=by)
     missing = sum_if_known(list(figures.records_at_risk_of([summary.mirror for summary in blockers]).values()))
+    health = health_of_mirrors(link, [summary.mirror for summary in blockers], now=now)
     ending = _stopping_mirrors(link)
     seen = visible_mirrors(by).unstopped().filter(link=ending[0].link) if ending else MirrorTopic.objects.none()
     visible = list(seen.values_list("name", flat=True))
@@ -240,7 +281,7 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
         "ends": request.POST.get("ends"),
         "crumbs": crumbs(link, last=gettext("Delete")),
         "environment_name": link.destination.environment.name,
-        "blockers": [mirror_row(summary, now=now) for summary in blockers],
+        "blockers": [mirror_row(summary, now=now, health=health[summary.mirror.pk]) for summary in blockers],
         "at_risk": gettext("unknown") if missing is None else numbers.count(missing),
         "held_back": missing is not None and missing != sum_if_known([summary.total_lag for summary in blockers]),
         "force": request.POST.get("force"),
@@ -348,6 +389,7 @@ def _covered_by_form(present: dict[str, str]) -> set[str]:
         "sasl.login.callback.handler.class",
         TOKEN_URL,
         "ssl.truststore.certificates",
+        *_PEM.values(),
     }
     return covered & set(present)
 
@@ -356,11 +398,12 @@ def _change(name: str, value: str | None) -> ConfigChange:
     return ConfigChange(name=name, value=value) if value is not None else ConfigChange(name=name, operation="DELETE")
 
 
-def _shown(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[ShownChange]:
+def shown_changes(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[ShownChange]:
+    """Return the differences between the stored connection and the changes."""
     rows = []
     for change in changes:
         secret = LINK_CONFIGS[change.name].sensitive
-        before, after = stored.get(change.name, ""), change.value or ""
+        before, after = (readable_config(change.name, value) for value in (stored.get(change.name, ""), change.value or ""))
         rows.append(
             ShownChange(
                 name=change.name,

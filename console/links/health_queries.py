@@ -17,7 +17,7 @@ from django.db.models import Case, Count, Exists, FilteredRelation, Min, OuterRe
 
 from console.access import Permission, can, visible_mirrors
 from console.actors import Actor
-from console.links.task_queries import failing_rows
+from console.links.task_queries import failing_of, failing_rows
 from console.mirrors import progress
 from console.mirrors.figures import Figures, Missing, figures_of, is_lacking, missing_of
 from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
@@ -88,6 +88,7 @@ class MirrorHealth:
     partitions: int  # 0: not set up yet
     has_error: bool
     is_unseen: bool  # not stopped, and without partitions: its lag is unknown
+    task_error: str = ""  # message of a recurring task that names it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +171,9 @@ def links_health(
         current = progress.current(mirrors.unstopped(), now=now)
     reports = reports_by_mirror(current, now=now)
     for pk, link_id, name, row in _rows(mirrors):
-        errors = [code for code, _ in named[link_id].get(name, ())]
-        inputs = _inputs(row, known[link_id], reports.get(pk, NO_REPORTS), task_errors=errors, now=now)
+        errors = named[link_id].get(name, ())
+        codes = [code for code, _ in errors]
+        inputs = _inputs(row, known[link_id], reports.get(pk, NO_REPORTS), task_errors=codes, now=now)
         state = MirrorState(row.state)
         by_link[link_id][pk] = MirrorHealth(
             pk=pk,
@@ -181,6 +183,7 @@ def links_health(
             partitions=row.num_partitions,
             has_error=bool(row.codes),
             is_unseen=state is not MirrorState.STOPPED and pk not in reports,
+            task_error=errors[0][1] if errors else "",
         )
     with_tasks = set(shown)
     found = {}
@@ -319,13 +322,29 @@ def _observe(
 # --- a mirror, metrics, and reports -----------------------------------------------------------------------------------
 
 
-def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatus, list[tuple[str, str]]]:
-    """Return the health of a mirror, and (code, message) of errors of the config sync that name it.
+def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatus, str]:
+    """Return the health of a mirror, and the first error of the config sync that names it; "" if there is none.
 
     Its partitions, transition errors and link have to be read. One query, none for a mirror that ``get_mirror`` has returned.
     """
-    link = mirror.link
     errors = config_errors(mirror)
+    status = _status_of(mirror, mirror.link, task_errors=[code for code, _ in errors], now=now)
+    return status, errors[0][1] if errors else ""
+
+
+def health_of_mirrors(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, now: datetime) -> dict[int, HealthStatus]:
+    """Return the health of mirrors of a link from ``get_link``, by primary key.
+
+    Their partitions and transition errors, and the link's configs, have to be read. No query.
+    """
+    named = _named_by(failing_of(link))
+    return {
+        mirror.pk: _status_of(mirror, link, task_errors=[code for code, _ in named.get(mirror.name, ())], now=now)
+        for mirror in mirrors
+    }
+
+
+def _status_of(mirror: MirrorTopic, link: ClusterLink, *, task_errors: Sequence[str], now: datetime) -> HealthStatus:
     codes = [mirror.error_code, *(error.code for error in mirror.transition_errors.all())]
     found = _Mirror(
         state=mirror.state,
@@ -338,7 +357,7 @@ def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[HealthStatu
     )
     began = max(mirror.state_since, link.state_since)
     reports = reports_of(mirror.partitions.all(), began=began, now=now)
-    return mirror_health(_inputs(found, link, reports, task_errors=[code for code, _ in errors], now=now)), errors
+    return mirror_health(_inputs(found, link, reports, task_errors=task_errors, now=now))
 
 
 def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_Metric]:

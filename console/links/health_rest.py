@@ -236,7 +236,10 @@ class LinkHealthView(RestView):
         troubled = [mirror for mirror in summary.health.mirrors.values() if mirror.status.needs_attention]
         troubled.sort(key=lambda mirror: (mirror.status.severity, mirror.name))
         mirrors = [
-            {**health_data(mirror_health_view(mirror.status, link)), "mirror_topic_name": mirror.name}
+            {
+                **health_data(mirror_health_view(mirror.status, link, task_error=mirror.task_error)),
+                "mirror_topic_name": mirror.name,
+            }
             for mirror in troubled[:MAX_MIRRORS]
         ]
         return Response(LinkHealthDetailData({**_link(link, summary.health), "mirrors": mirrors}).data)

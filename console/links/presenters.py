@@ -253,7 +253,7 @@ class OtherSide:
     name: str
     cluster: str
     url: str = ""
-    badge: Badge | None = None
+    state: Badge | None = None
     values: Sequence[tuple[str, str]] = ()  # values for creating the paired link
     create_url: str = ""
 
@@ -269,7 +269,7 @@ def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, m
             name=other.name,
             cluster=cluster,
             url=other.get_absolute_url() if may_see else "",
-            badge=link_badge(other.state),
+            state=link_badge(other.state),
         )
     advice = (
         gettext("Create it on %(cluster)s with these values:")

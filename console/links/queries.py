@@ -360,10 +360,10 @@ def _mirrors(
     """
     here = Q(link__destination=destination, drill=None)
     rows = MirrorTopic.objects.filter(here | ~Q(state=MirrorState.STOPPED)).order_by().annotate(seen=_sight_of("link_id", by))
-    columns = ("name", "link_id", "link__name", "state", "drill_id", "link__destination__cluster_id", "seen")
+    columns = ("name", "link_id", "link__name", "state", "stop_reason", "drill_id", "link__destination__cluster_id", "seen")
     known: dict[str, KnownMirror] = {}
     sources: dict[Place, Place] = {}
-    for name, link_id, link_name, state, drill_id, cluster_id, seen, there, topic in rows.values_list(
+    for name, link_id, link_name, state, reason, drill_id, cluster_id, seen, there, topic in rows.values_list(
         *columns, "link__source_cluster_id", "source_topic"
     ):
         if state != MirrorState.STOPPED:
@@ -372,7 +372,8 @@ def _mirrors(
             continue
         own = link is not None and link_id == link.pk
         if own or name not in known:
-            known[name] = KnownMirror(link=words_for_link(link_name, seen=seen), state=MirrorState(state), own=own)
+            words = words_for_link(link_name, seen=seen)
+            known[name] = KnownMirror(link=words, state=MirrorState(state), stop_reason=reason, own=own)
     return known, sources
 
 

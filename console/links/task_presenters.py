@@ -12,9 +12,11 @@ from django.utils.translation import gettext, gettext_noop
 from console.languages import translated
 from console.links.task_queries import COPY, VERIFY, TaskView
 from console.web import numbers
-from console.web.badges import MIRROR_BADGES, Badge, Family
+from console.web.badges import Badge, Family, mirror_badge
 from console.web.errors import ErrorNote, error_note
+from console.web.health_presenters import HealthView, health_view
 from console.web.numbers import Moment, moment
+from linkengine.domain.health import HealthStatus
 from linkengine.domain.linktasks import TaskName, TaskState
 from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
 
@@ -235,14 +237,30 @@ _PREVENTING = frozenset(
         CheckCode.LINK_STATE,
     }
 )
-_PASSED = Badge(code="PASSED", label=gettext_noop("Passed"), icon="check-circle-fill", family=Family.OK, meaning="")
-_FAILED = Badge(code="FAILED", label=gettext_noop("Blocking"), icon="x-octagon-fill", family=Family.BAD, meaning="")
-_NOTED = Badge(
-    code="NOTED",
-    label=gettext_noop("Failed, will be retried"),
-    icon="exclamation-triangle-fill",
-    family=Family.WARN,
-    meaning="",
+_CHECK_BADGES: Mapping[str, Badge] = MappingProxyType(
+    {
+        "PASSED": Badge(
+            code="PASSED",
+            label=gettext_noop("Passed"),
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning=gettext_noop("The check passed."),
+        ),
+        "FAILED": Badge(
+            code="FAILED",
+            label=gettext_noop("Blocking"),
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning=gettext_noop("The check prevents the topic from being mirrored."),
+        ),
+        "NOTED": Badge(
+            code="NOTED",
+            label=gettext_noop("Failed, will be retried"),
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning=gettext_noop("The last attempt failed. The next run of the task repeats it."),
+        ),
+    }
 )
 
 
@@ -265,12 +283,13 @@ class SourceTopicRow:
     reason: str
     mirror: str
     is_mirrored: bool
-    mirror_badge: Badge | None
+    state: Badge | None  # of the mirror topic
+    health: HealthView | None  # of the mirror topic; None: not derived for this list
     mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
 
-def source_topic_row(judged: JudgedTopic) -> SourceTopicRow:
-    """Create the row of a source topic."""
+def source_topic_row(judged: JudgedTopic, *, health: HealthStatus | None = None) -> SourceTopicRow:
+    """Create the row of a source topic. ``health`` is that of its mirror topic."""
     failed = judged.failed
     mirrored = judged.standing is Standing.MIRRORED
     return SourceTopicRow(
@@ -279,7 +298,8 @@ def source_topic_row(judged: JudgedTopic) -> SourceTopicRow:
         reason=translated(failed[0].finding) if failed else "",
         mirror=judged.mirror,
         is_mirrored=mirrored,
-        mirror_badge=MIRROR_BADGES[judged.mirror_state] if judged.mirror_state else None,
+        state=mirror_badge(judged.mirror_state, judged.stop_reason) if judged.mirror_state else None,
+        health=health_view(health) if health else None,
         mirrorable=is_mirrorable(judged),
     )
 
@@ -295,7 +315,7 @@ def check_rows(judged: JudgedTopic) -> Sequence[CheckRow]:
     return [
         CheckRow(
             label=gettext(CHECK_LABELS[check.code]),
-            badge=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
+            badge=_CHECK_BADGES["PASSED" if check.passed else "FAILED" if check.blocks else "NOTED"],
             finding=translated(check.finding),
             next_step=translated(check.next_step),
         )

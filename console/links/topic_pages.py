@@ -66,7 +66,7 @@ SOURCE_TOPICS = Listing(
         "source_topic": "name",
         "status": "badge.code",
         "mirror_topic": lambda row: row.mirror if row.is_mirrored else None,
-        "mirror_state": lambda row: row.mirror_badge.code if row.mirror_badge else None,
+        "mirror_state": lambda row: row.state.code if row.state else None,
         "reason": lambda row: "" if row.is_mirrored else row.reason or row.badge.meaning,
     },
 )
@@ -84,7 +84,10 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     matching = listed.select(judge_source(link=link, by=by, search=listed.query))
     if listed.format:
         return listed.csv(f"source-topics-{link.name}", map(source_topic_row, matching))
-    rows = [source_topic_row(judged) for judged in listed.page(matching)]
+    seen = observe(link, by=by, now=now)
+    statuses = {mirror.name: mirror.status for mirror in seen.health.mirrors.values()}
+    health = headline(link, by=by, now=now, seen=seen)
+    rows = [source_topic_row(judged, health=statuses.get(judged.mirror)) for judged in listed.page(matching)]
     mirrorable = sum(is_mirrorable(judged) for judged in matching)
     context = {
         "list": listed,
@@ -96,7 +99,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         "listed": link.topics_at is not None,
         "auto_create": link.config(AUTO_CREATE) == "true",
     }
-    return reply(request, "links/topics.html", link_context(link, by=by, now=now, tab="topics") | context)
+    return reply(request, "links/topics.html", link_context(link, by=by, now=now, tab="topics", health=health) | context)
 
 
 @page("links")
@@ -108,13 +111,17 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
     if polled := head_poll(request, link, by=by, now=now, tab="topics"):
         return polled
     judged = judge_topic(link=link, name=topic_name, by=by)
+    seen = observe(link, by=by, now=now)
+    status = next((mirror.status for mirror in seen.health.mirrors.values() if mirror.name == judged.mirror), None)
+    health = headline(link, by=by, now=now, seen=seen)
     context = {
-        "row": source_topic_row(judged),
+        "row": source_topic_row(judged, health=status),
         "checks": check_rows(judged),
         "crumbs": crumbs(link, last=topic_name),
         "may_add": judged.standing is not Standing.MIRRORED,
     }
-    return reply(request, "links/topic.html", link_context(link, by=by, now=now, tab="topics", last=topic_name) | context)
+    head = link_context(link, by=by, now=now, tab="topics", last=topic_name, health=health)
+    return reply(request, "links/topic.html", head | context)
 
 
 @page("links")

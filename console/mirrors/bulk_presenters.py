@@ -191,7 +191,7 @@ class TopicRow:
     name: str
     url: str  # "" if there is no such mirror topic, or it is not visible
     badge: Badge
-    state_badge: Badge | None
+    state: Badge | None  # now
     code: str
     message: str
     fix: str
@@ -252,7 +252,7 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, now: dat
         name=topic.name,
         url=mirror.get_absolute_url() if mirror else "",
         badge=TOPIC_BADGES[outcome],
-        state_badge=mirror_badge(mirror.state, mirror.stop_reason) if mirror else None,
+        state=mirror_badge(mirror.state, mirror.stop_reason) if mirror else None,
         code=code,
         message=message,
         fix=known.fix if known and known.meaning else "",

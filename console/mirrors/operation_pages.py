@@ -20,6 +20,7 @@ from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
 from console.links import queries as link_queries
 from console.links.group_presenters import readable_name
+from console.links.health_queries import health_of_mirror
 from console.links.pages import crumbs
 from console.mirrors import diverged_exports, operation_actions, reversals
 from console.mirrors import queries as mirror_queries
@@ -35,6 +36,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.verification.rules import gate_closed
 from console.web import numbers
 from console.web.configs import readable_config
+from console.web.health_presenters import HealthView, mirror_health_view
 from console.web.lists import page_from
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
@@ -181,6 +183,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
     requested = {"link": mirror.link_id, "operation": verb.event.value, "topics": mirror.name}
     context = {
         "mirror": head,
+        "health": _health(mirror, now=now) if mirror.pk else None,
         "verb": verb,
         "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
         "seen": operation_actions.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
@@ -198,6 +201,11 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "environment_name": mirror.link.destination.environment.name,
     }
     return reply(request, "mirrors/operate.html", context | more, status=status)
+
+
+def _health(mirror: MirrorTopic, *, now: datetime) -> HealthView:
+    status, task_error = health_of_mirror(mirror, now=now)
+    return mirror_health_view(status, mirror.link, task_error=task_error)
 
 
 def _warnings(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime, tab: str = 
     The parts of the mirror have to be read (``mirrors.queries.load_parts``). One query for a stopped mirror.
     """
     choices = action_choices(mirror, by=by)
-    status, errors = health_of_mirror(mirror, now=now)
+    status, task_error = health_of_mirror(mirror, now=now)
     groups, tabs = _tabs(mirror, current=tab)
     return {
         "link": link_head(mirror.link, now=now),
@@ -135,7 +135,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime, tab: str = 
         "subtabs": tabs,
         "choices": choices,
         "unavailable": [choice for choice in choices if not choice.allowed],
-        "health": mirror_health_view(status, mirror.link, task_error=errors[0][1] if errors else ""),
+        "health": mirror_health_view(status, mirror.link, task_error=task_error),
         "seen": seen_token(version_of(mirror.link), now=now, steady=status.steady),
     }
 

@@ -40,9 +40,8 @@ from console.verification import queries as verification_queries
 from console.verification.presenters import coverage_view, gate_view, run_view
 from console.verification.report_presenters import report_row
 from console.verification.rules import newest_run
-from console.web.configs import synced_config_rows
+from console.web.configs import revert_row, synced_config_rows
 from console.web.errors import error_note, transition_notes
-from console.web.numbers import moment
 from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import GapReason
@@ -203,7 +202,7 @@ def configs(_request: HttpRequest, mirror: MirrorTopic, by: Actor, now: datetime
     return {
         "differing_configs": [row for row in rows if row.differs],
         "equal_configs": [row for row in rows if not row.differs],
-        "reverts": [{"row": revert, "at": moment(revert.at, now=now)} for revert in list_reverts(mirror)],
+        "reverts": [revert_row(revert, now=now) for revert in list_reverts(mirror)],
         "topic_url": _topic_url(mirror, by),
     }
 

@@ -298,8 +298,8 @@ class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
     @extend_schema_field(HealthData)
     def get_health(self, instance: MirrorTopic) -> dict[str, str]:
         """Return what is copied, whatever the state is."""
-        status, errors = health_of_mirror(instance, now=moment())
-        return health_data(mirror_health_view(status, instance.link, task_error=errors[0][1] if errors else ""))
+        status, task_error = health_of_mirror(instance, now=moment())
+        return health_data(mirror_health_view(status, instance.link, task_error=task_error))
 
     def to_representation(self, instance: MirrorTopic) -> dict[str, Any]:
         """Return the fields with an empty prior state as null."""

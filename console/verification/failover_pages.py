@@ -18,7 +18,7 @@ from console.access import Permission, can, role_needed, visible_mirrors
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
-from console.links.pages import head_poll, link_context, observe
+from console.links.pages import head_poll, headline, link_context, observe
 from console.mirrors import bulk_actions, figures
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
@@ -172,6 +172,7 @@ def _review(
     approval = approval_need(link, VERB.event, [summary.mirror for summary in chosen], by=by, now=now)
     refusals = refusals_of(link, chosen, VERB, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
+    seen = observe(link, by=by, now=now)
     mirrors = [summary.mirror for summary in possible]
     at_risk, groups = figures.records_at_risk_of(mirrors), groups_at_risk(link, mirrors)
     known = [count for count in at_risk.values() if count is not None]
@@ -187,7 +188,7 @@ def _review(
                 summary,
                 missing=at_risk[summary.mirror.pk],
                 groups=groups.get(summary.mirror.pk, ()),
-                health=None,
+                health=seen.health.status_of(summary.mirror.pk),
                 now=now,
             )
             for summary in possible[:NAMES_SHOWN]
@@ -206,7 +207,8 @@ def _review(
         "measured": numbers.exact(now),
         "repeated": [*_selection(request, chosen), ("seen", digest_of(chosen, VERB))],
     }
-    head = link_context(link, by=by, now=now, tab="failover", last=gettext("Fail over"))
+    health = headline(link, by=by, now=now, seen=seen)
+    head = link_context(link, by=by, now=now, tab="failover", last=gettext("Fail over"), health=health)
     return reply(request, "links/failover_review.html", head | context | more, status=status)
 
 

@@ -67,7 +67,7 @@ VERDICT_BADGES: Mapping[RecordVerdict, Badge] = MappingProxyType(
         RecordVerdict.NOT_COMPARABLE: Badge(
             code="NOT_COMPARABLE",
             label=gettext_noop("Not comparable"),
-            icon="dash-circle",
+            icon="exclamation-triangle-fill",
             family=Family.WARN,
             meaning=gettext_noop("The sides cannot be compared at this offset."),
         ),

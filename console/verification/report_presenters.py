@@ -12,6 +12,7 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngette
 from console.links.group_presenters import readable_name
 from console.links.presenters import Tile, mirror_topics
 from console.web import numbers
+from console.web.configs import readable_config
 from console.web.numbers import Moment, moment
 from linkengine.domain.mirrorjobs import FILLERS
 from linkengine.domain.states import StopReason
@@ -229,10 +230,10 @@ def _notes_of(rows: Sequence[ReportRow], totals: StopTotals, *, number: int | No
 
 
 def _refused_row(row: Mapping[str, str | None], *, now: datetime) -> RefusedRow:
-    resolved_at = row["resolved_at"]
+    name, value, resolved_at = row["name"] or "", row["value"] or "", row["resolved_at"]
     return RefusedRow(
-        name=gettext("Empty records before the start") if row["name"] == FILLERS else row["name"] or "",
-        value="" if row["name"] == FILLERS else row["value"] or gettext("cluster default"),
+        name=gettext("Empty records before the start") if name == FILLERS else name,
+        value="" if name == FILLERS else readable_config(name, value) or gettext("cluster default"),
         reason=row["message"] or "",
         resolved=moment(datetime.fromisoformat(resolved_at), now=now) if resolved_at else None,
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, gettext_noop, ngettext
 
 from console.web import numbers
+from console.web.numbers import Moment, moment
 from linkengine.domain.linkconfigs import RPO_OBJECTIVE
 
 if TYPE_CHECKING:
     from console.mirrors.queries import FollowedConfig
+    from console.models import ConfigRevert
 
 _LONG_MAX = 2**63 - 1  # Kafka's "never" or "no limit" for times, sizes and counts
 _NEVER: Mapping[str, str] = MappingProxyType(  # -1
@@ -37,6 +40,16 @@ class SyncedConfigRow:
     source: str
     mirror: str
     differs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertRow:
+    """A local change of a topic config that was reverted."""
+
+    name: str
+    found: str | None  # None: the config had been deleted
+    restored: str
+    at: Moment | None
 
 
 def readable_config(name: str, value: str) -> str:
@@ -77,6 +90,16 @@ def synced_config_rows(configs: Sequence[FollowedConfig]) -> list[SyncedConfigRo
         )
         for config in configs
     ]
+
+
+def revert_row(revert: ConfigRevert, *, now: datetime) -> RevertRow:
+    """Create the row of a reverted change."""
+    return RevertRow(
+        name=revert.name,
+        found=None if revert.found is None else readable_config(revert.name, revert.found),
+        restored=readable_config(revert.name, revert.restored),
+        at=moment(revert.at, now=now),
+    )
 
 
 def _duration(number_ms: int) -> str:

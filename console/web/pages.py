@@ -61,18 +61,17 @@ def steps(request: HttpRequest) -> HttpResponse:
     """Show the first steps of an installation: which are done, and where the next is done."""
     by = actor_of(request)
     found = first_steps(by=by)
-    listed = [_environment_step(request, found), *_cluster_steps(found, by=by), *_mirror_steps(found, by=by)]
+    listed = [_environment_step(found, by=by), *_cluster_steps(found, by=by), *_mirror_steps(found, by=by)]
     current = next((number for number, step in enumerate(listed) if not step.done), None)
     return reply(request, "guide/first_steps.html", {"steps": listed, "current": current})
 
 
-def _environment_step(request: HttpRequest, found: FirstSteps) -> Step:
-    may = request.user.is_staff and request.user.has_perm("console.add_environment")
+def _environment_step(found: FirstSteps, *, by: Actor) -> Step:
     return Step(
         title=gettext("Create an organization and an environment"),
         explains=gettext("An environment groups clusters, for example production. Both are created in the administration."),
         done=found.environment is not None,
-        url=reverse("admin:console_environment_add") if may else "",
+        url=reverse("admin:console_environment_add") if by.may_do_all else "",
         action=gettext("Create environment"),
         needs=gettext("An administrator of this installation does this."),
     )

@@ -140,6 +140,7 @@ class KnownMirror:
     link: str
     state: MirrorState
     own: bool
+    stop_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +170,7 @@ class JudgedTopic:
     mirror: str  # the mirror's name, "" if it cannot have a mirror
     standing: Standing
     mirror_state: MirrorState | None = None
+    stop_reason: str = ""  # of the mirror
     checks: tuple[Check, ...] = ()
 
     @property
@@ -211,7 +213,8 @@ def judge(topic: Topic, around: Surroundings) -> JudgedTopic:
     name = _mirror_name(topic, around)
     known = around.mirrors.get(name)
     if known is not None and known.own and known.state is not MirrorState.STOPPED:
-        return JudgedTopic(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=known.state)
+        state, reason = known.state, known.stop_reason
+        return JudgedTopic(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=state, stop_reason=reason)
     checks = tuple([rule(topic, name, around) for rule in _RULES])
     blocked = any(check.blocks and not check.passed for check in checks)
     standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING

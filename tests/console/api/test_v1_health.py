@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.models import ApiKey, Cluster, ClusterLink, RoleBinding
+from console.models import ApiKey, Cluster, ClusterLink, LinkTask, RoleBinding
 from tests.console.api.actors import DESTINATION, NOW, SOURCE, Rest, make_client
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +47,20 @@ def test_state_of_a_mirror_has_its_health(owner: Rest, make_mirror: Any) -> None
     found = owner.get(f"{LINK}/mirrors/orders/state").json()
     assert (found["state"], found["health"]["health"]) == ("ACTIVE", "NOT_COPYING")
     assert found["health"]["message"] == "No copy worker can run. No Spark."
+
+
+def test_error_of_a_task_has_the_same_message_in_the_health_of_link_and_mirror(owner: Rest, make_mirror: Any) -> None:
+    mirror = make_mirror("orders")
+    report(mirror)
+    message = "orders: The source refused DESCRIBE_CONFIGS."
+    errors = [{"code": "AUTHORIZATION_ERROR", "message": message}]
+    LinkTask.objects.create(link=mirror.link, name="TopicConfigsSync", error_count=1, errors=errors)
+
+    (of_link,) = owner.get(f"{LINK}/health").json()["mirrors"]
+    own = owner.get(f"{LINK}/mirrors/orders/state").json()["health"]
+
+    assert own["message"].endswith(f"AUTHORIZATION_ERROR. {message}")
+    assert of_link == own | {"mirror_topic_name": "orders"}
 
 
 def test_health_is_hidden_from_a_stranger(stranger: Rest, make_mirror: Any) -> None:

@@ -46,6 +46,18 @@ LISTING = SourceListing(
 )
 
 
+def test_configs_of_the_review_have_peoples_units_and_hide_secrets() -> None:
+    connection = {"request.timeout.ms": "30000", "bootstrap.servers": "far.example:9092", "ssl.key.password": "s3cret"}
+
+    rows = drafts.config_rows(DraftValues(connection=connection, other_kind="other"))
+
+    assert dict(rows) == {
+        "request.timeout.ms": "30 seconds (30000)",
+        "bootstrap.servers": "far.example:9092",
+        "ssl.key.password": drafts.HIDDEN,
+    }
+
+
 @pytest.mark.parametrize(
     ("direction", "first", "second"),
     [

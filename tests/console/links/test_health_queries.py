@@ -12,7 +12,14 @@ from django.test import Client
 
 from console.actors import ENGINE, Actor
 from console.links import health_queries
-from console.links.health_queries import LinkHealth, Observation, health_of_mirror, links_health, observe_links
+from console.links.health_queries import (
+    LinkHealth,
+    Observation,
+    health_of_mirror,
+    health_of_mirrors,
+    links_health,
+    observe_links,
+)
 from console.links.queries import list_links
 from console.links.task_queries import failing_rows
 from console.mirrors import progress
@@ -118,7 +125,8 @@ def test_link_and_mirror_have_the_health_that_their_rows_show(link: ClusterLink,
     assert found.status.health is health
     same = MirrorTopic.objects.select_related("link").prefetch_related("partitions", "transition_errors").get()
     progress.refresh([same], now=NOW)
-    assert health_of_mirror(same, now=NOW)[0] == status
+    assert health_of_mirror(same, now=NOW) == (status, found.mirrors[mirror.pk].task_error)
+    assert health_of_mirrors(ClusterLink.objects.get(), [same], now=NOW) == {mirror.pk: status}
 
 
 def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, make_mirror: MakeMirror) -> None:

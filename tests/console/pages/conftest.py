@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.queue import dispatch
+from console.web.badges import LINK_BADGES, MIRROR_BADGES, mirror_badge
 from tests.browser.page_data import WEST, PageData, make_page_data
 
 
@@ -85,6 +86,16 @@ def hidden_in(response: Any) -> dict[str, str]:
 def post_form(client: Client, address: str, values: dict[str, Any], **more: Any) -> Any:
     """Open the form at a URL and submit it with these values and its hidden fields."""
     return client.post(address, hidden_in(client.get(address)) | values, **more)
+
+
+STATE_BADGES = (*MIRROR_BADGES.values(), mirror_badge("PENDING_STOPPED", "failover"), *LINK_BADGES.values())
+
+
+def states_in_headlines(response: Any) -> set[str]:
+    """Return the states of links and mirror topics that a page draws as badges, which are for health, and not as tags."""
+    rendered = zip(response.templates, response.context, strict=True)
+    drawn = [context["badge"] for template, context in rendered if template.name == "parts/badge.html"]
+    return {badge.code for badge in drawn if badge in STATE_BADGES}
 
 
 def check(code: str, *, status: str = "PASSED", finding: str = "Fine.", fix: str = "", error_code: str = "") -> dict[str, str]:

@@ -21,7 +21,7 @@ from linkengine.domain.groups import Group
 from linkengine.domain.mirrorability import Topic
 from linkengine.domain.sourcelistings import SourceListing
 from tests.browser.page_data import EAST, WEST, PageData
-from tests.console.pages.conftest import Queue, check, client_of, hidden_in, htmx
+from tests.console.pages.conftest import Queue, check, client_of, hidden_in, htmx, states_in_headlines
 
 DESTINATION, SOURCE, BIDIRECTIONAL = "DESTINATION", "SOURCE", "BIDIRECTIONAL"
 REGISTERED = {"other_kind": "registered", "other": WEST}
@@ -596,9 +596,11 @@ def test_link_page_leads_to_the_creation_of_its_paired_link(
     launch(admin, paired)
 
     for here, there in ((EAST, WEST), (WEST, EAST)):
-        overview = admin.get(f"/links/{here}/fresh/").content.decode()
+        response = admin.get(f"/links/{here}/fresh/")
+        overview = response.content.decode()
         assert f'id="open-other-side" href="/links/{there}/fresh/"' in overview
         assert "create-other-side" not in overview
+        assert not states_in_headlines(response)
 
 
 def test_source_side_link_offers_no_mirror_topics(admin: Client) -> None:

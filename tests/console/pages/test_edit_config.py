@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 
+from console.links.actions import ConfigChange
+from console.links.edit_pages import shown_changes
 from console.models import LinkConfig
 from tests.browser.page_data import PageData
 from tests.console.pages.conftest import client_of
@@ -53,6 +57,32 @@ def test_configuration_shows_only_what_differs_from_the_defaults_in_peoples_unit
     )
     assert "90000 is 1 minute 30 seconds." in form
     assert '<span class="mono">5000</span> (5 seconds)' in form
+
+
+def test_reverted_configs_have_peoples_units(page_data: PageData, admin: Client) -> None:
+    reverts = page_data.mirrors["flights"].config_reverts
+    reverts.create(name="retention.ms", found="-1", restored="604800000", at=page_data.now)
+    reverts.create(name="segment.bytes", found=None, restored="1073741824", at=page_data.now)
+
+    text = admin.get(page_data.mirror_url("flights", "configs")).content.decode()
+
+    shown = re.sub("<[^>]+>", "", text[text.index('id="reverted-configs"') :])
+    assert "retention.ms was unlimited (-1), reset to 7 days (604800000)" in shown
+    assert "segment.bytes was deleted, reset to 1 GiB (1073741824)" in shown
+
+
+def test_changes_of_a_link_are_shown_in_peoples_units() -> None:
+    changes = [
+        ConfigChange(name="request.timeout.ms", value="30000"),
+        ConfigChange(name="metadata.max.age.ms", operation="DELETE"),
+    ]
+
+    shown = shown_changes(changes, {"metadata.max.age.ms": "300000"})
+
+    assert [(change.before, change.after) for change in shown] == [
+        ("not set", "30 seconds (30000)"),
+        ("5 minutes (300000)", "not set"),
+    ]
 
 
 def test_mirror_page_shows_the_configs_that_differ_from_the_source_first(page_data: PageData, admin: Client) -> None:

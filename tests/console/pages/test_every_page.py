@@ -19,9 +19,12 @@ from linkengine.domain.states import LinkState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
 from tests.browser.page_data import EAST, SECRET, PageData, make_cluster, make_link, make_page_data
 from tests.browser.page_fixtures import DRAFT
-from tests.console.pages.conftest import Queue, client_of, htmx
+from tests.console.pages.conftest import Queue, client_of, htmx, states_in_headlines
 
 MOST = 10  # queries of a page
+
+# Pages that explain states, or show those of a past moment. The headline of all others is the health.
+SHOW_STATES = ("/help/states/", "/minute/")
 
 EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the relative time
 
@@ -51,6 +54,7 @@ def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str
     assert SECRET not in text
     assert [time for time in re.findall("<time.*?</time>", text, re.DOTALL) if not EXACT.search(time)] == []
     assert queue.called == []  # no page waits for a worker or for Kafka
+    assert bool(states_in_headlines(response)) is address.endswith(SHOW_STATES)
 
 
 @pytest.mark.parametrize("address", PAGES)
@@ -69,6 +73,7 @@ def test_error_page_has_its_own_status(admin: Client, address: str, status: int)
 
     assert response.status_code == status
     assert "<h1" in response.content.decode()
+    assert not states_in_headlines(response)
 
 
 @pytest.mark.parametrize("address", PAGES)

@@ -90,6 +90,7 @@ def test_page_names_the_groups_that_would_be_clamped(admin: Client, page_data: P
 
     assert ("readers" in shown, "behind" in shown) == (True, False)
     assert re.search(r"<dt>Consumer groups to be clamped</dt><dd><strong>1</strong>", reviewed)
+    assert re.search(r'planes</th><td><span class="badge-state \w+" title="\w+">.*title="ACTIVE"', reviewed)
     assert re.search(r'readers</th>.*data-label="Clamped by">7<', reviewed)
 
 

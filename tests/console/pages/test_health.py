@@ -89,6 +89,34 @@ def test_stopped_engine_is_the_headline_of_every_page(
 
 
 @pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("topics/?q=flights", ["NOT_COPYING", "MIRRORED", "NOT_COPYING"]),
+        ("topics/flights/", ["NOT_COPYING", "MIRRORED", "NOT_COPYING"]),
+        ("mirrors/flights/promote/", ["NOT_COPYING"]),
+        ("delete/", ["NOT_COPYING", "NOT_COPYING"]),
+    ],
+)
+def test_health_stands_beside_every_mirror_that_is_named(calm: PageData, admin: Client, address: str, shown: list[str]) -> None:
+    report(calm, seconds=900)
+
+    response = admin.get(f"{calm.link_url}{address}")
+
+    assert re.findall(r'class="badge-state \w+" title="(\w+)"', response.content.decode()) == shown
+    assert "No copy worker has reported" in response.content.decode()
+    assert 'class="tag api-state" title="ACTIVE"' in response.content.decode()
+
+
+def test_mirror_page_does_not_explain_the_state_as_if_records_were_copied(calm: PageData, admin: Client) -> None:
+    words = "New records of the source topic are copied continuously"
+    report(calm)
+    assert words in text_of(admin, calm.mirror_url("flights"))
+
+    report(calm, seconds=900)
+    assert words not in text_of(admin, calm.mirror_url("flights"))
+
+
+@pytest.mark.parametrize(
     "address",
     ["/environments/", "/environments/?tab=links", "/environments/production/", f"/clusters/{EAST}/", "/links/", "/topics/"],
 )

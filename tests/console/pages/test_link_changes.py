@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.page_data import EAST, SECRET, PageData
@@ -102,18 +105,100 @@ def test_new_address_or_security_requires_the_password_again(
     assert SECRET not in str(page_data.link.properties)
 
 
-def test_new_address_requires_the_keystore_key_again(page_data: PageData, admin: Client) -> None:
-    """The form of an edit has no field for the key of mutual TLS, so the page reports what is missing."""
+CERTIFICATE, KEY = "THE STORED CERTIFICATE", "THE STORED KEY"
+MUTUAL = ClusterAddress(
+    bootstrap_servers="far.example:9093",
+    security_protocol="SSL",
+    ssl_ca_pem="AUTHORITY",
+    ssl_certificate_pem=CERTIFICATE,
+    ssl_key_pem=KEY,
+    ssl_key_password="stored-word",
+)
+
+
+@pytest.fixture
+def mutual(page_data: PageData) -> PageData:
+    """The link signs in with a client certificate. It was created without the types of the stores, which have no effect."""
     link = ClusterLink.objects.get(pk=page_data.link.pk)
-    link.properties = {**link.properties, "ssl.keystore.key": "private"}
+    link.properties = {name: value for name, value in properties_of(MUTUAL).items() if not name.endswith(".type")}
     link.save()
+    return page_data
 
-    changed = _edited(page_data, bootstrap_servers="new.example:9092", password="typed")
-    response = post_form(admin, f"{page_data.link_url}configuration/edit/", changed)
 
-    assert (response.status_code, "SECRET_NEEDED" in response.content.decode()) == (422, True)
-    page_data.link.refresh_from_db()
-    assert page_data.link.properties["bootstrap.servers"] != "new.example:9092"
+def edit_mutual(client: Client, page_data: PageData, **changes: str) -> tuple[Any, dict[str, str], set[str]]:
+    """Submit the form; return the response, the stored properties, and the names of the properties that changed."""
+    values = {"bootstrap_servers": "far.example:9093", "security_protocol": "SSL", "ca_pem": "AUTHORITY", "intent": "save"}
+    before = dict(ClusterLink.objects.get(pk=page_data.link.pk).properties)
+    response = post_form(client, f"{page_data.link_url}configuration/edit/", values | changes)
+    after = dict(ClusterLink.objects.get(pk=page_data.link.pk).properties)
+    return response, after, {name for name in {*before, *after} if before.get(name) != after.get(name)}
+
+
+def test_empty_fields_keep_the_client_certificate_and_key_and_show_them_nowhere(mutual: PageData, admin: Client) -> None:
+    shown = admin.get(f"{mutual.link_url}configuration/edit/").content.decode()
+    previewed, _, _ = edit_mutual(admin, mutual, paused="on", certificate_pem="A NEW CERTIFICATE", intent="preview")
+    saved, _, changed = edit_mutual(admin, mutual, paused="on")
+
+    for name in ("certificate_pem", "key_pem", "key_password"):
+        assert "Leave empty to keep the stored one" in shown.split(f'id="{name}_helptext"')[1].split("</p>")[0]
+    assert "2 unsaved changes" in previewed.content.decode()
+    assert (saved.status_code, changed) == (302, set())
+    for text in (shown, previewed.content.decode()):
+        assert not [secret for secret in (CERTIFICATE, KEY, "stored-word", "A NEW CERTIFICATE") if secret in text]
+
+
+@pytest.mark.parametrize("intent", ["save", "validate"])
+def test_new_address_requires_the_key_again(mutual: PageData, admin: Client, intent: str) -> None:
+    refused, _, unchanged = edit_mutual(admin, mutual, bootstrap_servers="new.example:9093", intent=intent)
+    entered = {"key_pem": KEY, "key_password": "stored-word"}
+    saved, properties, changed = edit_mutual(admin, mutual, bootstrap_servers="new.example:9093", **entered)
+
+    assert (refused.status_code, unchanged) == (422, set())
+    beside = refused.content.decode().split('id="key_pem_error"')[1].split("</div>")[0]
+    assert "With another bootstrap.servers, the stored one would be sent elsewhere." in beside
+    assert (saved.status_code, changed) == (302, {"bootstrap.servers"})
+    assert properties["bootstrap.servers"] == "new.example:9093"
+
+
+def test_new_certificate_and_key_replace_the_stored_ones(mutual: PageData, admin: Client) -> None:
+    response, properties, changed = edit_mutual(admin, mutual, certificate_pem="NEW CERTIFICATE", key_pem="NEW KEY")
+
+    assert response.status_code == 302
+    assert changed == {"ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"}
+    assert (properties["ssl.keystore.certificate.chain"], properties["ssl.keystore.key"]) == ("NEW CERTIFICATE", "NEW KEY")
+    assert "ssl.key.password" not in properties  # it was that of the former key
+
+
+def test_renewed_certificate_keeps_the_key(mutual: PageData, admin: Client) -> None:
+    response, _, changed = edit_mutual(admin, mutual, certificate_pem="RENEWED CERTIFICATE")
+
+    assert (response.status_code, changed) == (302, {"ssl.keystore.certificate.chain"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"forget_certificate": "on"},
+        {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "username": "link", "password": "typed"},
+        {"forget_certificate": "on", "bootstrap_servers": "new.example:9093"},
+    ],
+    ids=["removed", "without TLS", "removed and another address"],
+)
+def test_client_certificate_is_removed(mutual: PageData, admin: Client, change: dict[str, str]) -> None:
+    response, properties, _ = edit_mutual(admin, mutual, **change)
+
+    assert response.status_code == 302
+    assert not {"ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"} & set(properties)
+
+
+def test_key_needs_its_certificate(page_data: PageData, admin: Client) -> None:
+    response = post_form(
+        admin,
+        f"{page_data.link_url}configuration/edit/",
+        _edited(page_data, security_protocol="SASL_SSL", password="typed", key_pem="KEY"),
+    )
+
+    assert (response.status_code, "A private key needs its client certificate." in response.content.decode()) == (422, True)
 
 
 @pytest.fixture
@@ -138,6 +223,43 @@ def test_registered_password_is_not_copied_to_the_link(borrower: PageData, admin
     borrower.link.refresh_from_db()
     assert "another-secret" in borrower.link.properties["sasl.jaas.config"]
     assert SECRET not in str(borrower.link.properties)
+
+
+@pytest.fixture
+def mutual_borrower(borrower: PageData) -> PageData:
+    """The registered connection of the source, which the link uses, has a client certificate and a password."""
+    west = Cluster.objects.get(pk=borrower.west.pk)
+    login: dict[str, Any] = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "link",
+        "sasl_password": SECRET,
+    }
+    west.properties = properties_of(replace(MUTUAL, bootstrap_servers=west.bootstrap_servers, **login))
+    west.save()
+    return borrower
+
+
+def test_registered_certificate_and_key_are_not_copied_to_the_link(mutual_borrower: PageData, admin: Client) -> None:
+    address = f"{mutual_borrower.link_url}configuration/edit/"
+    same = _edited(mutual_borrower, security_protocol="SASL_SSL", sasl_mechanism="PLAIN", ca_pem="AUTHORITY")
+    own = {"certificate_pem": "OWN CERTIFICATE", "key_pem": "OWN KEY"}
+
+    shown = admin.get(address).content.decode()
+    assert post_form(admin, address, same | {"paused": "on"}).status_code == 302
+    assert "needs its private key" in post_form(admin, address, same | {"certificate_pem": "OWN"}).content.decode()
+    assert "is not used with another user, mechanism or certificate" in post_form(admin, address, same | own).content.decode()
+    mutual_borrower.link.refresh_from_db()
+    assert mutual_borrower.link.properties == {}
+
+    assert post_form(admin, address, same | own | {"password": "another-secret"}).status_code == 302
+    mutual_borrower.link.refresh_from_db()
+    properties = mutual_borrower.link.properties
+    assert (properties["ssl.keystore.certificate.chain"], properties["ssl.keystore.key"]) == ("OWN CERTIFICATE", "OWN KEY")
+    assert "another-secret" in properties["sasl.jaas.config"]
+    for text in (shown, str(properties)):
+        assert not [secret for secret in (CERTIFICATE, KEY, "stored-word", SECRET) if secret in text]
+    assert "forget_certificate" not in shown
 
 
 @pytest.mark.parametrize("role_at_source", ["", "DeveloperRead", "ResourceOwner"])

@@ -1010,17 +1010,38 @@ def test_file_of_a_cluster_with_many_topics_has_their_mirrors(
 # --- time range and options of the audit log --------------------------------------------------------------------------
 
 
-def test_audit_log_takes_a_time_range(admin: Client, page_data: PageData) -> None:
-    """The events of the page data are one minute apart; the range has the second and the third."""
-    newest = AuditEvent.objects.filter(detail={"reason": "an example"}).order_by("-at")
-    times = [event.at.replace(second=0, microsecond=0) for event in newest]
-    query = f"?from={times[2]:%Y-%m-%dT%H:%M}&to={times[0]:%Y-%m-%dT%H:%M}"
+TIMED = {  # list: column of its file with the time that a range selects
+    "audit log": "at",
+    "activity of a link": "at",
+    "failover reports of a link": "writable_at",
+    "failover reports": "writable_at",
+    "operations": "requested_at",
+}
 
-    rows, page = file_of(admin, f"/audit/{query}"), read(admin, f"/audit/{query}")
 
-    assert [row["action"] for row in rows] == [event.action for event in newest[1:3]]
-    assert "2 events" in page
-    assert f'name="from" value="{times[2]:%Y-%m-%dT%H:%M}"' in page
+@pytest.mark.parametrize("name", TIMED)
+def test_time_range_selects_the_rows_from_its_start_until_before_its_end(admin: Client, page_data: PageData, name: str) -> None:
+    case, column = CASES[name], TIMED[name]
+    case.fill(page_data)
+    everything = file_of(admin, case.address)
+    times = sorted(datetime.fromisoformat(row[column]) for row in everything)
+    start, end = (times[len(times) * part // 4].replace(second=0, microsecond=0) for part in (1, 3))
+    end = max(end, start + timedelta(minutes=1))
+    within = [row for row in everything if start <= datetime.fromisoformat(row[column]) < end]
+    assert 0 < len(within) < len(everything)
+
+    query = f"from={start:%Y-%m-%dT%H:%M}&to={end:%Y-%m-%dT%H:%M}"
+    rows, page = file_of(admin, with_query(case.address, query)), read(admin, with_query(case.address, query))
+
+    assert names(case, rows) == names(case, within) == shown_on(admin, case, query)
+    assert f'name="from" value="{start:%Y-%m-%dT%H:%M}"' in page
+    assert f'name="to" value="{end:%Y-%m-%dT%H:%M}"' in page
+
+
+def test_all_lists_with_a_time_range_are_tested(admin: Client, page_data: PageData) -> None:
+    with_range = {name for name, case in CASES.items() if 'type="datetime-local"' in read(admin, case.address)}
+
+    assert with_range == {*TIMED, "samples of a link"}  # the range of the samples is that of the charts
 
 
 def test_action_filter_offers_actions_of_all_events(admin: Client, page_data: PageData) -> None:

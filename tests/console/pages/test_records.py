@@ -75,6 +75,21 @@ def test_page_needs_few_queries(admin: Client, queue: Queue, url: str) -> None:
     assert len(queries) <= 8  # session, user, mirror with link and clusters, gap ledger, audit row
 
 
+@pytest.mark.parametrize(
+    ("differing", "badge", "other"), [((), ("EQUAL", "Equal"), "Differs"), (("value",), ("DIFFERENT", "Differs"), "Equal")]
+)
+def test_page_says_whether_the_records_are_equal(
+    admin: Client, queue: Queue, url: str, differing: tuple[str, ...], badge: tuple[str, str], other: str
+) -> None:
+    queue.response = compared(side(b"secret"), side(b"other" if differing else b"secret"), differing=differing)
+
+    response = admin.get(f"{url}?partition=0&offset=7")
+
+    result = response.content.decode().split('id="verdict"')[1]
+    assert re.findall(r'class="badge-state \w+" title="(\w+)">.*?</svg>(\w+)</span>', result) == [badge]
+    assert other not in text_of(response)
+
+
 def test_both_records_are_shown_with_their_difference(admin: Client, queue: Queue, url: str) -> None:
     mirror = side(b'{"a": 1.10, "b": ["x", {}]}')
     queue.response = compared(side(b"\xff\x00 bytes"), mirror, differing=("value",))

@@ -9,7 +9,7 @@ from django.utils import timezone
 from console.models import Cluster, ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import PageData
-from tests.console.pages.conftest import Queue
+from tests.console.pages.conftest import Queue, states_in_headlines
 
 NAME = "flights"
 
@@ -56,6 +56,7 @@ def test_rejected_move_shows_the_reason(page_data: PageData, admin: Client, onwa
 
     assert response.status_code == 409
     assert "2 beyond offset 12" in response.content.decode()
+    assert not states_in_headlines(response)
 
 
 def test_reader_may_not_move_a_mirror(page_data: PageData, reader: Client, onward: ClusterLink) -> None:

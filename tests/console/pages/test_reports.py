@@ -236,6 +236,29 @@ def test_pdf_of_a_report_is_a_file(admin: Client, page_data: PageData) -> None:
     assert response.content.rstrip().endswith(b"%%EOF")
 
 
+def test_rejected_configs_have_peoples_units_but_not_in_json(
+    admin: Client, page_data: PageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("reportlab")
+    from reportlab import rl_config  # noqa: PLC0415
+
+    monkeypatch.setattr(rl_config, "pageCompression", 0)
+    step = {
+        "name": "retention.ms",
+        "value": "2592000000",
+        "code": "POLICY_VIOLATION",
+        "message": "7 days.",
+        "resolved_at": None,
+    }
+    StopReport.objects.filter(pk=REPORT).update(refused=[step])
+
+    for url in (URL, page_data.mirror_url("gates", "failover-reports")):
+        assert ">30 days (2592000000)<" in text(admin, url)
+    assert b"30 days" in admin.get(f"{URL}report.pdf").content
+    assert "30 days" not in text(admin, f"{URL}report.json")
+    assert "2592000000" in text(admin, f"{URL}report.json")
+
+
 def test_pdf_of_an_operation_lists_a_limited_number_of_topics(
     admin: Client, page_data: PageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,10 +29,12 @@ def form(*rows: tuple[str, str, str], enabled: bool = True, intent: str = "save"
 
 def test_source_topics_have_a_status_and_a_reason(page_data: PageData, admin: Client) -> None:
     add_topics(page_data, "flights", "radar", "__consumer_offsets")
+    page_data.link.mirrors.filter(name="flights").update(state="PENDING_STOPPED", stop_reason="failover")
 
     text = admin.get(f"{page_data.link_url}topics/").content.decode()
 
     assert "Mirrored" in text
+    assert "Failing over" in text  # not "Promoting"
     assert "auto.create.mirror.topics.enable is false" in text
     assert "Internal Kafka topic" in text
 

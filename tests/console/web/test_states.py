@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.access.permissions import Permission, Role
 from console.access.presenters import PERMISSION_WORDS, role_cards
+from console.clusters.presenters import _NOT_ATTACHED
 from console.mirrors.operation_presenters import VERBS, needs_typed_name, reversibility
 from console.models import AuditEvent, VerifyRun
 from console.web.badges import (
     AUDIT_BADGES,
-    CLUSTER_BADGES,
     GAP_BADGES,
     LINK_BADGES,
     MIRROR_BADGES,
@@ -29,14 +31,49 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import OPERATIONS, GapReason, LinkState, MirrorEvent, MirrorState
 
 STATIC = Path(__file__).resolve().parents[3] / "static"
-ALL_BADGES: list[Badge] = [
-    *MIRROR_BADGES.values(),
-    *LINK_BADGES.values(),
-    *CLUSTER_BADGES.values(),
-    *GAP_BADGES.values(),
-    *VERIFY_BADGES.values(),
-    *AUDIT_BADGES.values(),
-]
+ROOT = STATIC.parent
+Sign = tuple[str, str, Family]  # icon, label and colour
+
+
+def tables_of_badges() -> dict[str, list[Any]]:
+    """Return the rows of all tables of badges, or of signs, that modules of the console define, by ``module.name``."""
+    found: dict[str, list[Any]] = {}
+    for path in sorted((ROOT / "console").rglob("*.py")):
+        if "Family" not in path.read_text():
+            continue
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for attribute, value in vars(import_module(name)).items():
+            rows = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+            if rows and all(
+                isinstance(row, Badge) or (isinstance(row, tuple) and row and isinstance(row[-1], Family)) for row in rows
+            ):
+                found[f"{name}.{attribute}"] = list(rows)
+    found["console.web.badges.MIRROR_BADGES"].append(mirror_badge("PENDING_STOPPED", "failover"))
+    found["console.clusters.presenters.REPLICATION_BADGES"].append(_NOT_ATTACHED)
+    return found
+
+
+TABLES = tables_of_badges()
+ALL_BADGES: list[Badge] = [badge for rows in TABLES.values() for badge in rows if isinstance(badge, Badge)]
+
+
+def test_all_tables_of_badges_are_found() -> None:
+    names = {name.rpartition(".")[2] for name in TABLES}
+    of_mirrors = {"MIRROR_BADGES", "GAP_BADGES", "VERIFY_BADGES", "GATE_BADGES", "VERDICT_BADGES", "TOPIC_BADGES"}
+    of_links = {"LINK_BADGES", "TASK_BADGES", "STANDING_BADGES", "DRILL_BADGES", "READY_BADGES", "GROUP_BADGES", "ACL_BADGES"}
+    others = {"HEALTH_BADGES", "CLUSTER_BADGES", "REPLICATION_BADGES", "OPERATION_BADGES", "AUDIT_BADGES"}
+    of_checks = {
+        "links.form_presenters._BADGES",
+        "verification.presenters._CHECK_BADGES",
+        "links.task_presenters._CHECK_BADGES",
+    }
+
+    assert of_mirrors | of_links | others <= names
+    assert {f"console.{name}" for name in of_checks} <= set(TABLES)
+
+
+def sign_of(row: Badge | Sign) -> Sign:
+    return (row.icon, row.label, row.family) if isinstance(row, Badge) else row
 
 
 @pytest.mark.parametrize(
@@ -101,12 +138,13 @@ def test_every_family_has_colours_with_enough_contrast_in_both_themes(family: Fa
     assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
-@pytest.mark.parametrize("all_badges", [MIRROR_BADGES, LINK_BADGES, CLUSTER_BADGES], ids=["mirrors", "links", "clusters"])
-def test_states_differ_in_more_than_colour(all_badges: Mapping[str, Badge]) -> None:
+@pytest.mark.parametrize("table", TABLES)
+def test_states_differ_in_more_than_colour(table: str) -> None:
     """Without colours, as in forced-colors mode, states of different families have different icons and labels."""
-    for first, second in combinations(all_badges.values(), 2):
-        assert first.label != second.label
-        assert first.icon != second.icon or first.family == second.family
+    for first, second in combinations(map(sign_of, TABLES[table]), 2):
+        icon, label, family = first
+        assert label != second[1]
+        assert icon != second[0] or family == second[2]
 
 
 def test_failover_and_promotion_have_different_labels() -> None:
