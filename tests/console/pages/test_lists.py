@@ -52,6 +52,7 @@ from console.web.numbers import exact
 from linkengine.domain.health import Health
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.page_data import EAST, WEST, PageData, make_link, make_mirror, make_user
+from tests.browser.page_fixtures import OPERATION
 from tests.console.pages.conftest import htmx
 
 MANY = 2 * PAGE_SIZE + 7
@@ -125,6 +126,16 @@ def fill_mirrors(page_data: PageData) -> list[dict[str, object]]:
         MirrorTopic.objects.filter(pk=mirror.pk).update(state_since=page_data.now - timedelta(minutes=number))
         rows.append({"mirror_topic": name_of(number), "state": state, "partitions": "3"})
     return rows
+
+
+def fill_topics_at_risk(page_data: PageData) -> list[dict[str, object]]:
+    fill_mirrors(page_data)
+    make_mirror(page_data.link, "zzstopped", MirrorState.STOPPED, now=page_data.now)
+    lags = {name_of(number): number * 31 % 1000 for number in range(MANY)}
+    return [  # of three partitions
+        {"mirror_topic": name, "records_at_risk": lag + lag // 2 + lag // 3, "groups_to_be_clamped": "[]"}
+        for name, lag in lags.items()
+    ]
 
 
 def fill_source_topics(page_data: PageData) -> list[dict[str, object]]:
@@ -249,6 +260,17 @@ def fill_operations(page_data: PageData) -> list[dict[str, object]]:
     return rows
 
 
+def fill_results(page_data: PageData) -> list[dict[str, object]]:
+    operation, rows = BulkOperation.objects.get(pk=OPERATION), list[dict[str, object]]()
+    for number in range(MANY):
+        status = ("WAITING", "ACCEPTED", "FAILED", "CANCELED")[number % 4]
+        refusal = {"error_code": "CONFLICT", "message": f"Refused {number}."} if status == "FAILED" else {}
+        done_at = None if status == "WAITING" else page_data.now - timedelta(minutes=number * 31 % MANY)
+        operation.topics.create(name=name_of(number), status=status, done_at=done_at, **refusal)
+        rows.append({"topic": name_of(number), "result": status, "state": "", "error_code": "", "message": "", **refusal})
+    return rows
+
+
 def fill_gaps(page_data: PageData) -> list[dict[str, object]]:
     GapRange.objects.bulk_create(
         GapRange(
@@ -271,7 +293,8 @@ def fill_transitions(page_data: PageData) -> list[dict[str, object]]:
     for number in range(MANY):
         states = ("PAUSED", "ACTIVE", "resume") if number % 3 else ("ACTIVE", "PAUSED", "pause")
         detail = "" if number % 4 else f"reason-{number:03}"
-        row = {**dict(zip(("from_state", "to_state", "event"), states, strict=True)), "by": name_of(number), "detail": detail}
+        facts = dict(zip(("from_state", "to_state", "event"), states, strict=True))
+        row: dict[str, object] = {**facts, "by": name_of(number), "detail": detail}
         page_data.mirrors["flights"].transitions.create(at=page_data.now - timedelta(minutes=MANY - number), **row)
         rows.append(row)
     return rows
@@ -565,6 +588,23 @@ CASES = {
         denied=200,
         **OF_REPORTS,
     ),
+    "topics of the Fail over tab": Case(
+        address=f"{LINK}failover/",
+        fill=fill_topics_at_risk,
+        empty=lambda page_data: MirrorTopic.objects.all().delete(),
+        nothing="Nothing to fail over",
+        plural="mirror topics",
+        shown=first_word(1),
+        named=cell("mirror_topic"),
+        sorts={
+            "name": text("mirror_topic"),
+            "health": lambda row: list(Health).index(Health(row["health"])),
+            "risk": number("records_at_risk"),
+            "age": number("lag_ms"),
+        },
+        filters={"state=PAUSED": has("state", "PAUSED"), "state=STOPPED": lambda row: True},
+        search={"zz01": contains("zz01", "mirror_topic", "source_topic")},
+    ),
     "operations": Case(
         address="/operations/",
         fill=fill_operations,
@@ -589,6 +629,18 @@ CASES = {
         },
         search={"zz01": contains("zz01", "requested_by")},
         denied=200,
+    ),
+    "results of an operation": Case(
+        address=f"/operations/{OPERATION}/",
+        fill=fill_results,
+        empty=lambda page_data: None,  # an operation has topics
+        nothing="",
+        plural="topics",
+        shown=first_word(0),
+        named=cell("topic"),
+        sorts={"name": text("topic"), "result": None, "time": time("done_at")},
+        filters={"status=FAILED": has("result", "FAILED"), "status=CANCELED": has("result", "CANCELED")},
+        search={"zz01": contains("zz01", "topic")},
     ),
     "filled offsets of a mirror topic": Case(
         address=f"{LINK}mirrors/flights/gaps/",
