@@ -21,6 +21,7 @@ from console.links import actions as link_actions
 from console.links import pairs
 from console.links import queries as link_queries
 from console.links.actions import ConfigChange, alter_configs
+from console.links.form_presenters import curl
 from console.links.health_queries import health_of_mirrors
 from console.links.pages import crumbs, link_head
 from console.links.presenters import source_servers
@@ -28,6 +29,7 @@ from console.links.queries import EffectiveConfig
 from console.mirrors import figures
 from console.mirrors import queries as mirror_queries
 from console.mirrors.figures import sum_if_known
+from console.mirrors.pages import alteration_command, rest_url
 from console.mirrors.presenters import mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink, MirrorTopic
@@ -221,13 +223,17 @@ def pause(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     if request.method == "GET":
         return _pause_form(request, link)
     wanted = request.POST.get("paused") == "true"
-    change = ConfigChange(name=PAUSED, value="true" if wanted else "false")
+    changes = [] if wanted == _is_paused(link) else [_pausing(paused=wanted)]
     try:
-        link_actions.alter_configs(link=link, changes=[] if wanted == _is_paused(link) else [change], by=by, now=now)
+        link_actions.alter_configs(link=link, changes=changes, by=by, now=now)
     except ConsoleError as error:
         return _pause_form(request, link, problem=problem_of(error), status=status_of(error))
     message = gettext("Cluster link %(link)s is paused.") if wanted else gettext("Cluster link %(link)s is resumed.")
     return done(request, link.get_absolute_url(), message % {"link": link.name})
+
+
+def _pausing(*, paused: bool) -> ConfigChange:
+    return ConfigChange(name=PAUSED, value="true" if paused else "false")
 
 
 def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -235,6 +241,7 @@ def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, *
         "link": link_head(link, now=timezone.now()),
         "is_paused": _is_paused(link),
         "mirrors": link.mirrors.listed().filter(state__in=COPYING, deletion_requested_at=None).count(),
+        "command": alteration_command(request, link, [_pausing(paused=not _is_paused(link))]),
         "crumbs": crumbs(link, last=gettext("Resume") if _is_paused(link) else gettext("Pause")),
         "environment_name": link.destination.environment.name,
     }
@@ -286,6 +293,10 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
         "held_back": missing is not None and missing != sum_if_known([summary.total_lag for summary in blockers]),
         "force": request.POST.get("force"),
         "confirm": request.POST.get("confirm", ""),
+        "command": curl("DELETE", rest_url(request, "kafka:link", link.url_args)),
+        "command_note": gettext("The request does not select the option above; for that, add ?force=true to its URL.")
+        if blockers or drill is not None
+        else "",
     }
     return reply(request, "links/delete.html", context | more, status=status)
 

@@ -234,6 +234,7 @@ class Observation:
     """The state of a link and of the mirrors that an actor may see, as it was read."""
 
     health: LinkHealth
+    read_at: datetime
     current: Sequence[CurrentMirror] = ()  # that are not stopped
     total: Figures = field(default_factory=Figures)  # of these; without partitions yet: unknown
     failing: Sequence[LinkTask] = ()  # tasks whose last run had errors; none if the actor may not see the whole link
@@ -311,6 +312,7 @@ def _observe(
     return {
         link.pk: Observation(
             health=health[link.pk],
+            read_at=now,
             current=current[link.pk],
             total=totals[link.pk],
             failing=failing.get(link.pk, ()) if link.pk in whole else (),

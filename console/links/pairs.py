@@ -6,20 +6,22 @@ source-initiated link has a row with mode SOURCE at the source and an INBOUND ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, SourceTopic, StateTransitionError
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import inbound_properties, own_properties, registered_properties
 from linkengine.domain.mirrorjobs import CommonPart
 from linkengine.domain.plans import GapFiller
-from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
+from linkengine.domain.states import BECOMING, CLOSED_FIRST, GapReason, MirrorEvent, MirrorState
 
 _OTHER_MODE = {
     LinkMode.BIDIRECTIONAL: LinkMode.BIDIRECTIONAL,
@@ -227,3 +229,109 @@ def fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
     """Return the leader epochs under which the fences were seen, by partition, where that was stored."""
     rows = MirrorPartition.objects.filter(mirror=mirror).order_by("partition").values_list("partition", "fence_epoch")
     return {partition: epoch for partition, epoch in rows if epoch is not None}
+
+
+# --- the same for several mirrors -------------------------------------------------------------------------------------
+
+
+_DIFFERENT, _TRANSACTIONAL = -1, -2
+
+
+def mirrors_that_need(cluster_id: str, topics: Collection[str]) -> Mapping[str, MirrorTopic]:
+    """Return mirrors that are being made from ordinary topics of a cluster and may need their records, by the topic."""
+    rows = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic__in=topics, state__in=CLOSED_FIRST)
+    return {row.source_topic: row for row in rows.order_by("-pk")}
+
+
+class RelatedRows:
+    """The rows that the rules of operations read beside mirrors of a link.
+
+    Each kind is read when a rule needs it, for all mirrors in one query.
+    """
+
+    def __init__(self, mirrors: Sequence[MirrorTopic]) -> None:
+        """``mirrors`` are those that the rules are applied to."""
+        self._mirrors = mirrors
+
+    @cached_property
+    def other_side(self) -> ClusterLink | None:
+        """The other side of the link."""
+        return other_side(self._mirrors[0].link)
+
+    def counterpart(self, mirror: MirrorTopic) -> MirrorTopic | None:
+        """Return the row of the other topic of a pair, as ``counterpart`` does."""
+        other = self.other_side
+        rows = self._there.get(mirror.source_topic, ())
+        return next((row for row in rows if other and row.link_id == other.pk and row.source_topic == mirror.name), None)
+
+    def owner_there(self, mirror: MirrorTopic) -> MirrorTopic | None:
+        """Return the mirror, not stopped, that owns the source topic on the cluster of the other side."""
+        return _unstopped(self._there.get(mirror.source_topic, ()))
+
+    def owner_here(self, mirror: MirrorTopic) -> MirrorTopic | None:
+        """Return the mirror, not stopped, that owns the topic of the mirror, whatever its link."""
+        return _unstopped(self._here.get(mirror.name, ()))
+
+    @cached_property
+    def _there(self) -> Mapping[str, Sequence[MirrorTopic]]:
+        other, names = self.other_side, {mirror.source_topic for mirror in self._mirrors}
+        return _rows_by_name(other.destination_id, names) if other is not None else {}
+
+    @cached_property
+    def _here(self) -> Mapping[str, Sequence[MirrorTopic]]:
+        return _rows_by_name(self._mirrors[0].link.destination_id, {mirror.name for mirror in self._mirrors})
+
+    def differs(self, mirror: MirrorTopic) -> bool:
+        """Return ``is_known_to_differ``."""
+        return _DIFFERENT in self._ledger.get(mirror.pk, {})
+
+    def has_transactions(self, mirror: MirrorTopic) -> bool:
+        """Return whether the gap ledger of a mirror has transaction markers or aborted records."""
+        return _TRANSACTIONAL in self._ledger.get(mirror.pk, {})
+
+    def first_offsets(self, mirror: MirrorTopic) -> dict[int, int]:
+        """Return ``first_offsets``."""
+        return {partition: end for partition, end in self._ledger.get(mirror.pk, {}).items() if partition >= 0}
+
+    @cached_property
+    def _ledger(self) -> Mapping[int, Mapping[int, int]]:
+        """The first offsets by mirror and partition, with two marks of mirrors in the place of a partition."""
+        keys = [mirror.pk for mirror in self._mirrors if mirror.pk is not None]
+        heads = GapRange.objects.filter(mirror__in=keys, reason=GapReason.HEAD).order_by()
+        different = StateTransitionError.objects.filter(mirror__in=keys, code=RECORDS_DIFFER).order_by()
+        gaps = GapRange.objects.filter(mirror=OuterRef("pk"), reason__in=(GapReason.TRANSACTION_MARKER, GapReason.ABORTED))
+        transactional = MirrorTopic.objects.filter(Exists(gaps), pk__in=keys).order_by()
+        rows = heads.values_list("mirror_id", "partition", "end").union(
+            different.values_list("mirror_id", Value(_DIFFERENT), Value(0)),
+            transactional.values_list("pk", Value(_TRANSACTIONAL), Value(0)),
+            all=True,
+        )
+        found: dict[int, dict[int, int]] = defaultdict(dict)
+        for key, partition, end in sorted(rows):  # of several heads of a partition the last, as above
+            found[key][partition] = end
+        return found
+
+    @cached_property
+    def listed_sources(self) -> set[str]:
+        """The source topics of the mirrors that the last list of the source's topics has."""
+        names = {mirror.source_topic for mirror in self._mirrors}
+        found = SourceTopic.objects.filter(link=self._mirrors[0].link_id, name__in=names)
+        return set(found.values_list("name", flat=True))
+
+    @cached_property
+    def dependent(self) -> Mapping[str, MirrorTopic]:
+        """``mirrors_that_need`` the topics of the mirrors."""
+        return mirrors_that_need(self._mirrors[0].link.destination.cluster_id, [mirror.name for mirror in self._mirrors])
+
+
+def _rows_by_name(cluster_pk: int, names: Collection[str]) -> Mapping[str, Sequence[MirrorTopic]]:
+    """Return the rows of topics of a cluster, of all links, by name."""
+    found: dict[str, list[MirrorTopic]] = defaultdict(list)
+    rows = MirrorTopic.objects.filter(link__destination=cluster_pk, name__in=names)
+    for row in rows.select_related("link__destination__environment", "link__source").order_by("pk"):
+        found[row.name].append(row)
+    return found
+
+
+def _unstopped(rows: Iterable[MirrorTopic]) -> MirrorTopic | None:
+    return next((row for row in rows if row.state != MirrorState.STOPPED), None)

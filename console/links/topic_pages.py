@@ -26,6 +26,7 @@ from console.links.pages import crumbs, head_poll, headline, link_context, obser
 from console.links.queries import filters_of, judge_source, judge_topic
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
+from console.mirrors.pages import alteration_command
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
@@ -177,6 +178,7 @@ def _form(
         "patterns": list(PatternType),
         "kinds": list(FilterType),
         "document": filters_to_json(rows) if rows else "",
+        "command": alteration_command(request, link, _changes(rows, enabled=enabled)),
     }
     return reply(
         request, "links/filters.html", link_context(link, by=by, now=now, tab="filters") | context | more, status=status

@@ -1,4 +1,4 @@
-"""Operations on several mirror topics of a link: the confirmation, and the Operations section with the results."""
+"""Operations on several mirror topics of a link: the confirmation. ``bulk_result_pages`` shows the results."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
 
 from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
+from django.views.decorators.http import require_http_methods
 
-from console.access import Permission, can, visible_operations
+from console.access import visible_operations
 from console.access.approval_pages import approval_need
 from console.actors import Actor
-from console.errors import ConsoleError, NotFoundError
+from console.errors import NotFoundError
 from console.links import queries as link_queries
 from console.links.pages import crumbs, link_head
-from console.mirrors import bulk_actions, bulk_queries, figures, operation_actions, page_queries, reversals
-from console.mirrors.bulk_presenters import OPERATION_BADGES, TOPIC_BADGES, operation_row, topic_row
-from console.mirrors.operation_pages import NAMES_SHOWN, refused
+from console.links.pairs import RelatedRows
+from console.mirrors import bulk_actions, figures, operation_actions, page_queries, reversals
+from console.mirrors.operation_pages import NAMES_SHOWN, refused_of
 from console.mirrors.operation_presenters import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, WARNED, GroupAtRisk, cautions_of_many, groups_at_risk
 from console.mirrors.pages import operation_command
@@ -32,10 +30,8 @@ from console.mirrors.queries import MirrorSummary
 from console.mirrors.reversals import risks_of
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.web import numbers
-from console.web.lists import MOST_DIGITS, Column, Filter, Listing, page_from
-from console.web.numbers import moment
-from console.web.polling import is_unchanged, seen_token
-from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
+from console.web.lists import MOST_DIGITS
+from console.web.request_handling import actor_of, done, page, reply
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 # --- confirmation of an operation -------------------------------------------------------------------------------------
@@ -191,7 +187,8 @@ def _confirmation(
     groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
     at_risk = _lost(mirrors, verb)
     approval = approval_need(link, verb.event, mirrors, by=by, now=now)
-    refusals = refusals_of(link, chosen, verb, unapproved=approval.missing if approval else (), now=now)
+    related = RelatedRows([summary.mirror for summary in _checked(chosen, verb)])
+    refusals = refusals_of(link, chosen, verb, unapproved=approval.missing if approval else (), related=related, now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     context = {
         "link": link_head(link, now=now),
@@ -203,13 +200,13 @@ def _confirmation(
         "refusals": refusals,
         "approval": approval,
         "unavailable": refusals.rows[:NAMES_SHOWN],
-        "warnings": _warnings(link, chosen, verb, impossible=refusals.names, by=by),
+        "warnings": _warnings(link, chosen, verb, impossible=refusals.names, related=related, by=by),
         "warned": verb.event in WARNED,
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
         "at_risk": _at_risk(possible, at_risk, verb) if at_risk else "",
         "deletes": verb.event is MirrorEvent.DELETE,
-        "dropped": _dropped(link, mirrors) if verb.event is MirrorEvent.RESTORE else "",
+        "dropped": _dropped(link, mirrors, related) if verb.event is MirrorEvent.RESTORE else "",
         "writable": _count_writable(mirrors) if verb.event is MirrorEvent.DELETE else 0,
         "typed": _is_typed(verb, link),
         "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL") if verb.event else "",
@@ -232,9 +229,9 @@ def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[
     return [("mirror", summary.mirror.name) for summary in chosen]
 
 
-def _dropped(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> str:
+def _dropped(link: ClusterLink, mirrors: Sequence[MirrorTopic], related: RelatedRows) -> str:
     """Return how many diverged records a restore of the topics would delete, or a lower bound if some are unknown."""
-    counted = reversals.count_divergence(link, mirrors[:NAMES_SHOWN])
+    counted = reversals.count_divergence(link, mirrors[:NAMES_SHOWN], related=related)
     unknown = len(mirrors) - len(counted)
     if not counted:
         return gettext("unknown")
@@ -283,196 +280,51 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
 
 
 def refusals_of(
-    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, unapproved: Collection[str] = (), now: datetime
+    link: ClusterLink,
+    chosen: Sequence[MirrorSummary],
+    verb: BulkVerb,
+    *,
+    unapproved: Collection[str] = (),
+    related: RelatedRows | None = None,
+    now: datetime,
 ) -> Refusals:
     """Return the selected topics for which the operation would be refused now. ``unapproved`` are names without an approval."""
     prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
-    checked = chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
-    rows = []
+    checked = _checked(chosen, verb)
     for summary in checked:
         summary.mirror.link = link
-        problem = refused(summary.mirror, verb.event, now=now) if verb.event else {}
-        if problem:
-            rows.append((summary.mirror.name, problem["message"]))
+    problems = refused_of([summary.mirror for summary in checked], verb.event, related=related, now=now) if verb.event else {}
+    rows = []
+    for summary in checked:
+        if summary.mirror.name in problems:
+            rows.append((summary.mirror.name, problems[summary.mirror.name]["message"]))
         elif summary.mirror.name in unapproved:
             rows.append((summary.mirror.name, gettext("This operation needs the approval of a second user.")))
     return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
 
 
+def _checked(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> Sequence[MirrorSummary]:
+    """Return the topics for which a confirmation checks whether the operation is possible."""
+    return chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
+
+
 def _warnings(
-    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, impossible: Collection[str], by: Actor
+    link: ClusterLink,
+    chosen: Sequence[MirrorSummary],
+    verb: BulkVerb,
+    *,
+    impossible: Collection[str],
+    related: RelatedRows,
+    by: Actor,
 ) -> list[tuple[str, Sequence[str]]]:
     """Return (name, warnings) of the listed topics, except of those for which the operation would be refused now."""
     if verb.event is None:
         return []
     mirrors = [summary.mirror for summary in chosen[:NAMES_SHOWN] if summary.mirror.name not in impossible]
     risks = risks_of(link, mirrors) if verb.event in REVERSALS else {}
-    found = cautions_of_many(mirrors, verb.event, by=by, risks=risks)
+    found = cautions_of_many(mirrors, verb.event, by=by, risks=risks, related=related)
     return [(mirror.name, found[mirror.pk]) for mirror in mirrors if found[mirror.pk]]
 
 
 def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
     return verb.event is not None and needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")
-
-
-# --- the Operations section -------------------------------------------------------------------------------------------
-#
-# It lists the operations of all users and of REST, as far as the actor may see them.
-
-
-_REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
-
-
-OPERATIONS = Listing(
-    noun=gettext_noop("operation"),
-    plural=gettext_noop("operations"),
-    columns=(
-        Column(title=gettext_lazy("Operation"), key="operation", by=("operation",)),
-        Column(title=gettext_lazy("Cluster link"), key="link", by=("link_name",)),
-        Column(title=gettext_lazy("Status")),
-        Column(title=gettext_lazy("Processed"), key="done", by=("done",), css="number", descends=True),
-        Column(title=gettext_lazy("Failed"), key="failed", by=("failed",), css="number", descends=True),
-        Column(title=gettext_lazy("Requested"), key="requested", by=("requested_at",), descends=True),
-    ),
-    default="-requested",
-    search=("link_name", "requested_by"),
-    search_label=gettext_lazy("Link or user"),
-    filters=(
-        Filter(
-            name="operation",
-            label=gettext_lazy("Operation"),
-            every=gettext_lazy("All operations"),
-            options=[
-                (BulkOperation.CREATE, gettext_lazy("Add")),
-                *((verb.name, gettext_lazy(verb.label)) for verb in BULK_VERBS.values()),
-            ],
-            by="operation",
-        ),
-        Filter(
-            name="status",
-            label=gettext_lazy("Status"),
-            every=gettext_lazy("All statuses"),
-            options=[(badge.code, gettext_lazy(badge.label)) for badge in OPERATION_BADGES],
-            by=bulk_queries.has_status,
-        ),
-    ),
-    time="requested_at",
-    export={
-        "operation_id": "pk",
-        "operation": "operation",
-        "cluster_id": "destination_cluster_id",
-        "link": "link_name",
-        "requested_by": "requested_by",
-        "requested_at": "requested_at",
-        "finished_at": "finished_at",
-        "canceled_by": "canceled_by",
-        "topics": "topic_count",
-        "done": "done",
-        "failed": "failed",
-        "request_id": "request_id",
-    },
-)
-
-
-@page("operations")
-@require_GET
-def index(request: HttpRequest) -> HttpResponse:
-    """List the operations."""
-    by, now = actor_of(request), timezone.now()
-    listed = OPERATIONS.read(request)
-    found = listed.select(bulk_queries.with_counts(visible_operations(by)))
-    if listed.format:
-        return listed.csv("operations", found)
-    shown = listed.page(found)
-    counts = bulk_queries.count_topics(shown)
-    rows = [operation_row(operation, counts[operation.pk], now=now) for operation in shown]
-    return reply(request, "operations/list.html", {"list": listed, "operations": rows})
-
-
-@page("operations")
-@require_GET
-def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
-    """Show an operation with the result of each topic. Polled every second; returns 204 if nothing has changed."""
-    operation = bulk_queries.get_operation(operation_id=operation_id, by=actor_of(request))
-    if is_unchanged(request, *_versions(operation), now=timezone.now()):
-        return HttpResponse(status=204)
-    return _show(request, operation)
-
-
-@page("operations")
-@require_POST
-def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
-    """Cancel the topics that have not begun."""
-    by = actor_of(request)
-    operation = bulk_queries.get_operation(operation_id=operation_id, by=by)
-    try:
-        canceled = bulk_actions.cancel(operation=operation, by=by, now=timezone.now())
-    except ConsoleError as error:
-        return _refused(request, operation, error)
-    message = ngettext("%(count)s topic canceled.", "%(count)s topics canceled.", canceled)
-    return done(request, operation.get_absolute_url(), message % {"count": numbers.count(canceled)})
-
-
-@page("operations")
-@require_POST
-def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
-    """Create the mirror topics that failed. Other operations are retried through their confirmation (``operate_many``)."""
-    by = actor_of(request)
-    operation = bulk_queries.get_operation(operation_id=operation_id, by=by)
-    try:
-        started = bulk_actions.retry_creation(operation=operation, by=by, now=timezone.now())
-    except ConsoleError as error:
-        return _refused(request, operation, error)
-    return done(request, started.get_absolute_url())
-
-
-def _refused(request: HttpRequest, operation: BulkOperation, error: ConsoleError) -> HttpResponse:
-    if error.kind == "denied":
-        raise error
-    return _show(request, operation, problem=problem_of(error), status=status_of(error))
-
-
-def _versions(operation: BulkOperation) -> tuple[object, ...]:
-    """Return what changes whenever the page does: the link's sequence also changes with the states of the mirrors."""
-    return operation.pk, operation.link.sequence if operation.link else "deleted", operation.finished_at is None
-
-
-def _deletion(operation: BulkOperation, *, by: Actor, now: datetime) -> dict[str, Any] | None:
-    """Return when the operation's link was deleted, and by whom if the user may view the audit log; None if it was not."""
-    if operation.link_id is not None:
-        return None
-    event, cluster = bulk_queries.deletion_of_link(operation), operation.destination
-    sees_actor = by.may_do_all or (cluster is not None and can(by, Permission.VIEW_AUDIT, cluster=cluster))
-    return {"at": event and moment(event.at, now=now), "by": event.actor if event and sees_actor else ""}
-
-
-def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, **more: object) -> HttpResponse:
-    by, now, link = actor_of(request), timezone.now(), operation.link
-    wanted = request.GET.get("status", "")
-    wanted = wanted if wanted in TOPIC_BADGES else ""
-    shown, pager = page_from(request, bulk_queries.topics_of(operation, outcome=wanted))
-    prefix = link.prefix if link and operation.operation == BulkOperation.CREATE else ""
-    mirrors = bulk_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
-    row = operation_row(operation, bulk_queries.count_topics([operation])[operation.pk], now=now)
-    context = {
-        "operation": row,
-        "deletion": _deletion(operation, by=by, now=now),
-        "poll_url": request.get_full_path() if request.method == "GET" else row.url,
-        "seen": seen_token(*_versions(operation), now=now),
-        "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), now=now) for topic in shown],
-        "pager": pager,
-        "wanted": wanted,
-        "creates": operation.operation == BulkOperation.CREATE,
-        "verb": operation.operation,
-        "retry_of": operation.retry_of_id,
-        "has_report": operation.operation in _REPORTED,
-        "reason": operation.options.get("reason", ""),
-        "checklist": operation.options.get("checklist", ()),
-        "may_cancel": bool(row.waiting and link) and bulk_actions.may_cancel(operation, by=by),
-        "environment_name": operation.destination.environment.name if operation.destination else "",
-        "crumbs": [
-            Crumb(label=gettext("Operations"), url=reverse("pages:operations")),
-            Crumb(label=gettext("Operation %(number)s") % {"number": operation.pk}),
-        ],
-    }
-    return reply(request, "operations/operation.html", context | more, status=status)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop, ngettext
 
-from console.mirrors.bulk_queries import ENDS, STATUSES, Outcome, operation_status
+from console.mirrors.bulk_queries import ENDS, FAILURES, STATUSES, Outcome, operation_status
 from console.mirrors.operation_presenters import BULK_VERBS
 from console.models.mirrors import STAYING
 from console.web import numbers
@@ -148,14 +148,6 @@ if _ENDED.keys() != ENDS.keys() or TOPIC_BADGES.keys() != set(Outcome) or {b.cod
     raise AssertionError("every operation with an end needs its words, every outcome and status its badge")
 _BY_STATUS: Mapping[str, Badge] = MappingProxyType({badge.code: badge for badge in OPERATION_BADGES})
 _FOLLOWING = (Outcome.REQUESTED, Outcome.ENDED, Outcome.MIRROR_FAILED, Outcome.CHANGED)
-_FILTERED = (
-    Outcome.FAILED,
-    Outcome.MIRROR_FAILED,
-    Outcome.WAITING,
-    Outcome.REQUESTED,
-    Outcome.CHANGED,
-    Outcome.LINK_DELETED,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +172,7 @@ class OperationRow:
     total: int
     running: bool
     ended: str  # "" if the operation is complete when it is accepted, and if the rows of the mirrors are gone with the link
-    filters: Sequence[tuple[Badge, str]]  # of the results by topic: (outcome, number of topics)
+    outcomes: Sequence[tuple[str, str]]  # of its topics: (outcome, its label with the number of topics), failures first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +187,7 @@ class TopicRow:
     code: str
     message: str
     fix: str
+    done_at: datetime | None
     at: Moment | None
 
 
@@ -221,7 +214,11 @@ def operation_row(operation: BulkOperation, counts: Mapping[str, int], *, now: d
         total=total,
         running=badge in (RUNNING, REQUESTED),
         ended=_ended_words(operation.operation, counts) if link else "",
-        filters=[(TOPIC_BADGES[name], numbers.count(counts[name])) for name in _FILTERED if counts.get(name)],
+        outcomes=[
+            (name, f"{gettext(TOPIC_BADGES[name].label)} ({numbers.count(counts[name])})")
+            for name in sorted(TOPIC_BADGES, key=lambda name: name not in FAILURES)
+            if counts.get(name)
+        ],
     )
 
 
@@ -256,6 +253,7 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, now: dat
         code=code,
         message=message,
         fix=known.fix if known and known.meaning else "",
+        done_at=topic.done_at,
         at=moment(topic.done_at, now=now),
     )
 

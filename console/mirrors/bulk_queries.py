@@ -42,6 +42,7 @@ class Outcome(StrEnum):
     LINK_DELETED = "LINK_DELETED"  # accepted; what followed is not known, since the rows of the mirrors are gone with the link
 
 
+FAILURES = frozenset({Outcome.FAILED, Outcome.MIRROR_FAILED})
 _MIRRORING = frozenset({_S.ACTIVE, _S.SOURCE_UNAVAILABLE, _S.LINK_FAILED})
 # The states in which an operation has ended. A reversal stops the mirror in the transaction that makes its source a mirror.
 ENDS: Mapping[str, frozenset[MirrorState]] = MappingProxyType(
@@ -138,7 +139,7 @@ STATUSES: Mapping[str, frozenset[str]] = MappingProxyType(
         "RUNNING": frozenset({Outcome.WAITING}),
         "REQUESTED": frozenset({Outcome.REQUESTED}),
         "CANCELED": frozenset(),
-        "FINISHED_WITH_FAILURES": frozenset({Outcome.FAILED, Outcome.MIRROR_FAILED}),
+        "FINISHED_WITH_FAILURES": FAILURES,
         "CHANGED": frozenset({Outcome.CHANGED}),
         "LINK_DELETED": frozenset({Outcome.LINK_DELETED}),
         "FINISHED": frozenset(),
@@ -163,11 +164,11 @@ def _number_of(topics: QuerySet[BulkOperationTopic]) -> Coalesce:
     return Coalesce(Subquery(counts, output_field=IntegerField()), 0)
 
 
-def topics_of(operation: BulkOperation, *, outcome: str = "") -> QuerySet[Any]:
-    """Return the topics of an operation with their outcomes, failed topics first, then by name."""
-    rank = Case(When(outcome__in=[Outcome.FAILED, Outcome.MIRROR_FAILED], then=Value(0)), default=Value(1))
-    rows = with_outcome(operation.topics.all()).order_by(rank, "name")
-    return rows.filter(outcome=outcome) if outcome else rows
+def topics_of(operation: BulkOperation) -> QuerySet[Any]:
+    """Return the topics of an operation with ``outcome`` and ``rank`` (0 for failures), failed topics first, then by name."""
+    rank = Case(When(outcome__in=list(FAILURES), then=Value(0)), default=Value(1))
+    found: QuerySet[Any] = with_outcome(operation.topics.all()).annotate(rank=rank)
+    return found.order_by("rank", "name")
 
 
 def mirrors_by_name(link: ClusterLink | None, names: Iterable[str], *, by: Actor) -> dict[str, MirrorTopic]:

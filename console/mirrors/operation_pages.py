@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
@@ -22,6 +23,7 @@ from console.links import queries as link_queries
 from console.links.group_presenters import readable_name
 from console.links.health_queries import health_of_mirror
 from console.links.pages import crumbs
+from console.links.pairs import RelatedRows
 from console.mirrors import diverged_exports, operation_actions, reversals
 from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
@@ -33,7 +35,7 @@ from console.mirrors.reparenting import reparent
 from console.mirrors.reversals import risks_of
 from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
-from console.verification.rules import gate_closed
+from console.verification.rules import gates_closed
 from console.web import numbers
 from console.web.configs import readable_config
 from console.web.health_presenters import HealthView, mirror_health_view
@@ -95,11 +97,24 @@ def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor
 
 def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
     """Return why an operation is not possible now; empty if it is possible."""
-    reason = why_not(mirror, event)
-    if reason:
-        return problem_of(ConflictError(reason))
-    closed = gate_closed(mirror, now=now) if event is MirrorEvent.PROMOTE else ""
-    return problem_of(ConflictError(closed, code="GATE_CLOSED")) if closed else {}
+    return refused_of([mirror], event, now=now).get(mirror.name, {})
+
+
+def refused_of(
+    mirrors: Sequence[MirrorTopic], event: MirrorEvent, *, related: RelatedRows | None = None, now: datetime
+) -> dict[str, dict[str, str]]:
+    """Return why an operation is not possible now on mirrors of a link, by name, without those on which it is possible.
+
+    The number of queries depends on the operation only.
+    """
+    related = RelatedRows(mirrors) if related is None else related
+    reasons = {mirror.name: why_not(mirror, event, related=related) for mirror in mirrors}
+    possible = [mirror for mirror in mirrors if not reasons[mirror.name]]
+    closed = gates_closed(possible, now=now) if event is MirrorEvent.PROMOTE else {}
+    return {
+        **{name: problem_of(ConflictError(reason)) for name, reason in reasons.items() if reason},
+        **{name: problem_of(ConflictError(reason, code="GATE_CLOSED")) for name, reason in closed.items()},
+    }
 
 
 def _unapproved(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db.models import Exists, OuterRef
@@ -12,15 +12,16 @@ from django.utils.translation import gettext
 
 from console.access import can, role_needed, visible_mirrors
 from console.actors import Actor
+from console.links.pairs import RelatedRows
 from console.links.rules import syncs_offsets
 from console.mirrors import figures
 from console.mirrors.rules import OFFERED, permission_for, why_not
-from console.models import ClusterLink, GapRange, GroupOffset, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic
 from console.verification.rules import gate_closed
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
-from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState, next_state
+from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
 
 # --- effects of an operation ------------------------------------------------------------------------------------------
 #
@@ -131,7 +132,6 @@ def _configs(mirror: MirrorTopic) -> dict[str, str | None]:
 
 REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
 WARNED = (*REVERSALS, MirrorEvent.DELETE)  # the operations that can have warnings
-_TRANSACTIONAL = (GapReason.TRANSACTION_MARKER, GapReason.ABORTED)
 _NAMED = 3  # mirrors listed in a warning
 IDS_NAMED = 10  # transactional ids listed in a warning
 
@@ -145,16 +145,24 @@ def cautions_of(
 
 
 def cautions_of_many(
-    mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor, risks: Mapping[str, ReversalRisks]
+    mirrors: Sequence[MirrorTopic],
+    operation: MirrorEvent,
+    *,
+    by: Actor,
+    risks: Mapping[str, ReversalRisks],
+    related: RelatedRows | None = None,
 ) -> dict[int, tuple[str, ...]]:
-    """Return the warnings before an operation on mirrors of a link, by primary key. At most two queries for all of them.
+    """Return the warnings before an operation on mirrors of a link, by primary key. At most one query for all of them.
 
     ``risks`` are the risks of a reversal by mirror topic, if they were read from the clusters. The partitions must be
-    prefetched.
+    prefetched. ``related`` are the rows of these mirrors and others, if they were read.
     """
     if operation in REVERSALS:
-        transactional = _with_transactions(mirrors)
-        found = {mirror.pk: _of_reversal(mirror, risks.get(mirror.name), transactional=transactional) for mirror in mirrors}
+        beside = RelatedRows(mirrors) if related is None else related
+        found = {
+            mirror.pk: _of_reversal(mirror, risks.get(mirror.name), transactional=beside.has_transactions(mirror))
+            for mirror in mirrors
+        }
     elif operation is MirrorEvent.DELETE and mirrors:
         names = {mirror.name for mirror in mirrors}
         copied = _mirrored_elsewhere(mirrors[0].link.destination.cluster_id, names, by=by)
@@ -172,18 +180,16 @@ def mirrored_elsewhere(cluster_id: str, topic: str, *, by: Actor) -> str:
 def _mirrored_elsewhere(cluster_id: str, topics: Iterable[str], *, by: Actor) -> dict[str, str]:
     """Return the warning by topic, without the topics from which no mirror copies."""
     mirrors = MirrorTopic.objects.listed().unstopped().filter(link__source_cluster_id=cluster_id, source_topic__in=topics)
+    found = mirrors.annotate(is_seen=Exists(visible_mirrors(by).filter(pk=OuterRef("pk"))))
     totals: dict[str, int] = defaultdict(int)
-    for topic in mirrors.values_list("source_topic", flat=True):
-        totals[topic] += 1
-    if not totals:
-        return {}
-    visible = visible_mirrors(by).filter(pk__in=mirrors.values("pk")).select_related("link__destination").order_by("pk")
     named: dict[str, list[str]] = defaultdict(list)
-    for mirror in visible:
-        named[mirror.source_topic].append(
-            gettext("'%(name)s' on cluster '%(cluster)s' (link '%(link)s')")
-            % {"name": mirror.name, "cluster": mirror.link.destination.name, "link": mirror.link.name}
-        )
+    for mirror in found.select_related("link__destination").order_by("pk"):
+        totals[mirror.source_topic] += 1
+        if mirror.is_seen:  # type: ignore[attr-defined]
+            named[mirror.source_topic].append(
+                gettext("'%(name)s' on cluster '%(cluster)s' (link '%(link)s')")
+                % {"name": mirror.name, "cluster": mirror.link.destination.name, "link": mirror.link.name}
+            )
     return {topic: _deletion_warning(topic, named[topic][:_NAMED], total) for topic, total in totals.items()}
 
 
@@ -213,22 +219,15 @@ def unclean_elections(topic: str, clusters: tuple[str, ...] | None) -> str:
     ) % {"topic": topic, "clusters": gettext(" and ").join(clusters)}
 
 
-def _with_transactions(mirrors: Iterable[MirrorTopic]) -> set[int]:
-    """Return the primary keys of the mirrors whose gap ledger has transaction markers or aborted records."""
-    gaps = GapRange.objects.filter(mirror=OuterRef("pk"), reason__in=_TRANSACTIONAL)
-    chosen = MirrorTopic.objects.filter(Exists(gaps), pk__in=[mirror.pk for mirror in mirrors])
-    return set(chosen.values_list("pk", flat=True))
-
-
-def _of_reversal(mirror: MirrorTopic, risks: ReversalRisks | None, *, transactional: Collection[int]) -> list[str]:
-    """Return the warnings before a reversal, some empty. ``transactional``: mirrors with copied or aborted transactions."""
+def _of_reversal(mirror: MirrorTopic, risks: ReversalRisks | None, *, transactional: bool) -> list[str]:
+    """Return the warnings before a reversal, some empty. ``transactional``: the mirror has copied or aborted transactions."""
     writers = risks.writers if risks is not None else None
     named = transactional_ids(mirror.source_topic, risks.writers) if risks is not None else ""
     elections = unclean_elections(mirror.name, risks.unclean_on) if risks is not None else ""
     counts = [row.held_back for row in mirror.partitions.all()]
     waiting = sum(count for count in counts if count is not None)
     writes = bool(writers and (writers.ids or writers.unnamed_open))
-    if not waiting and not writes and mirror.pk not in transactional:
+    if not waiting and not writes and not transactional:
         return [named, elections]
     if waiting:
         advice = gettext(
@@ -292,10 +291,11 @@ class OperationChoice:
 
 def allowed(mirror: MirrorTopic, by: Actor) -> list[OperationChoice]:
     """Return the operations. Queries only the actor's bindings if the link and the clusters of the mirror are loaded."""
-    return [_choice(mirror, event, by) for event in OFFERED]
+    related = RelatedRows([mirror])
+    return [_choice(mirror, event, related, by) for event in OFFERED]
 
 
-def _choice(mirror: MirrorTopic, event: MirrorEvent, by: Actor) -> OperationChoice:
+def _choice(mirror: MirrorTopic, event: MirrorEvent, related: RelatedRows, by: Actor) -> OperationChoice:
     permission = permission_for(event)
     if not can(by, permission, mirror=mirror):
         return OperationChoice(
@@ -303,5 +303,5 @@ def _choice(mirror: MirrorTopic, event: MirrorEvent, by: Actor) -> OperationChoi
             allowed=False,
             reason=gettext("Requires the role %(role)s or a higher one.") % {"role": role_needed(permission)},
         )
-    reason = why_not(mirror, event)
+    reason = why_not(mirror, event, related=related)
     return OperationChoice(event=event, allowed=not reason, reason=reason)

@@ -84,22 +84,24 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     start: int = 0,
     size: int = 50,
     severities: Mapping[int, int] = MappingProxyType({}),
+    at_risk: Mapping[int, int | None] = MappingProxyType({}),
     current: Iterable[CurrentMirror] = (),
 ) -> MirrorPage:
-    """Return a page of mirrors; ``order`` is name, state, health, lag, age, rate or since, with "-" for the reverse.
+    """Return a page of mirrors; ``order`` is name, state, health, lag, age, rate, since or risk, with "-" for the reverse.
 
-    Two queries, and two more for links and configs. The order by health needs ``severities``, by primary key; 0 is the worst. A
-    start beyond the end returns the last page. Without an order, mirrors that need attention come first. ``current`` are
-    mirrors whose progress was read; partitions of the others are read here.
+    Two queries, and two more for links and configs. The order by health needs ``severities`` (0 is the worst), that by risk
+    ``at_risk``, the records at risk; both by primary key. A start beyond the end returns the last page. Without an order,
+    mirrors that need attention come first. ``current`` are mirrors whose progress was read; partitions of the others are read
+    here.
     """
     now = timezone.now()
     mirrors = visible_mirrors(by) if with_stopped else visible_mirrors(by).unstopped()
     found = _filtered(mirrors, link=link, search=search, state=state, names=names)
-    if order.removeprefix("-") in _FIGURES:
+    if order.removeprefix("-") in (*_FIGURES, _RISK):
         chosen = bool(search or state) or names is not None or not with_stopped
         keys = None if chosen or not severities else set(severities)
         reading: dict[str, Any] = {"link": link, "by": by, "start": start, "size": size, "now": now}
-        return _page_by_figure(found, order, **reading, current=current, keys=keys)
+        return _page_by_figure(found, order, **reading, at_risk=at_risk, current=current, keys=keys)
     ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
     rows = _read(ordered, start, size, link=link, by=by)
     if not rows and start:
@@ -193,6 +195,7 @@ def _page_by_figure(  # noqa: PLR0913 - by name
     start: int,
     size: int,
     now: datetime,
+    at_risk: Mapping[int, int | None],
     current: Iterable[CurrentMirror],
     keys: set[int] | None,
 ) -> MirrorPage:
@@ -205,7 +208,7 @@ def _page_by_figure(  # noqa: PLR0913 - by name
         keys = set(mirrors.order_by().values_list("pk", flat=True)) if known else set()
     unread = mirrors.filter(pk__in=keys.difference(known)) if known else mirrors
     read_before = [mirror for mirror in known.values() if mirror.pk in keys]
-    ranked = _ranked([*read_before, *progress.current(unread, now=now)], order, now=now)
+    ranked = _ranked([*read_before, *progress.current(unread, now=now)], order, at_risk=at_risk, now=now)
     start = start if start < len(ranked) else _last_start(len(ranked), size)
     chosen = {mirror.pk: mirror.partitions for mirror in ranked[start : start + size]}
     with_errors = mirrors.filter(pk__in=list(chosen)).annotate(error_rows=_error_rows())
@@ -218,10 +221,14 @@ def _page_by_figure(  # noqa: PLR0913 - by name
     return MirrorPage(rows=rows, total=len(ranked), start=start)
 
 
-def _ranked(mirrors: Sequence[CurrentMirror], order: str, *, now: datetime) -> list[CurrentMirror]:
+def _ranked(
+    mirrors: Sequence[CurrentMirror], order: str, *, at_risk: Mapping[int, int | None], now: datetime
+) -> list[CurrentMirror]:
     """Return mirrors sorted by a value; unknown sorts as the smallest."""
-    figure, reverse = _FIGURES[order.removeprefix("-")], order.startswith("-")
-    values = {mirror.pk: figure(mirror.partitions, now) for mirror in mirrors}
+    name, reverse = order.removeprefix("-"), order.startswith("-")
+    values: dict[int, float | None] = {
+        mirror.pk: at_risk.get(mirror.pk) if name == _RISK else _FIGURES[name](mirror.partitions, now) for mirror in mirrors
+    }
     named = sorted(mirrors, key=attrgetter("name"))
     known = [mirror for mirror in named if values[mirror.pk] is not None]
     known.sort(key=lambda mirror: values[mirror.pk] or 0.0, reverse=reverse)
@@ -243,6 +250,7 @@ def _total_rate(rows: Sequence[MirrorPartition], _now: datetime) -> float | None
     return sum(rates) if rates else None
 
 
+_RISK = "risk"  # needs more than the partitions, so callers compute it
 _FIGURES = {"lag": _largest_lag, "age": _oldest_age, "rate": _total_rate}
 
 

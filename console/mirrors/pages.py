@@ -18,6 +18,7 @@ from console.access import Permission, can, check_permission
 from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.languages import translated
 from console.links import queries as link_queries
+from console.links.actions import ConfigChange
 from console.links.form_presenters import curl
 from console.links.pages import crumbs, link_head
 from console.mirrors import actions as mirror_actions
@@ -270,6 +271,12 @@ def operation_command(request: HttpRequest, link: ClusterLink, operation: str, n
         return "\n".join(curl(method, rest_url(request, url, (*place, name))) for name in names)
     url = f"{rest_url(request, 'kafka:mirrors', link.url_args)}:{_REST_VERBS.get(operation, operation)}"
     return curl("POST", url, {"mirror_topic_names": list(names)})
+
+
+def alteration_command(request: HttpRequest, link: ClusterLink, changes: Sequence[ConfigChange]) -> str:
+    """Return the curl command that changes configs of a link."""
+    rows = [{"name": change.name, "value": change.value, "operation": change.operation} for change in changes]
+    return curl("PUT", rest_url(request, "kafka:link-configs", link.url_args), {"data": rows})
 
 
 def rest_url(request: HttpRequest, name: str, args: Sequence[str], **query: str) -> str:

@@ -201,6 +201,7 @@ class Step:
     """A state transition in the history of a mirror."""
 
     badge: Badge
+    previous: str  # code; "" for the creation. Whether a stop before was a promotion or a failover is not stored with it.
     event: str
     by: str
     at: Moment | None
@@ -208,10 +209,11 @@ class Step:
 
 
 def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step]:
-    """Return the state history of a mirror, newest first. A stop has the label of the event that started it."""
+    """Return the rows of state transitions, in their order. A stop has the label of the event that started it."""
     return [
         Step(
             badge=mirror_badge(transition.to_state, transition.event),
+            previous=transition.from_state,
             event=transition.event,
             by=transition.by,
             at=moment(transition.at, now=now),

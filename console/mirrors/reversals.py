@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -228,18 +228,22 @@ def candidate(link: ClusterLink, name: str, by: Actor) -> MirrorTopic | None:
     return next((mirror for mirror in candidates(link, by) if mirror.name == name), None)
 
 
-def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[RestorePoint, ...]]:
+def count_divergence(
+    link: ClusterLink, mirrors: Iterable[MirrorTopic], *, related: pairs.RelatedRows | None = None
+) -> dict[str, tuple[RestorePoint, ...]]:
     """Count on the cluster, by topic and partition, the records that a restore would drop now.
 
-    The result lacks topics for which the count is unknown: their common part is unknown, or the cluster cannot be reached.
+    The result lacks topics for which the count is unknown: their common part is unknown, or the cluster cannot be reached. A
+    worker reads what is known of the common parts. Two queries, none if ``related`` has read its rows.
     """
-    known = {
-        mirror.name: _known_parts(mirror) for mirror in mirrors if pairs.have_common_part(mirror, pairs.counterpart(mirror))
-    }
-    if not known:
+    chosen = list(mirrors)
+    related = pairs.RelatedRows(chosen) if related is None else related
+    with_parts = [mirror for mirror in chosen if pairs.have_common_part(mirror, related.counterpart(mirror))]
+    topics = {mirror.name: mirror.source_topic for mirror in with_parts}
+    if not topics:
         return {}
     try:
-        found = dispatch.call("count_divergence", timeout_s=COUNT_TIMEOUT_S, link_id=link.pk, known=known)
+        found = dispatch.call("count_divergence", timeout_s=COUNT_TIMEOUT_S, link_id=link.pk, topics=topics)
     except (ConsoleError, LinkEngineError):
         return {}
     return {name: tuple(RestorePoint(**point) for point in points) for name, points in found.items()}
@@ -267,10 +271,19 @@ def check_deletable(mirror: MirrorTopic) -> None:
         )
 
 
-def _known_parts(mirror: MirrorTopic) -> dict[str, Any]:
-    """Return the other side's topic and the common part that is known from the rows, as a JSON object."""
-    parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
-    return {"source_topic": mirror.source_topic, "parts": [part.to_json() for part in parts]}
+def known_parts(link: ClusterLink, topics: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the other side's topic and the common part that is known from the rows, as a JSON object by topic.
+
+    ``topics`` are the source topics by topic. A topic may never have been a mirror.
+    """
+    rows = {row.name: row for row in MirrorTopic.objects.filter(link=link, name__in=topics)}
+    found = {}
+    for name, source_topic in topics.items():
+        mirror = rows.get(name) or MirrorTopic(name=name, source_topic=source_topic, state=_S.STOPPED, holds_copy=False)
+        mirror.link = link
+        parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
+        found[name] = {"source_topic": source_topic, "parts": [part.to_json() for part in parts]}
+    return found
 
 
 def begin_restore(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:

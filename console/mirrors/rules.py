@@ -11,14 +11,14 @@ from django.utils.translation import gettext
 from console.access import Permission
 from console.errors import InvalidInputError
 from console.links import pairs
+from console.links.pairs import RelatedRows
 from console.links.rules import auto_creates
-from console.models import ClusterLink, MirrorTopic, SourceTopic, StopReport
+from console.models import ClusterLink, MirrorTopic, StopReport
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
-    CLOSED_FIRST,
     OPERATIONS,
     LinkState,
     MirrorEvent,
@@ -62,13 +62,15 @@ def permission_for(operation: MirrorEvent) -> Permission:
     return Permission.MANAGE_MIRROR if operation is _E.DELETE else Permission.OPERATE_MIRROR
 
 
-def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def why_not(mirror: MirrorTopic, operation: MirrorEvent, *, related: RelatedRows | None = None) -> str:
     """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button.
 
-    Translated on pages; workers and REST requests use English, so stored reasons are English.
+    Translated on pages; workers and REST requests use English, so stored reasons are English. ``related`` are the rows of
+    several mirrors of the link, for a page that shows the reasons of all of them.
     """
+    related = RelatedRows([mirror]) if related is None else related
     for rule in _RULES:
-        reason = rule(mirror, operation)
+        reason = rule(mirror, operation, related)
         if reason:
             return reason
     return ""
@@ -98,17 +100,17 @@ def why_not_retry(mirror: MirrorTopic) -> str:
     return ""
 
 
-def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     return "" if operation in OPERATIONS else gettext("%(operation)s cannot be requested by users.") % {"operation": operation}
 
 
-def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     if mirror.deletion_requested_at is None or operation is _E.DELETE:
         return ""
     return gettext("Topic '%(topic)s' is being deleted. Wait until it is gone.") % {"topic": mirror.name}
 
 
-def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     if operation not in BIDIRECTIONAL_ONLY or mirror.link.mode == "BIDIRECTIONAL":
         return ""
     return gettext(
@@ -120,7 +122,7 @@ def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     }
 
 
-def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _in_table(mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     if mirror.state == MirrorState.STOPPED and operation not in (_E.DELETE, _E.RESTORE):
         return gettext(
             "Topic '%(topic)s' has already stopped its mirror from '%(link)s'. Only RESTORE and DELETE are possible."
@@ -142,11 +144,11 @@ def allowed_now(mirror: MirrorTopic) -> str:
     return gettext("Allowed now: %(names)s.") % {"names": names}
 
 
-def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent, related: RelatedRows) -> str:
     """Refuse to promote a mirror that was paused in a reversal: the other side waits, so it would complete the reversal."""
     if operation is not _E.PROMOTE or not mirror.reversal:
         return ""
-    other = pairs.counterpart(mirror)
+    other = related.counterpart(mirror)
     if other is None or other.state != MirrorState.PENDING_MIRROR:
         return ""
     return gettext(
@@ -155,7 +157,7 @@ def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     ) % {"topic": mirror.name, "reversal": mirror.reversal}
 
 
-def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     if operation is _E.RESUME and mirror.link.state == LinkState.PAUSED:
         return gettext("Cluster link '%(link)s' is paused. Set cluster.link.paused to false, then resume the topic.") % {
             "link": mirror.link.name
@@ -167,14 +169,14 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return ""
 
 
-def _not_recreated(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _not_recreated(mirror: MirrorTopic, operation: MirrorEvent, related: RelatedRows) -> str:
     """Refuse to delete a topic that auto-create would create again, unless its source topic is gone."""
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
         return ""
     if not auto_creates(link, mirror.source_topic):
         return ""
-    if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror):
+    if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror, related):
         return ""
     return gettext(
         "Topic '%(topic)s' matches the auto-create filters of link '%(link)s', which would create it again. Delete "
@@ -182,12 +184,11 @@ def _not_recreated(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     ) % {"topic": mirror.name, "link": link.name}
 
 
-def _is_gone(mirror: MirrorTopic) -> bool:
-    listed = mirror.link.topics_at is not None
-    return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()
+def _is_gone(mirror: MirrorTopic, related: RelatedRows) -> bool:
+    return mirror.link.topics_at is not None and mirror.source_topic not in related.listed_sources
 
 
-def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     """Refuse to delete a topic of a cluster that deletes no topics: it would keep the topic, and so the mirror."""
     if operation is not _E.DELETE or mirror.deletion_requested_at is not None:
         return ""
@@ -207,25 +208,27 @@ def why_not_deletable(mirror: MirrorTopic) -> str:
     ) % {"cluster": cluster.name, "topic": mirror.name}
 
 
-def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent, related: RelatedRows) -> str:
     if operation is not _E.DELETE or mirror.state != MirrorState.STOPPED:
         return ""
-    return why_needed(mirror.link.destination.cluster_id, mirror.name)
+    return _needed_by(related.dependent.get(mirror.name))
 
 
 def why_needed(cluster_id: str, topic: str) -> str:
     """Return why an ordinary topic cannot be deleted, "" if it can: a restore on the other side may make it the only copy."""
-    rows = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic=topic, state__in=CLOSED_FIRST)
-    there = rows.first()
+    return _needed_by(pairs.mirrors_that_need(cluster_id, [topic]).get(topic))
+
+
+def _needed_by(there: MirrorTopic | None) -> str:
     if there is None:
         return ""
     return gettext(
         "Topic '%(there)s' on the other side is %(state)s: it is becoming the mirror of '%(topic)s', which may have "
         "the only copy of its records now. Wait until it is ACTIVE, or fail it over first."
-    ) % {"there": there.name, "state": there.state, "topic": topic}
+    ) % {"there": there.name, "state": there.state, "topic": there.source_topic}
 
 
-def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent, _related: RelatedRows) -> str:
     if operation is not _E.RECOVER:
         return ""
     if not mirror.num_partitions or not mirror.holds_copy:
@@ -244,10 +247,10 @@ def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return ""
 
 
-def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent, related: RelatedRows) -> str:
     if operation not in BIDIRECTIONAL_ONLY:
         return ""
-    other = pairs.other_side(mirror.link)
+    other = related.other_side
     if other is None:
         return gettext(
             "The other side of cluster link '%(link)s' is missing: create a bidirectional link of this name on cluster "
@@ -269,11 +272,11 @@ def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
                 "state": side.state,
             }
     if operation in _REVERSALS:
-        return _source_can_take_over(mirror, other)
-    return _can_be_restored(mirror, other)
+        return _source_can_take_over(mirror, other, related)
+    return _can_be_restored(mirror, related)
 
 
-def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
+def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink, related: RelatedRows) -> str:
     if not other.destination.has_authorizer:
         return gettext(
             "Cluster %(cluster)s has no authorizer, so the source topic cannot be made read-only. Set "
@@ -285,12 +288,12 @@ def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
             "cannot be reversed safely. Promote it instead."
         ) % {"topic": mirror.name}
     name = mirror.source_topic
-    there = pairs.counterpart(mirror, other=other)
+    there = related.counterpart(mirror)
     if there is not None and there.deletion_requested_at is not None:
         return gettext("Topic '%(topic)s' on the other side is being deleted. Wait until it is gone.") % {"topic": name}
-    taken = _mirror_there(other, name)
+    taken = related.owner_there(mirror)
     if taken is None:
-        return _holds_others(mirror) or _loses_older_records(mirror)
+        return _holds_others(mirror, related) or _loses_older_records(mirror, related)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
         return gettext("Topic '%(topic)s' on the other side is %(state)s itself. Wait until it is STOPPED, then retry.") % {
             "topic": name,
@@ -302,8 +305,8 @@ def _source_can_take_over(mirror: MirrorTopic, other: ClusterLink) -> str:
     ) % {"topic": name}
 
 
-def _holds_others(mirror: MirrorTopic) -> str:
-    if not pairs.is_known_to_differ(mirror):
+def _holds_others(mirror: MirrorTopic, related: RelatedRows) -> str:
+    if not related.differs(mirror):
         return ""
     return gettext(
         "A verification run found records of '%(topic)s' that differ from its source's, and each side would keep its "
@@ -312,10 +315,10 @@ def _holds_others(mirror: MirrorTopic) -> str:
     ) % {"topic": mirror.name}
 
 
-def _loses_older_records(mirror: MirrorTopic) -> str:
+def _loses_older_records(mirror: MirrorTopic, related: RelatedRows) -> str:
     """Refuse a reversal if the source has records below the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
-    begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
+    begins = [(known.get(number), begin) for number, begin in related.first_offsets(mirror).items()]
     if any(start is None for start, _ in begins):
         return gettext(
             "It is not known yet whether topic '%(source_topic)s' on the other side holds older records than '%(topic)s' "
@@ -330,8 +333,8 @@ def _loses_older_records(mirror: MirrorTopic) -> str:
     ) % {"source_topic": mirror.source_topic, "topic": mirror.name}
 
 
-def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
-    there = pairs.counterpart(mirror, other=other)
+def _can_be_restored(mirror: MirrorTopic, related: RelatedRows) -> str:
+    there = related.counterpart(mirror)
     if there is not None and (there.state != MirrorState.STOPPED or there.deletion_requested_at is not None):
         return gettext(
             "Topic '%(there)s' on the other side is %(state)s; it has to be STOPPED before it can be "
@@ -340,7 +343,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
             "there": there.name,
             "state": there.state,
         }
-    if there is None and _mirror_there(other, mirror.source_topic) is not None:
+    if there is None and related.owner_there(mirror) is not None:
         return gettext(
             "Topic '%(source_topic)s' on the other side is a mirror topic of another link. Promote that mirror topic first."
         ) % {"source_topic": mirror.source_topic}
@@ -349,7 +352,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
             "Neither '%(topic)s' nor the topic on the other side was a mirror of the other, so it is unknown where they "
             "diverge. To mirror one side, delete its topic if its records are not needed, and create it as a mirror topic."
         ) % {"topic": mirror.name}
-    taken = _mirror_there(mirror.link, mirror.name)
+    taken = related.owner_here(mirror)
     if taken is not None:
         return gettext(
             "Topic '%(topic)s' is a mirror topic of another link, in state %(state)s. Promote that mirror topic first."
@@ -360,13 +363,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
     return ""
 
 
-def _mirror_there(link: ClusterLink, name: str) -> MirrorTopic | None:
-    """Return the mirror, not stopped, that owns a topic of the link's cluster."""
-    rows = MirrorTopic.objects.unstopped().filter(link__destination=link.destination_id, name=name)
-    return rows.select_related("link").first()
-
-
-_RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
+_RULES: tuple[Callable[[MirrorTopic, MirrorEvent, RelatedRows], str], ...] = (
     _is_operation,
     _not_deleting,
     _bidirectional,

@@ -7,6 +7,7 @@ of queries of a page does not grow with the data of the mirror.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET
 
 from console.access import Permission, can
@@ -26,6 +28,7 @@ from console.links import task_queries
 from console.links.form_presenters import curl
 from console.links.group_presenters import clamped_row
 from console.links.health_queries import config_errors
+from console.links.pages import MIRROR_STATE
 from console.links.queries import version_of
 from console.mirrors import queries as mirror_queries
 from console.mirrors.lineage import clusters_by_id, lineage_of
@@ -42,6 +45,7 @@ from console.verification.report_presenters import report_row
 from console.verification.rules import newest_run
 from console.web.configs import revert_row, synced_config_rows
 from console.web.errors import error_note, transition_notes
+from console.web.lists import Column, Listing
 from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import GapReason
@@ -49,16 +53,15 @@ from linkengine.domain.states import GapReason
 if TYPE_CHECKING:
     from console.web.request_handling import View
 
-    Read = Callable[[HttpRequest, MirrorTopic, Actor, datetime], dict[str, object]]
+    Read = Callable[[HttpRequest, MirrorTopic, Actor, datetime], dict[str, object] | HttpResponse]
 
-STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
 CLAMPED_SHOWN = 100
 LEVELS_SHOWN = 2  # links of the chain that the lineage shows; each takes a query
 
 
 def _tab(name: str, template: str) -> Callable[[Read], View]:
-    """Create the view of a tab from a function that returns the template context of the tab itself."""
+    """Create the view of a tab from a function that returns the template context of the tab itself, or a file."""
 
     def decorate(read: Read) -> View:
         @page("links")
@@ -70,8 +73,10 @@ def _tab(name: str, template: str) -> Callable[[Read], View]:
             if is_unchanged(request, version_of(mirror.link), now=now):
                 return HttpResponse(status=204)
             mirror_queries.load_parts(mirror)
-            context = mirror_context(mirror, by=by, now=now, tab=name)
-            return reply(request, template, context | read(request, mirror, by, now))
+            shown = read(request, mirror, by, now)
+            if not isinstance(shown, dict):
+                return shown
+            return reply(request, template, mirror_context(mirror, by=by, now=now, tab=name) | shown)
 
         return view
 
@@ -215,8 +220,32 @@ def _topic_url(mirror: MirrorTopic, by: Actor) -> str:
     return reverse("pages:cluster-topic", args=(cluster.cluster_id, mirror.name))
 
 
+TRANSITIONS = Listing(
+    noun=gettext_noop("state change"),
+    plural=gettext_noop("state changes"),
+    columns=(
+        # By key, which is the order of the changes: see ``StateTransition``.
+        Column(title=gettext_lazy("Time"), key="at", by=("pk",), descends=True),
+        Column(title=gettext_lazy("State"), key="state", by=("to_state",)),
+        Column(title=gettext_lazy("Previous state"), key="previous", by=("from_state",)),
+        Column(title=gettext_lazy("Event"), key="event", by=("event",)),
+        Column(title=gettext_lazy("By"), key="by", by=("by",)),
+        Column(title=gettext_lazy("Details")),
+    ),
+    default="-at",
+    search=("by", "event", "detail"),
+    search_label=gettext_lazy("User, event or details"),
+    filters=(replace(MIRROR_STATE, by="to_state"),),
+    time="at",
+    export={name: name for name in ("at", "from_state", "to_state", "event", "by", "detail")},
+)
+
+
 @_tab("history", "mirrors/history.html")
-def history(_request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetime) -> dict[str, object]:
-    """Show the newest state transitions."""
-    transitions = list(mirror.transitions.all()[: STEPS_SHOWN + 1])
-    return {"steps": steps(transitions[:STEPS_SHOWN], now=now), "earlier_steps": len(transitions) > STEPS_SHOWN}
+def history(request: HttpRequest, mirror: MirrorTopic, _by: Actor, now: datetime) -> dict[str, object] | HttpResponse:
+    """List the state transitions."""
+    listed = TRANSITIONS.read(request)
+    found = listed.select(mirror.transitions.all())
+    if listed.format:
+        return listed.csv(f"history-{mirror.name}", found)
+    return {"list": listed, "steps": steps(listed.page(found), now=now)}

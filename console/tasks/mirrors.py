@@ -11,6 +11,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from console.mirrors import bulk_actions
+from console.mirrors.reversals import known_parts
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.models.fields import seal
 from console.queue import dispatch
@@ -128,11 +129,15 @@ def check_mirror(
 
 @shared_task(name="count_divergence")
 @replying
-def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, int]]]:
-    """Return what restores would truncate, by topic of the link's own cluster: a row per partition."""
+def count_divergence(*, link_id: int, topics: dict[str, str]) -> dict[str, list[dict[str, int]]]:
+    """Return what restores would truncate, by topic of the link's own cluster: a row per partition.
+
+    ``topics`` maps these topics to those that would be their sources.
+    """
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
     return {
-        topic: [asdict(row) for row in divergence.restore_points_of(link, topic, **facts)] for topic, facts in known.items()
+        topic: [asdict(row) for row in divergence.restore_points_of(link, topic, **facts)]
+        for topic, facts in known_parts(link, topics).items()
     }
 
 

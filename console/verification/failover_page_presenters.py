@@ -41,7 +41,9 @@ class FailoverRow:
     """A mirror topic that could be failed over."""
 
     row: MirrorRow
-    missing: str  # records that would not be copied
+    records: int | None  # that would not be copied
+    missing: str  # the same in words
+    lag_ms: int | None
     groups: Sequence[str]  # consumer groups that would be clamped
 
 
@@ -116,7 +118,9 @@ def failover_row(
     """Create the row of a mirror topic."""
     return FailoverRow(
         row=mirror_row(summary, now=now, health=health),
+        records=missing,
         missing=gettext("unknown") if missing is None else numbers.count(missing),
+        lag_ms=summary.lag_ms,
         groups=sorted({readable_name(row.group) for row in groups}),
     )
 

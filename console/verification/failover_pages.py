@@ -7,19 +7,25 @@ confirmation applies to the topics that were reviewed (``bulk_pages.digest_of``)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_http_methods
 
 from console.access import Permission, can, role_needed, visible_mirrors
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
-from console.links.pages import head_poll, headline, link_context, observe
-from console.mirrors import bulk_actions, figures
+from console.links.health_queries import Observation
+from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
+from console.mirrors import bulk_actions
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
 from console.mirrors.operation_presenters import reversibility
@@ -31,6 +37,7 @@ from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.verification.failover_page_presenters import (
     GROUPS_SHOWN,
+    FailoverRow,
     check_items,
     failover_row,
     failover_tiles,
@@ -38,13 +45,13 @@ from console.verification.failover_page_presenters import (
     records_words,
     rpo_words,
 )
-from console.verification.queries import failover_risk
+from console.verification.queries import FailoverRisk, failover_risk
 from console.web import numbers
 from console.web.health_presenters import link_health_view
-from console.web.lists import PAGE_SIZE, pager, start_of
+from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_request, pager, start_of
 from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, reply
-from linkengine.domain.states import MirrorEvent
+from linkengine.domain.states import MirrorEvent, MirrorState
 
 VERB = bulk_verb_of(MirrorEvent.FAILOVER)
 NOTHING_CHOSEN = {
@@ -52,6 +59,32 @@ NOTHING_CHOSEN = {
     "message": gettext_lazy("No mirror topics are selected."),
     "meaning": gettext_lazy("Select topics, or all of them, then continue."),
 }
+TOPICS = Listing(  # ``mirror_page`` sorts and filters
+    noun=gettext_noop("mirror topic"),
+    plural=gettext_noop("mirror topics"),
+    columns=(
+        Column(title=gettext_lazy("Mirror topic"), key="name"),
+        Column(title=gettext_lazy("Health"), key="health"),
+        Column(title=gettext_lazy("Records at risk"), key="risk", css="number", descends=True),
+        Column(title=gettext_lazy("RPO now"), key="age", css="number", descends=True),
+        Column(title=gettext_lazy("Groups to be clamped")),
+    ),
+    default="name",  # rows keep their places while the page is polled
+    search_label=gettext_lazy("Filter by topic name"),
+    filters=(
+        replace(MIRROR_STATE, options=[option for option in MIRROR_STATE.options or () if option[0] != MirrorState.STOPPED]),
+    ),
+    export={
+        "mirror_topic": "row.name",
+        "source_topic": "row.source_topic",
+        "state": "row.badge.code",
+        "health": lambda topic: topic.row.health.badge.code if topic.row.health else "",
+        "records_at_risk": "records",
+        "lag_ms": "lag_ms",
+        "groups_to_be_clamped": lambda topic: json.dumps(topic.groups),
+    },
+)
+_KEPT = ("q", "state", "sort")  # parameters of the list that a selection submits
 
 
 @page("links")
@@ -66,16 +99,17 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     if request.method == "GET":
         unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
         return head_poll(request, link, by=by, now=now, tab="failover") or unchanged or _choose(request, link)
-    chosen = _chosen(request, link, by=by)
+    seen = observe(link, by=by, now=now)
+    chosen = _chosen(request, link, seen, by=by)
     if not chosen:
         return _choose(request, link, problem=NOTHING_CHOSEN, status=422)
     if not values.get("confirmed"):
-        return _review(request, link, chosen)
+        return _review(request, link, seen, chosen)
     if values.get("seen") != digest_of(chosen, VERB):
-        return _review(request, link, chosen, problem=CHANGED, status=409)
+        return _review(request, link, seen, chosen, problem=CHANGED, status=409)
     wrong = _wrong(request, link)
     if wrong:
-        return _review(request, link, chosen, status=422, **wrong)
+        return _review(request, link, seen, chosen, status=422, **wrong)
     confirmed = values.getlist("confirmed-item")
     started = bulk_actions.start(
         link=link,
@@ -91,19 +125,20 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     return done(request, started.get_absolute_url())
 
 
-def _chosen(request: HttpRequest, link: ClusterLink, *, by: Actor) -> Sequence[MirrorSummary]:
+def _chosen(request: HttpRequest, link: ClusterLink, seen: Observation, *, by: Actor) -> Sequence[MirrorSummary]:
     """Return the selected topics, or all that match the filter; stopped mirrors cannot be failed over.
 
     Raises InvalidInputError if more match than an operation takes.
     """
     values = request.POST
+    common: dict[str, Any] = {"link": link, "with_stopped": False, "order": "name", "current": seen.current}
     if values.get("all"):
-        query = values.get("q", "").strip()
-        found = mirror_page(by=by, link=link, search=query, with_stopped=False, order="name", size=bulk_actions.MOST)
+        query, state = values.get("q", "").strip(), values.get("state", "")
+        found = mirror_page(by=by, search=query, state=state, size=bulk_actions.MOST, **common)
         bulk_actions.check_number(found.total)
         return found.rows
     names = values.getlist("mirror")
-    return mirror_page(by=by, link=link, names=names, with_stopped=False, order="name", size=len(names) or 1).rows
+    return mirror_page(by=by, names=names, size=len(names) or 1, **common).rows
 
 
 def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
@@ -125,36 +160,21 @@ def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
 def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     """Show the topics that are not stopped, with records at risk, time lag and the groups that would be clamped."""
     by, now = actor_of(request), timezone.now()
-    query, start = (request.GET.get("q") or request.POST.get("q") or "").strip(), start_of(request)
+    if request.method == "POST":
+        kept = {name: request.POST.get(name, "") for name in _KEPT}
+        listed = TOPICS.read(page_request(request, request.path, urlencode(kept)))
+    else:
+        listed = TOPICS.read(request)
     seen = observe(link, by=by, now=now)
-    found = mirror_page(
-        by=by,
-        link=link,
-        search=query,
-        with_stopped=False,
-        order="name",  # rows keep their places while the page is polled
-        start=start,
-        size=PAGE_SIZE,
-        current=seen.current,
-    )
-    mirrors = [summary.mirror for summary in found.rows]
     risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
-    groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
+    rows = _rows(listed, link, seen, risk, by=by, now=now)
+    if listed.format:
+        return listed.csv(f"failover-{link.name}", rows)
     context = {
+        "list": listed,
         "tiles": failover_tiles(risk),
-        "rows": [
-            failover_row(
-                summary,
-                missing=risk.records.get(summary.mirror.pk),
-                groups=groups.get(summary.mirror.pk, ()),
-                health=seen.health.status_of(summary.mirror.pk),
-                now=now,
-            )
-            for summary in found.rows
-        ],
-        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
-        "pick_all": numbers.count(found.total),
-        "query": query,
+        "rows": rows,
+        "pick_all": numbers.count(listed.pager.total if listed.pager else 0),
         "role": role_needed(Permission.OPERATE_MIRROR),
         "holds_mirrors": link.mode != LinkMode.SOURCE,
         "sees_readiness": can(by, Permission.VIEW, link=link),
@@ -164,17 +184,56 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
     return reply(request, "links/failover.html", head | context | more, status=status)
 
 
+def _rows(
+    listed: Listed, link: ClusterLink, seen: Observation, risk: FailoverRisk, *, by: Actor, now: datetime
+) -> list[FailoverRow]:
+    """Return the topics of the requested page, or of the file, and set the pager of the list."""
+    found = mirror_page(
+        by=by,
+        link=link,
+        search=listed.query,
+        state=listed.values["state"],
+        with_stopped=False,
+        order=listed.sort,
+        start=0 if listed.format else start_of(listed.request),
+        size=EVERY if listed.format else PAGE_SIZE,
+        severities={pk: mirror.status.severity for pk, mirror in seen.health.mirrors.items()},
+        at_risk=risk.records,
+        current=seen.current,
+    )
+    listed.pager = pager(listed.request, start=found.start, shown=len(found.rows), total=found.total)
+    mirrors = [summary.mirror for summary in found.rows]
+    groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
+    return [
+        failover_row(
+            summary,
+            missing=risk.records.get(summary.mirror.pk),
+            groups=groups.get(summary.mirror.pk, ()),
+            health=seen.health.status_of(summary.mirror.pk),
+            now=now,
+        )
+        for summary in found.rows
+    ]
+
+
 def _review(
-    request: HttpRequest, link: ClusterLink, chosen: Sequence[MirrorSummary], *, status: int = 200, **more: object
+    request: HttpRequest,
+    link: ClusterLink,
+    seen: Observation,
+    chosen: Sequence[MirrorSummary],
+    *,
+    status: int = 200,
+    **more: object,
 ) -> HttpResponse:
     """Show what a failover of the chosen topics costs, the checklist for clients, and the confirmation."""
     by, now, values = actor_of(request), timezone.now(), request.POST
     approval = approval_need(link, VERB.event, [summary.mirror for summary in chosen], by=by, now=now)
     refusals = refusals_of(link, chosen, VERB, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
-    seen = observe(link, by=by, now=now)
     mirrors = [summary.mirror for summary in possible]
-    at_risk, groups = figures.records_at_risk_of(mirrors), groups_at_risk(link, mirrors)
+    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
+    at_risk = {mirror.pk: risk.records.get(mirror.pk) for mirror in mirrors}
+    groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
     known = [count for count in at_risk.values() if count is not None]
     clamped = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
     context = {
@@ -204,10 +263,10 @@ def _review(
         "longest_reason": LONGEST_REASON,
         "confirm": values.get("confirm", ""),
         "command": operation_command(request, link, VERB.name, [summary.mirror.name for summary in chosen]),
-        "measured": numbers.exact(now),
+        "measured": numbers.exact(seen.read_at),
         "repeated": [*_selection(request, chosen), ("seen", digest_of(chosen, VERB))],
     }
-    health = headline(link, by=by, now=now, seen=seen)
+    health = link_health_view(seen.health, link)
     head = link_context(link, by=by, now=now, tab="failover", last=gettext("Fail over"), health=health)
     return reply(request, "links/failover_review.html", head | context | more, status=status)
 
@@ -221,5 +280,5 @@ def _worst_rpo(chosen: Sequence[MirrorSummary]) -> int | None:
 def _selection(request: HttpRequest, chosen: Sequence[MirrorSummary]) -> list[tuple[str, str]]:
     """Return the hidden fields with which the confirmation submits the same selection."""
     if request.POST.get("all"):
-        return [("all", "1"), ("q", request.POST.get("q", ""))]
+        return [("all", "1"), ("q", request.POST.get("q", "")), ("state", request.POST.get("state", ""))]
     return [("mirror", summary.mirror.name) for summary in chosen]

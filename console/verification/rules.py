@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, Max, OuterRef, Q, Subquery
 from django.utils.translation import gettext, gettext_noop
 
-from console.models import GateRun, MirrorTopic
+from console.models import GateRun, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import RECORDS_DIFFER, RECORDS_LOST, STAYING, TOMBSTONES_MISSED, is_fresh
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -27,16 +29,25 @@ class GateProblem(StrEnum):
 
 def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
     """Return why the migration gate allows no promotion now, "" if it does or the link has no gate. In the page's language."""
-    if mirror.link.config("migration.gate.enable") != "true":
-        return ""
-    newest = newest_run(mirror, ended=True)
-    what = gettext("it has not been run yet") if newest is None else _why_closed(newest, now=now)
-    if not what:
-        return ""
-    return gettext(
+    return gates_closed([mirror], now=now).get(mirror.name, "")
+
+
+def gates_closed(mirrors: Sequence[MirrorTopic], *, now: datetime) -> dict[str, str]:
+    """Return why the gates of mirrors of a link allow no promotion now, by name, without those that allow it. One query."""
+    if not mirrors or mirrors[0].link.config("migration.gate.enable") != "true":
+        return {}
+    newest = _newest_runs(mirrors)
+    text = gettext(
         "The migration gate of topic '%(topic)s' is closed: %(what)s. Run the gate, or override it with a reason; a failover "
         "is always possible."
-    ) % {"topic": mirror.name, "what": what}
+    )
+    found = {}
+    for mirror in mirrors:
+        run = newest.get(mirror.pk)
+        what = gettext("it has not been run yet") if run is None else _why_closed(run, mirror, now=now)
+        if what:
+            found[mirror.name] = text % {"topic": mirror.name, "what": what}
+    return found
 
 
 def gate_problem(run: GateRun, *, now: datetime) -> GateProblem | None:
@@ -47,14 +58,31 @@ def gate_problem(run: GateRun, *, now: datetime) -> GateProblem | None:
         return GateProblem.OUTLIVED
     if _refuting(run):
         return GateProblem.REFUTED
-    age = timedelta(milliseconds=int(run.mirror.link.config("migration.gate.max.age.ms")))
-    return None if is_fresh(run.finished_at, now=now, within=age) else GateProblem.TOO_OLD
+    return GateProblem.TOO_OLD if _is_too_old(run, run.mirror, now=now) else None
 
 
-def newest_run(mirror: MirrorTopic, *, ended: bool = False) -> GateRun | None:
+def _is_too_old(run: GateRun, mirror: MirrorTopic, *, now: datetime) -> bool:
+    age = timedelta(milliseconds=int(mirror.link.config("migration.gate.max.age.ms")))
+    return not is_fresh(run.finished_at, now=now, within=age)
+
+
+def _newest_runs(mirrors: Sequence[MirrorTopic]) -> dict[int, Any]:
+    """Return the newest ended runs by primary key of the mirror, with ``outlived`` and ``refuting``. One query."""
+    runs = GateRun.objects.filter(mirror__in=[mirror.pk for mirror in mirrors]).exclude(status=GateRun.Status.RUNNING)
+    newest = runs.order_by().values("mirror").annotate(newest=Max("pk")).values("newest")
+    starts = StateTransition.objects.filter(
+        mirror=OuterRef("mirror"), event__in=_MIRROR_STARTS, at__gt=OuterRef("requested_at")
+    )
+    errors = StateTransitionError.objects.filter(_refutes(OuterRef("requested_at")), mirror=OuterRef("mirror"))
+    found = GateRun.objects.filter(pk__in=newest).annotate(
+        outlived=Exists(starts), refuting=Subquery(errors.order_by("since", "pk").values("code")[:1])
+    )
+    return {run.mirror_id: run for run in found}
+
+
+def newest_run(mirror: MirrorTopic) -> GateRun | None:
     """Return the run that was requested last, by number, since times are wrong after a clock was set back."""
-    runs = mirror.gate_runs.exclude(status=GateRun.Status.RUNNING) if ended else mirror.gate_runs
-    return runs.order_by("-id").first()
+    return mirror.gate_runs.order_by("-id").first()
 
 
 def is_outlived(run: GateRun) -> bool:
@@ -62,25 +90,29 @@ def is_outlived(run: GateRun) -> bool:
     return run.mirror.transitions.filter(event__in=_MIRROR_STARTS, at__gt=run.requested_at).exists()
 
 
-def _why_closed(run: GateRun, *, now: datetime) -> str:
-    if is_outlived(run):
+def _why_closed(run: Any, mirror: MirrorTopic, *, now: datetime) -> str:
+    """Return why a run of ``_newest_runs`` does not open the gate, "" if it does."""
+    if run.outlived:
         return gettext("it has not been run since the topic became a mirror again, or moved to its present source")
     if not run.opens:
         failed = [check["name"] for check in run.checks if check["state"] == "FAILED"]
         checks = ", ".join(failed) or gettext("nothing could be checked")
         return gettext("its last run failed (%(checks)s)") % {"checks": checks}
-    code = _refuting(run)
-    if code:
-        return f"{gettext(_REFUTED[code])} ({code})"
-    return gettext("its last green run is too old") if gate_problem(run, now=now) else ""
+    if run.refuting and run.status == GateRun.Status.GREEN:
+        return f"{gettext(_REFUTED[run.refuting])} ({run.refuting})"
+    return gettext("its last green run is too old") if _is_too_old(run, mirror, now=now) else ""
 
 
 def _refuting(run: GateRun) -> str:
     """Return the code of a problem found since a green run, "" if there is none. An override is not refuted."""
     if run.status != GateRun.Status.GREEN:
         return ""
-    found = Q(code=RECORDS_DIFFER) | Q(code__in=STAYING, last_seen_at__gte=run.requested_at)
-    return run.mirror.transition_errors.filter(found).values_list("code", flat=True).first() or ""
+    return run.mirror.transition_errors.filter(_refutes(run.requested_at)).values_list("code", flat=True).first() or ""
+
+
+def _refutes(requested_at: Any) -> Q:
+    """Return the condition for errors of a mirror that refute a green run that was requested at this time."""
+    return Q(code=RECORDS_DIFFER) | Q(code__in=STAYING, last_seen_at__gte=requested_at)
 
 
 _REFUTED = {

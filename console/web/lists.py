@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,7 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.db.models import F, Model, OrderBy, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext, override
 
@@ -100,6 +101,13 @@ def _address(request: HttpRequest, name: str, number: int) -> str:
     query.pop("seen", None)
     query[name] = str(number)
     return f"{request.path}?{query.urlencode()}"
+
+
+def page_request(request: HttpRequest, path: str, query: str = "") -> HttpRequest:
+    """Return the request of the page that the response to a POST shows. Its list is read from it, so that links lead there."""
+    shown = copy(request)
+    shown.method, shown.path, shown.GET = "GET", path, QueryDict(query)
+    return shown
 
 
 def time_of(request: HttpRequest, name: str) -> datetime | None:

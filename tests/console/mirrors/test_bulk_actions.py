@@ -14,6 +14,7 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.mirrors import bulk_actions, operation_actions
 from console.mirrors.bulk_actions import BATCH, cancel, carry_out, operate_now, start
+from console.mirrors.bulk_queries import Outcome, with_outcome
 from console.models import AuditEvent, BulkOperation, ClusterLink, MirrorTopic, RoleBinding, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -329,6 +330,75 @@ def test_a_restore_applies_to_the_state_that_was_confirmed(
 
     assert results(operation) == {"orders": "FAILED"}
     assert "has changed since the operation was requested" in operation.topics.get().message
+
+
+@pytest.mark.parametrize("event", [E.REVERSE_AND_START, E.REVERSE_AND_PAUSE])
+def test_a_reversal_of_several_topics_changes_both_sides_of_each(
+    event: E, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    make_mirror("bills"), make_mirror("stopped", S.STOPPED)
+    former = make_mirror("orders", link=back, state=S.STOPPED, mirror_topic_id="old", deletion_requested_at=None)
+    chosen = [make_mirror("orders"), *MirrorTopic.objects.filter(link=link, name__in=["bills", "stopped"])]
+    operation = confirmed(link, owner, event, *chosen)
+
+    assert not step(operation)
+
+    assert results(operation) == {"bills": "ACCEPTED", "orders": "ACCEPTED", "stopped": "FAILED"}
+    assert rows_of(link) == {
+        "bills": (S.PENDING_SYNCHRONIZE, "bills", event),
+        "orders": (S.PENDING_SYNCHRONIZE, "orders", event),
+        "stopped": (S.STOPPED, "stopped", ""),
+    }
+    assert rows_of(back) == {"bills": (S.PENDING_MIRROR, "bills", event), "orders": (S.PENDING_MIRROR, "orders", event)}
+    assert MirrorTopic.objects.get(link=back, name="orders").pk == former.pk
+    for side, changed in ((link, event), (back, E.BECOME_MIRROR)):
+        steps = MirrorTopic.objects.get(link=side, name="orders").transitions
+        assert list(steps.values_list("event", "by", "at")) == [(changed, "owner", NOW)]
+    queued = {(name, values["link_id"]) for name, values in sent if name == "reconcile_link"}
+    assert queued == {("reconcile_link", link.pk), ("reconcile_link", back.pk)}
+    outcomes = with_outcome(operation.topics.filter(status="ACCEPTED")).values_list("outcome", flat=True)
+    assert set(outcomes) == {Outcome.REQUESTED}
+
+
+def rows_of(link: ClusterLink) -> dict[str, tuple[str, str, str]]:
+    """Return state, source topic and reversal of each mirror topic of a side."""
+    return {row.name: (row.state, row.source_topic, row.reversal) for row in link.mirrors.all()}
+
+
+def test_a_reversal_of_several_topics_needs_the_permission_on_both_sides(
+    link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror, make_actor: MakeActor, sent: Sent
+) -> None:
+    here = make_actor("here", "Operator", cluster=link.destination)
+    operation = confirmed(link, here, E.REVERSE_AND_START, make_mirror("orders"), make_mirror("bills"))
+
+    assert not step(operation)
+
+    assert results(operation) == {"orders": "FAILED", "bills": "FAILED"}
+    assert set(link.mirrors.values_list("state", flat=True)) == {S.ACTIVE}
+    assert not back.mirrors.exists()
+
+
+def test_several_topics_resume_what_they_did_when_they_were_paused(
+    link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    """A topic that was paused in a reversal continues the reversal; one that failed stays as it is."""
+    chosen = [make_mirror("bills"), make_mirror("orders"), make_mirror("broken", S.FAILED)]
+    step(confirmed(link, owner, E.REVERSE_AND_START, chosen[1]))
+    step(begin(link, owner, E.PAUSE, "bills", "orders"))
+    paused = dict(link.mirrors.values_list("name", "state"))
+
+    operation = confirmed(link, owner, E.RESUME, *chosen)
+    assert not step(operation)
+
+    assert paused == {"bills": S.PAUSED, "orders": S.PAUSED, "broken": S.FAILED}
+    assert results(operation) == {"bills": "ACCEPTED", "orders": "ACCEPTED", "broken": "FAILED"}
+    assert dict(link.mirrors.values_list("name", "state")) == {
+        "bills": S.ACTIVE,
+        "orders": S.PENDING_SYNCHRONIZE,
+        "broken": S.FAILED,
+    }
+    assert list(back.mirrors.values_list("name", "state")) == [("orders", S.PENDING_MIRROR)]
+    assert AuditEvent.objects.filter(action="ResumeMirrorTopic").count() == 2
 
 
 def test_topics_that_were_canceled_are_not_operated_on(

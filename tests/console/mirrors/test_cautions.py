@@ -56,7 +56,7 @@ def test_deletion_lists_visible_mirrors_of_the_topic(
     assert cautions_of(mirror, E.DELETE, by=owner) == ()
 
 
-@pytest.mark.parametrize(("operation", "queries"), [(E.REVERSE_AND_START, 1), (E.DELETE, 2), (E.PAUSE, 0)])
+@pytest.mark.parametrize(("operation", "queries"), [(E.REVERSE_AND_START, 1), (E.DELETE, 1), (E.PAUSE, 0)])
 def test_warnings_of_many_mirrors_take_as_many_queries_as_of_one(
     make_mirror: MakeMirror, back: ClusterLink, owner: Actor, django_assert_num_queries: Any, operation: E, queries: int
 ) -> None:

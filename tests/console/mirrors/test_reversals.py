@@ -13,6 +13,7 @@ from django.db import transaction
 from console.actors import Actor
 from console.clusters.topic_actions import delete_topic
 from console.errors import ConflictError, DeniedError
+from console.links import pairs
 from console.mirrors import reversals
 from console.mirrors.actions import request_deletion
 from console.mirrors.operation_actions import operate, operate_many
@@ -20,7 +21,7 @@ from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
 from tests.console.concurrently import run_concurrently
-from tests.console.conftest import NOW, MakeActor, MakeMirror
+from tests.console.conftest import NOW, Engine, MakeActor, MakeMirror
 
 E = MirrorEvent
 S = MirrorState
@@ -205,6 +206,33 @@ def test_an_ordinary_topic_is_restored_from_its_stopped_mirror(
     assert [row.error_code for row in done] == [None, 404]
     assert states() == [S.STOPPED, S.PENDING_SETUP_FOR_RESTORE]
     assert RestoreRun.objects.get().mirror.link_id == back.pk
+
+
+def test_a_worker_reads_the_common_parts_of_the_topics_that_have_any(
+    mirror: MirrorTopic, back: ClusterLink, make_mirror: MakeMirror, owner: Actor, engine: Engine
+) -> None:
+    """``orders`` was never a mirror on this side, ``parts`` was one, and ``bills`` has nothing in common with its source."""
+    former = [make_mirror("parts", link=back), make_mirror("bills", link=back)]
+    MirrorTopic.objects.exclude(name="bills").update(holds_copy=True, mirror_topic_id="there", source_topic_id="here")
+    MirrorTopic.objects.filter(name="bills").update(holds_copy=False)
+    MirrorTopic.objects.update(state=S.STOPPED)
+    MirrorPartition.objects.update(stopped_end=7, fenced_end=8)
+    draft = reversals.candidate(back, "orders", owner)
+    assert draft is not None
+    chosen = [draft, *(MirrorTopic.objects.get(pk=row.pk) for row in former)]
+    engine.responses["count_divergence"] = {}
+
+    reversals.count_divergence(back, chosen)
+
+    topics = {"orders": "orders", "parts": "parts"}
+    assert engine.calls == [("count_divergence", {"link_id": back.pk, "topics": topics})]
+    known = reversals.known_parts(ClusterLink.objects.get(pk=back.pk), topics)
+    for row in chosen[:2]:
+        parts = [part.to_json() for part in pairs.common_parts(row, pairs.counterpart(row))]
+        assert known.pop(row.name) == {"source_topic": row.name, "parts": parts}
+        assert [part["source_is_here"] for part in parts] == [row is draft]
+        assert parts[0]["ends"]
+    assert known == {}
 
 
 def test_a_topic_whose_other_side_is_not_stopped_cannot_be_restored(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from datetime import timedelta
 from typing import Any
@@ -54,6 +56,51 @@ def test_results_are_filtered_by_status(admin: Client) -> None:
 
     assert ">gates</a></th>" in text
     assert ">airports</a></th>" not in text
+    assert re.findall(r'<option value="([A-Z]+)"( selected)?>(.*?)</option>', text) == [
+        ("FAILED", " selected", "Failed (1)"),
+        ("WAITING", "", "Waiting (1)"),
+        ("ACCEPTED", "", "Accepted (1)"),
+    ]
+
+
+def test_file_of_the_results_has_the_state_and_the_reason_of_the_mirror_topic(page_data: PageData, admin: Client) -> None:
+    requested = request(admin, page_data.link_url, operation="promote", mirror=["flights", "weather"])
+    response = confirm(admin, page_data.link_url, requested, confirm=page_data.link.name)
+    carry_out(response)
+    MirrorTopic.objects.filter(name="flights").update(error_code="TIMEOUT_ERROR", error_message="No response.")
+
+    file = admin.get(f"{response['Location']}?format=csv").getvalue().decode()
+
+    columns = ("topic", "result", "state", "error_code", "message")
+    assert [tuple(row[column] for column in columns) for row in csv.DictReader(io.StringIO(file))] == [
+        (
+            "weather",
+            "FAILED",
+            "PENDING_STOPPED",
+            "CONFLICT",
+            "Cannot promote a mirror topic in state PENDING_STOPPED. Allowed now: failover, delete.",
+        ),
+        ("flights", "REQUESTED", "PENDING_STOPPED", "TIMEOUT_ERROR", "No response."),
+    ]
+
+
+def test_refused_cancellation_shows_a_list_that_leads_to_the_page_of_the_operation(
+    admin: Client, operation: BulkOperation
+) -> None:
+    operation.topics.filter(status="WAITING").update(status="ACCEPTED")
+    BulkOperationTopic.objects.bulk_create(
+        BulkOperationTopic(operation=operation, name=f"many-{number}", status="ACCEPTED") for number in range(60)
+    )
+
+    response = admin.post(f"{URL}cancel/")
+
+    text = response.content.decode()
+    assert response.status_code == 409
+    addresses = re.findall(
+        r'<a (?:id="(?:sort-\d|list-csv)"|[^>]*id="list-csv"|class="btn btn-plain btn-sm") href="([^"]+)"', text
+    )
+    assert len(addresses) >= 5
+    assert {address.partition("?")[0] for address in addresses} == {URL}
 
 
 def test_page_is_polled_and_returns_nothing_if_nothing_has_changed(page_data: PageData, admin: Client) -> None:

@@ -149,6 +149,31 @@ def test_selection_of_more_topics_than_an_operation_takes_is_refused(
     assert "topics are selected, and an operation takes at most 2. Nothing was changed." in response.content.decode()
 
 
+def test_selection_of_all_has_only_the_topics_of_the_filtered_state(admin: Client, page_data: PageData) -> None:
+    page = admin.get(f"{url(page_data)}?state=PAUSED").content.decode()
+
+    response = review(admin, page_data, all="1", q="", state="PAUSED")
+    confirmed = confirm(admin, page_data, response)
+
+    assert "Select all 1 that match<" in page
+    assert '<input type="hidden" name="state" value="PAUSED">' in page
+    assert "Fail over 1 mirror topic?" in response.content.decode()
+    operation = BulkOperation.objects.get(pk=int(confirmed["Location"].split("/")[2]))
+    assert list(operation.topics.values_list("name", flat=True)) == ["airports"]
+
+
+def test_review_without_a_selection_shows_the_list_in_the_same_order_with_the_same_filter(
+    admin: Client, page_data: PageData
+) -> None:
+    response = review(admin, page_data, q="p", state="PAUSED", sort="-risk")
+
+    text = response.content.decode()
+    assert response.status_code == 422
+    assert set(rows_of(text)) == {"airports"}
+    assert 'aria-sort="descending"' in text
+    assert '<option value="PAUSED" selected>' in text
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -41,6 +41,7 @@ from console.models import (
     RestoreRun,
     RoleBinding,
     SourceTopic,
+    StateTransition,
     StopReport,
     SyncedAcl,
     SyncedGroup,
@@ -51,6 +52,7 @@ from console.web.numbers import exact
 from linkengine.domain.health import Health
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.page_data import EAST, WEST, PageData, make_link, make_mirror, make_user
+from tests.browser.page_fixtures import OPERATION
 from tests.console.pages.conftest import htmx
 
 MANY = 2 * PAGE_SIZE + 7
@@ -124,6 +126,16 @@ def fill_mirrors(page_data: PageData) -> list[dict[str, object]]:
         MirrorTopic.objects.filter(pk=mirror.pk).update(state_since=page_data.now - timedelta(minutes=number))
         rows.append({"mirror_topic": name_of(number), "state": state, "partitions": "3"})
     return rows
+
+
+def fill_topics_at_risk(page_data: PageData) -> list[dict[str, object]]:
+    fill_mirrors(page_data)
+    make_mirror(page_data.link, "zzstopped", MirrorState.STOPPED, now=page_data.now)
+    lags = {name_of(number): number * 31 % 1000 for number in range(MANY)}
+    return [  # of three partitions
+        {"mirror_topic": name, "records_at_risk": lag + lag // 2 + lag // 3, "groups_to_be_clamped": "[]"}
+        for name, lag in lags.items()
+    ]
 
 
 def fill_source_topics(page_data: PageData) -> list[dict[str, object]]:
@@ -248,6 +260,17 @@ def fill_operations(page_data: PageData) -> list[dict[str, object]]:
     return rows
 
 
+def fill_results(page_data: PageData) -> list[dict[str, object]]:
+    operation, rows = BulkOperation.objects.get(pk=OPERATION), list[dict[str, object]]()
+    for number in range(MANY):
+        status = ("WAITING", "ACCEPTED", "FAILED", "CANCELED")[number % 4]
+        refusal = {"error_code": "CONFLICT", "message": f"Refused {number}."} if status == "FAILED" else {}
+        done_at = None if status == "WAITING" else page_data.now - timedelta(minutes=number * 31 % MANY)
+        operation.topics.create(name=name_of(number), status=status, done_at=done_at, **refusal)
+        rows.append({"topic": name_of(number), "result": status, "state": "", "error_code": "", "message": "", **refusal})
+    return rows
+
+
 def fill_gaps(page_data: PageData) -> list[dict[str, object]]:
     GapRange.objects.bulk_create(
         GapRange(
@@ -262,6 +285,19 @@ def fill_gaps(page_data: PageData) -> list[dict[str, object]]:
         for number in range(MANY)
     )
     return [{"start": 100_000 + 10 * number, "offsets": number % 10 + 1} for number in range(MANY)]
+
+
+def fill_transitions(page_data: PageData) -> list[dict[str, object]]:
+    page_data.mirrors["flights"].transitions.all().delete()  # the last one has the time of the scene, and was not stored last
+    rows = list[dict[str, object]]()
+    for number in range(MANY):
+        states = ("PAUSED", "ACTIVE", "resume") if number % 3 else ("ACTIVE", "PAUSED", "pause")
+        detail = "" if number % 4 else f"reason-{number:03}"
+        facts = dict(zip(("from_state", "to_state", "event"), states, strict=True))
+        row: dict[str, object] = {**facts, "by": name_of(number), "detail": detail}
+        page_data.mirrors["flights"].transitions.create(at=page_data.now - timedelta(minutes=MANY - number), **row)
+        rows.append(row)
+    return rows
 
 
 def fill_samples(page_data: PageData) -> list[dict[str, object]]:
@@ -552,6 +588,23 @@ CASES = {
         denied=200,
         **OF_REPORTS,
     ),
+    "topics of the Fail over tab": Case(
+        address=f"{LINK}failover/",
+        fill=fill_topics_at_risk,
+        empty=lambda page_data: MirrorTopic.objects.all().delete(),
+        nothing="Nothing to fail over",
+        plural="mirror topics",
+        shown=first_word(1),
+        named=cell("mirror_topic"),
+        sorts={
+            "name": text("mirror_topic"),
+            "health": lambda row: list(Health).index(Health(row["health"])),
+            "risk": number("records_at_risk"),
+            "age": number("lag_ms"),
+        },
+        filters={"state=PAUSED": has("state", "PAUSED"), "state=STOPPED": lambda row: True},
+        search={"zz01": contains("zz01", "mirror_topic", "source_topic")},
+    ),
     "operations": Case(
         address="/operations/",
         fill=fill_operations,
@@ -577,6 +630,18 @@ CASES = {
         search={"zz01": contains("zz01", "requested_by")},
         denied=200,
     ),
+    "results of an operation": Case(
+        address=f"/operations/{OPERATION}/",
+        fill=fill_results,
+        empty=lambda page_data: None,  # an operation has topics
+        nothing="",
+        plural="topics",
+        shown=first_word(0),
+        named=cell("topic"),
+        sorts={"name": text("topic"), "result": None, "time": time("done_at")},
+        filters={"status=FAILED": has("result", "FAILED"), "status=CANCELED": has("result", "CANCELED")},
+        search={"zz01": contains("zz01", "topic")},
+    ),
     "filled offsets of a mirror topic": Case(
         address=f"{LINK}mirrors/flights/gaps/",
         fill=fill_gaps,
@@ -597,6 +662,31 @@ CASES = {
         search={
             "100009": lambda row: int(row["start"]) <= 100_009 < int(row["end"]),
             "100010": lambda row: int(row["start"]) <= 100_010 < int(row["end"]),
+        },
+    ),
+    "history of a mirror topic": Case(
+        address=f"{LINK}mirrors/flights/history/",
+        fill=fill_transitions,
+        empty=lambda page_data: StateTransition.objects.all().delete(),
+        nothing="No state changes yet",
+        plural="state changes",
+        shown=first_word(4),
+        named=cell("by"),
+        sorts={
+            "at": time("at"),
+            "state": text("to_state"),
+            "previous": text("from_state"),
+            "event": text("event"),
+            "by": text("by"),
+        },
+        filters={
+            "state=PAUSED": has("to_state", "PAUSED"),
+            "from=2000-01-01T00:00&to=2001-01-01T00:00": lambda row: False,
+        },
+        search={
+            "zz01": contains("zz01", "by"),
+            "REASON-1": contains("reason-1", "detail"),
+            "pause": contains("pause", "event"),
         },
     ),
     "samples of a link": Case(
@@ -1044,6 +1134,17 @@ def test_all_lists_with_a_time_range_are_tested(admin: Client, page_data: PageDa
     assert with_range == {*TIMED, "samples of a link"}  # the range of the samples is that of the charts
 
 
+def test_history_of_a_mirror_takes_a_time_range(admin: Client, page_data: PageData) -> None:
+    """The changes are one minute apart; the range has the second and the third of the newest."""
+    fill_transitions(page_data)
+    newest = list(page_data.mirrors["flights"].transitions.all()[:4])
+    times = [step.at.replace(second=0, microsecond=0) for step in newest]
+    address = f"{page_data.mirror_url('flights', 'history')}?from={times[2]:%Y-%m-%dT%H:%M}&to={times[0]:%Y-%m-%dT%H:%M}"
+
+    assert [row["by"] for row in file_of(admin, address)] == [step.by for step in newest[1:3]]
+    assert "2 state changes" in read(admin, address)
+
+
 def test_action_filter_offers_actions_of_all_events(admin: Client, page_data: PageData) -> None:
     AuditEvent.objects.create(
         at=page_data.now - timedelta(days=400),
@@ -1135,23 +1236,17 @@ def test_each_restore_is_on_exactly_one_page(admin: Client, page_data: PageData)
     assert 'restores=2#restores">Next<' in pages[0]
 
 
-def test_tabs_of_a_mirror_refer_to_older_transitions_and_reports(admin: Client, page_data: PageData) -> None:
-    mirror, notes = page_data.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
-    report = StopReport.objects.get(mirror=mirror)
+def test_tab_of_a_mirror_refers_to_older_failover_reports(admin: Client, page_data: PageData) -> None:
+    note, tab = "View all failover reports of the link", page_data.mirror_url("gates", "failover-reports")
+    report = StopReport.objects.get(mirror=page_data.mirrors["gates"])
     for number in range(tab_pages.REPORTS_SHOWN - 1):
         report.pk, report.writable_at = None, page_data.now - timedelta(days=number + 1)
         report.save()
-    for number in range(tab_pages.STEPS_SHOWN - mirror.transitions.count()):
-        at = page_data.now - timedelta(days=number + 3)
-        mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=at)
-    tabs = [page_data.mirror_url("gates", tab) for tab in ("history", "failover-reports")]
-    assert not [note for note, tab in zip(notes, tabs, strict=True) if note in read(admin, tab)]
+    assert note not in read(admin, tab)
 
     report.pk = None
     report.save()
-    mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=page_data.now)
 
-    text = "".join(read(admin, tab) for tab in tabs)
-    assert [note for note in notes if note in text] == list(notes)
-    assert text.count('class="timeline"') == 1
+    text = read(admin, tab)
+    assert note in text
     assert text.count("<summary>Offsets by partition") == tab_pages.REPORTS_SHOWN

@@ -1,7 +1,9 @@
-"""Every list of the console: more rows need no more queries."""
+"""Every list and every confirmation of several topics: more rows need no more queries."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -10,6 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from console.access.approvals import APPROVABLE
+from console.mirrors.operation_presenters import BULK_VERBS
 from console.models import (
     Account,
     ApiKey,
@@ -18,14 +22,19 @@ from console.models import (
     BulkOperation,
     BulkOperationTopic,
     ClampedOffset,
+    Cluster,
+    ClusterLink,
     ConfigRevert,
     Drill,
     Environment,
     GapRange,
+    GateRun,
     GroupMember,
     GroupOffset,
     LineageRange,
+    LinkConfig,
     LinkTask,
+    MirrorTopic,
     Namespace,
     RestoreRun,
     RoleBinding,
@@ -43,6 +52,7 @@ from linkengine.domain.states import MirrorState
 from tests.browser.addresses import TABS
 from tests.browser.page_data import EAST, WEST, PageData, make_cluster, make_link, make_mirror
 from tests.browser.page_fixtures import GROUP, OPERATION, REPORTED_OPERATION
+from tests.console.pages.conftest import Queue
 
 LINK = f"/links/{EAST}/west-to-east/"
 MOST = 10
@@ -63,6 +73,7 @@ LISTS = (
     f"{LINK}stops/",
     f"{LINK}drills/",
     f"{LINK}failover/",
+    f"{LINK}failover/?sort=-risk&state=ACTIVE",
     f"{LINK}readiness/",
     f"{LINK}delete/",
     f"{LINK}mirrors/new/",
@@ -188,3 +199,83 @@ def _add_reports(page_data: PageData, name: str) -> None:
     operation = BulkOperation.objects.create(link=page_data.link, operation="pause", user=page_data.admin, **requested)
     for place in (operation, BulkOperation.objects.get(pk=OPERATION)):
         BulkOperationTopic.objects.create(operation=place, name=name, status="ACCEPTED", done_at=now)
+
+
+# --- confirmations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approvals", [False, True], ids=["", "with an approval"])
+@pytest.mark.parametrize("operation", [*BULK_VERBS, "review of a failover"])
+def test_confirmation_of_more_topics_needs_no_more_queries(
+    page_data: PageData, admin: Client, queue: Queue, operation: str, approvals: bool
+) -> None:
+    """Each topic has what an operation can depend on: gate runs, gaps, groups, mirrors elsewhere, a row on the other side."""
+    queue.response = {}
+    _make_pair(page_data, approvals=APPROVABLE if approvals else [])
+    _add_for_operations(page_data, operation, 4)
+    few = _queries_of_confirmation(admin, operation)
+    _add_for_operations(page_data, operation, 20)
+
+    many = _queries_of_confirmation(admin, operation)
+
+    assert many <= few
+    approved = approvals and (operation in APPROVABLE or operation not in BULK_VERBS)
+    assert many <= (MOST + 3 if approved else MOST)
+
+
+def _queries_of_confirmation(client: Client, operation: str) -> int:
+    address, values = f"{LINK}bulk/", {"operation": operation, "all": "1", "q": "chosen-"}
+    if operation not in BULK_VERBS:
+        address, values = f"{LINK}failover/", {"all": "1", "q": "chosen-"}
+    with CaptureQueriesContext(connection) as queries:
+        response = client.post(address, values)
+    assert response.status_code == 200
+    assert response.context["refusals"].rows == []  # no rule has ended the checks early
+    return len(queries)
+
+
+def _make_pair(page_data: PageData, *, approvals: Sequence[str]) -> None:
+    """Make the link bidirectional, with all that the operations on its topics can depend on."""
+    now, link = page_data.now, page_data.link
+    ClusterLink.objects.filter(pk=link.pk).update(mode="BIDIRECTIONAL")
+    make_link(page_data.east, page_data.west, link.name, now, mode="BIDIRECTIONAL")
+    Cluster.objects.update(has_authorizer=True)
+    Environment.objects.update(approval_operations=list(approvals))
+    filters = {"topicFilters": [{"name": "chosen-", "patternType": "PREFIXED", "filterType": "INCLUDE"}]}
+    for name, value in (
+        ("migration.gate.enable", "true"),
+        ("consumer.offset.sync.enable", "true"),
+        ("auto.create.mirror.topics.enable", "true"),
+        ("auto.create.mirror.topics.filters", json.dumps(filters)),
+    ):
+        LinkConfig.objects.update_or_create(link=link, name=name, defaults={"value": value})
+    for operation in approvals:
+        ApprovalRequest.objects.create(
+            link=link, operation=operation, topics=[], reason="an exercise", user=page_data.admin, requested_at=now,
+            status="APPROVED", decided_by=page_data.reader, decided_at=now, expires_at=now + timedelta(hours=1),
+        )  # fmt: skip
+
+
+def _add_for_operations(page_data: PageData, operation: str, count: int) -> None:
+    """Add mirror topics in the states from which the operation is possible."""
+    now, link, back = page_data.now, page_data.link, ClusterLink.objects.get(mode="BIDIRECTIONAL", destination=page_data.west)
+    further = make_link(page_data.east, Cluster.objects.get(name="eu-south"), f"further-{count}", now)
+    group = SyncedGroup.objects.create(link=link, name=f"of-{count}", destination_name="x", status="SYNCED", listed_at=now)
+    states = {
+        "resume": [MirrorState.PAUSED],
+        "recover": [MirrorState.FAILED],
+        "truncate-and-restore": [MirrorState.STOPPED],
+        "delete": [MirrorState.ACTIVE, MirrorState.STOPPED],
+    }.get(operation, [MirrorState.ACTIVE])
+    for number in range(count):
+        name = f"chosen-{count}-{number}"
+        mirror = make_mirror(link, name, states[number % len(states)], now=now)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(read_only=True, holds_copy=True, reversal="reverse-and-start")
+        make_mirror(back, name, MirrorState.STOPPED, now=now)
+        make_mirror(further, name, MirrorState.ACTIVE, now=now)
+        asked = {"requested_by": "amelia", "requested_at": now, "finished_at": now}
+        GateRun.objects.create(mirror=mirror, status="GREEN", **asked)
+        for reason in ("HEAD", "TRANSACTION_MARKER"):
+            GapRange.objects.create(mirror=mirror, partition=1, start=0, end=1, filled=1, reason=reason, noted_at=now)
+        GroupOffset.objects.create(group=group, mirror=mirror, partition=0, source_offset=9**9, target=1, outcome="EQUAL")
+        StateTransitionError.objects.create(mirror=mirror, code="TIMEOUT_ERROR", message="Away.", since=now, last_seen_at=now)
