@@ -153,9 +153,9 @@ def test_states_are_legible_with_forced_colors(page_data: PageData, visits: Visi
 def test_everything_that_a_wide_window_offers_is_offered_on_a_narrow_screen(page_data: PageData, visits: Visits) -> None:
     visitor = visits.start(page_data.admin)
     failover, drills = f"{page_data.link_url}failover/", f"{page_data.link_url}drills/"
-    addresses = ("/links/", "/environments/production/", page_data.link_url, failover, drills, "/access/", "/audit/")
-    addresses += (page_data.mirror_url("flights"), page_data.mirror_url("flights", "verification"))
-    addresses += (f"/links/new/{DRAFT}/source/", f"/links/new/{DRAFT}/configuration/", f"/operations/{OPERATION}/")
+    addresses = [page_data.link_url, page_data.mirror_url("flights"), page_data.mirror_url("flights", "verification")]
+    addresses += ["/links/", "/environments/production/", failover, drills, "/access/", "/audit/", f"/operations/{OPERATION}/"]
+    addresses += [f"/links/new/{DRAFT}/source/", f"/links/new/{DRAFT}/configuration/"]
     for steps in (*((address,) for address in addresses), (failover, "#pick-all", "#review")):
         page = visitor.go(*steps)
         page.wait_for_load_state("networkidle")  # charts replace the pictures of the server

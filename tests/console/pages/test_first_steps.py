@@ -99,9 +99,8 @@ def test_forms_of_the_steps_lead_from_an_empty_database_to_a_verified_mirror(db:
     title, step = current_step(root)
     assert title == "Create a cluster link"
     queue.response |= {"cluster_id": WEST}  # of the source, which the new link checks
-    source = {"other_kind": "registered", "other": WEST}
-    inputs = ({"direction": "receive", "preset": "custom"}, source, {"own": EAST}, {})
-    for values in inputs:
+    begin, source = {"direction": "receive", "preset": "custom"}, {"other_kind": "registered", "other": WEST}
+    for values in (begin, source, {"own": EAST}, {"prefix": ""}):
         step = submit(root, step, values | {"intent": "next"})
     submit(root, step, {"name": "first", "intent": "create"})
 
