@@ -48,9 +48,14 @@ RECORDER = """
     return fillText.call(this, text, x, ...rest);
   };
 """
-# The texts in the charts of the page, as triples of title, text and horizontal place.
-DRAWN = """() => drawn.filter(({ canvas }) => canvas.isConnected)
-  .map(({ text, x, canvas }) => [canvas.closest("figure").querySelector("h3").textContent, text, x])"""
+# The texts in the charts as triples of title, text and horizontal place, once each chart has the marker of an error.
+DRAWN = """async () => {
+  const until = performance.now() + 20000;
+  const marked = () => new Set(drawn.filter(({ text }) => text === "!").map(({ canvas }) => canvas)).size;
+  while (marked() < 4 && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 20));
+  return drawn.filter(({ canvas }) => canvas.isConnected)
+    .map(({ text, x, canvas }) => [canvas.closest("figure").querySelector("h3").textContent, text, x]);
+}"""
 
 
 def open_charts(page_data: PageData, visits: Visits, *, path: str = "history/?span=1h", width: int = 1280) -> Page:
@@ -166,8 +171,6 @@ def test_markers_and_the_objective_are_drawn(page_data: PageData, visits: Visits
     visitor.page.add_init_script(RECORDER)
 
     page = visitor.open(f"{page_data.link_url}history/?span=1h")
-    page.wait_for_function("new Set(drawn.filter(({ text }) => text === '!').map(({ canvas }) => canvas)).size === 4")
-
     found = page.evaluate(DRAWN)
     titles = {title for title, _, _ in found}
     for title in titles:
