@@ -10,7 +10,18 @@ import pytest
 from django.db.models import F
 from playwright.sync_api import Locator, Page, expect
 
-from console.models import ClusterLink, LinkSample, MirrorSample, MirrorTopic, StateTransition
+from console.audit import path_of
+from console.models import (
+    AuditEvent,
+    ClusterLink,
+    LinkConfig,
+    LinkSample,
+    MirrorSample,
+    MirrorTopic,
+    StateTransition,
+    VerifyRun,
+)
+from linkengine.domain.linkconfigs import RPO_OBJECTIVE
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
 from tests.browser.page_data import PageData
@@ -27,6 +38,23 @@ PIXELS = """([figure, share]) => {
   let drawn = 0;
   for (let at = 3; at < pixels.length; at += 4) drawn += pixels[at] > 0;
   return drawn / (pixels.length / 4);
+}"""
+# Records each text that is drawn on a canvas, with its place.
+RECORDER = """
+  window.drawn = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, ...rest) {
+    drawn.push({ text: String(text), x, canvas: this.canvas });
+    return fillText.call(this, text, x, ...rest);
+  };
+"""
+# The texts in the charts as triples of title, text and horizontal place, once each chart has the marker of an error.
+DRAWN = """async () => {
+  const until = performance.now() + 20000;
+  const marked = () => new Set(drawn.filter(({ text }) => text === "!").map(({ canvas }) => canvas)).size;
+  while (marked() < 4 && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 20));
+  return drawn.filter(({ canvas }) => canvas.isConnected)
+    .map(({ text, x, canvas }) => [canvas.closest("figure").querySelector("h3").textContent, text, x]);
 }"""
 
 
@@ -111,11 +139,7 @@ def test_charts_are_in_the_time_zone_of_the_profile(page_data: PageData, visits:
     tokyo = page_data.now.astimezone(ZoneInfo("Asia/Tokyo"))
     visitor = visits.start(page_data.admin, zone="Asia/Tokyo")
     page = visitor.page
-    page.add_init_script(
-        "window.labels = []; const { fillText } = CanvasRenderingContext2D.prototype;"
-        "CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
-        " { labels.push(String(text)); return fillText.call(this, text, ...rest); };"
-    )
+    page.add_init_script(RECORDER)
 
     visitor.open(f"{page_data.link_url}history/?span=1h")
     expect(page.locator("#graphs figure")).to_have_count(4)
@@ -124,9 +148,36 @@ def test_charts_are_in_the_time_zone_of_the_profile(page_data: PageData, visits:
     expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:00 JST$"))
     expect(page.locator("[data-graph-range]")).to_contain_text(re.compile(r"JST to .* JST"))
     hours = {f"{tokyo - timedelta(minutes=minutes):%H}" for minutes in (0, 60)}
-    labels = [label for label in page.evaluate("labels") if re.fullmatch(r"\d\d:\d\d", label)]
+    labels = [text for _, text, _ in page.evaluate(DRAWN) if re.fullmatch(r"\d\d:\d\d", text)]
     assert labels
     assert {label[:2] for label in labels} <= hours
+    assert visitor.errors == []
+
+
+def test_markers_and_the_objective_are_drawn(page_data: PageData, visits: Visits) -> None:
+    """Each chart has the letter of each event at its time. The objective is drawn in the chart of the time lag only."""
+    ago = {
+        letter: page_data.now - timedelta(minutes=minutes) for letter, minutes in (("P", 50), ("F", 40), ("E", 30), ("V", 20))
+    }
+    flights = page_data.mirrors["flights"]
+    for letter, event, states in (("P", "pause", ("ACTIVE", "PAUSED")), ("F", "failover", ("PAUSED", "PENDING_STOPPED"))):
+        step = {"from_state": states[0], "to_state": states[1], "event": event, "by": "amelia", "at": ago[letter]}
+        StateTransition.objects.create(mirror=flights, **step)
+    edit = {"action": "AlterTopicConfigs", "resource": path_of(flights), "result": "SUCCESS"}
+    AuditEvent.objects.create(at=ago["E"], actor="amelia", **edit)
+    VerifyRun.objects.filter(mirror=flights).update(finished_at=ago["V"])
+    LinkConfig.objects.create(link=page_data.link, name=RPO_OBJECTIVE, value="5000")
+    visitor = visits.start(page_data.admin)
+    visitor.page.add_init_script(RECORDER)
+
+    page = visitor.open(f"{page_data.link_url}history/?span=1h")
+    found = page.evaluate(DRAWN)
+    titles = {title for title, _, _ in found}
+    for title in titles:
+        places = {text: x for where, text, x in found if where == title and text in {*ago, "!"}}
+        assert sorted(places, key=places.__getitem__) == ["P", "F", "E", "V", "!"], title  # the oldest is on the left
+    assert {title for title, text, _ in found if text == "Objective: 5 s"} == {"Time lag (RPO)"}
+    assert len(titles) == 4
     assert visitor.errors == []
 
 

@@ -21,15 +21,18 @@ from confluent_kafka.admin import (
 
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.links.draft_queries import count_topics
+from console.links.drafts import DraftValues
 from console.links.queries import judge_topic
 from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
-from console.workflows import autocreate
+from console.workflows import autocreate, probes
 from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linkrules import AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.mirrorability import Standing
 from linkengine.domain.mirrorjobs import MirrorSetup
@@ -82,6 +85,34 @@ def test_included_topics_are_mirrored_once(link: ClusterLink, topics: list[str],
     assert set(MirrorTopic.objects.values_list("state", "auto_created", "created_by")) == {("PENDING_SETUP", True, "engine")}
     assert AuditEvent.objects.filter(action="CreateMirrorTopic", actor="engine").count() == 2
     assert SourceTopic.objects.filter(link=link, name__in=topics).count() == 3
+
+
+def test_preview_of_a_new_link_names_the_mirror_topics_that_are_created(
+    link: ClusterLink, topics: list[str], filters: Filter, source_admin: AdminClient, destination_admin: AdminClient
+) -> None:
+    """The wizard previews the filters of a link that does not exist yet, from its own list of the source."""
+    names = [*topics, *(f"{topics[0]}{number}" for number in range(3))]
+    create_topics(source_admin, *(NewTopic(name, 1, 1) for name in names[3:]))
+    create_topics(destination_admin, NewTopic(f"w.{names[1]}", 1, 1))
+    destination, source = link.destination, link.source
+    assert source is not None
+    probes.store_topics(jobs.list_topics(destination.address), now=NOW, cluster=destination)
+    ClusterLink.objects.update(prefix="w.")
+    values = DraftValues(
+        own=destination.cluster_id,
+        other=source.cluster_id,
+        auto_create=True,
+        topic_filters=link.config(AUTO_CREATE_FILTERS),
+        add_prefix=True,
+        prefix="w.",
+    )
+
+    listing = jobs.list_source(source.address)
+    preview = count_topics(listing=listing, values=values, destination=destination, cluster_names={}, by=SYSTEM)
+    run(link)
+
+    assert sorted(mirrored()) == sorted(preview.names) == sorted(f"w.{name}" for name in names if name not in names[1:3])
+    assert preview.matched == MirrorTopic.objects.count()
 
 
 def test_exclude_filter_added_later_deletes_no_mirror(link: ClusterLink, topics: list[str], filters: Filter) -> None:
