@@ -100,7 +100,7 @@ TEMPLATES = [
                 "csp.context_processors.nonce",
                 "console.http.middleware.template_context",
             ],
-            "builtins": ["console.languages"],
+            "builtins": ["console.languages", "console.web.badges"],
         },
     }
 ]

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from devcluster.parts import PartsMissingError, program
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import Process
@@ -65,14 +67,14 @@ class PostgresServer:
             self._process.kill()
 
     def pause(self) -> None:
-        """Freeze the server: the kernel accepts connections, but nothing responds."""
-        if self._process is not None:
-            self._process.pause()
+        """Freeze the server: the kernel accepts connections, but nothing responds, on open connections neither."""
+        for process in self._processes():
+            process.suspend()
 
     def resume(self) -> None:
         """Continue a frozen server."""
-        if self._process is not None:
-            self._process.resume()
+        for process in reversed(self._processes()):
+            process.resume()
 
     def stop(self) -> None:
         """Stop the server and remove its data. Safe to repeat."""
@@ -87,6 +89,13 @@ class PostgresServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop the server."""
         self.stop()
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return the main process and then those of connections, each of which leads a session of its own."""
+        if self._process is None or not self._process.running():
+            return []
+        main = psutil.Process(self._process.pid)
+        return [main, *main.children(recursive=True)]
 
     def _change_owner(self) -> None:
         if os.geteuid() == 0:

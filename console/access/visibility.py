@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet, Value
@@ -126,6 +127,7 @@ def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
     return lambda name: words_for_link(name, seen=name in names)
 
 
+@lru_cache(maxsize=1_000)  # called for each mirror of a cluster
 def words_for_link(name: str, *, seen: bool) -> str:
     """Return words for a sentence: the name of a link, or "another cluster link" if it is not visible."""
     return gettext_lazy("cluster link '%(link)s'", link=name) if seen else gettext_lazy("another cluster link")

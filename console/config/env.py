@@ -191,13 +191,13 @@ def postgres_settings(url: str) -> dict[str, Any]:
     multiple = len(addresses) > 1
     ports = [port or (_POSTGRES_PORT if multiple else "") for _, port in addresses]
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "console.postgres",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(user),
         "PASSWORD": unquote(password),
         "HOST": options.pop("host", ",".join(host for host, _ in addresses)),
         "PORT": options.pop("port", ",".join(ports)),
-        "CONN_MAX_AGE": 0,  # the worker's threads come and go; each request finds the current primary
+        "CONN_MAX_AGE": 0,  # threads come and go: console.postgres keeps their connections for others
         "OPTIONS": {**_POSTGRES_TIMEOUTS, **({"connect_timeout": 2} if multiple else {}), **options},
     }
 

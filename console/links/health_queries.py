@@ -19,7 +19,7 @@ from console.access import Permission, can, visible_mirrors
 from console.actors import Actor
 from console.links.task_queries import failing_of, failing_rows
 from console.mirrors import progress
-from console.mirrors.figures import Figures, figures_of, is_lacking
+from console.mirrors.figures import Figures, Missing, figures_of, is_lacking, missing_of
 from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
 from console.models import (
     Cluster,
@@ -216,14 +216,18 @@ def health_of_link(
 # --- links with all their mirrors, as pages show them -----------------------------------------------------------------
 #
 # To judge a link, all its partitions and their reports are read: of thousands of mirrors that takes longer than all other
-# parts of a page. Requests of users who may see the whole link therefore share the result for ``SHARED_S``. A change of the
-# link or its mirrors (``ClusterLink.sequence``) and news of a copy worker (``progress.news``) end that at once.
+# parts of a page. Requests of users who may see the whole link therefore share the result: for ``SHARED_S``, and if there are
+# many mirrors, for ten times as long as it took to read them, but at most ``LONGEST_SHARED_S``. A change of the link or its
+# mirrors (``ClusterLink.sequence``) and news of a copy worker (``progress.news``) end that at once. So only lags, rates, and a
+# health that time alone has changed, such as by silence, can be shown that much later.
 
 
 SHARED_S = 2.0  # since the begin of the reading; not longer than between two polls of a page
+SHARED_FACTOR = 10
+LONGEST_SHARED_S = 10.0  # shorter than the silence that makes a health unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """The state of a link and of the mirrors that an actor may see, as it was read."""
 
@@ -232,10 +236,15 @@ class Observation:
     total: Figures = field(default_factory=Figures)  # of these; without partitions yet: unknown
     failing: Sequence[LinkTask] = ()  # tasks whose last run had errors; none if the actor may not see the whole link
 
+    @cached_property
+    def missing(self) -> Mapping[int, Missing]:
+        """What a failover now would not copy, by primary key of the mirror."""
+        return {mirror.pk: missing_of(mirror.partitions) for mirror in self.current}
+
 
 class _Shared(NamedTuple):
     version: str
-    read_at: float  # monotonic seconds
+    until: float  # monotonic seconds
     seen: Observation
 
 
@@ -258,9 +267,10 @@ def observe_links(
         found = _still_valid(links, versions, whole)
         began, unread = time.monotonic(), [link for link in links if link.pk not in found]
         read = _observe(unread, by=by, now=now, failing=failing, whole=whole)
+        until = began + min(LONGEST_SHARED_S, max(SHARED_S, SHARED_FACTOR * (time.monotonic() - began)))
         for link in unread:
             if link.pk in whole:
-                _shared[link.link_uuid] = _Shared(versions[link.pk], began, read[link.pk])
+                _shared[link.link_uuid] = _Shared(versions[link.pk], until, read[link.pk])
         return found | read
     finally:
         if is_first:
@@ -269,8 +279,8 @@ def observe_links(
 
 def _still_valid(links: Iterable[ClusterLink], versions: Mapping[int, str], whole: AbstractSet[int]) -> dict[int, Observation]:
     """Return the shared results that are young enough and have these versions, and remove those that are too old."""
-    oldest = time.monotonic() - SHARED_S
-    for key in [key for key, shared in list(_shared.items()) if shared.read_at <= oldest]:
+    now = time.monotonic()
+    for key in [key for key, shared in list(_shared.items()) if shared.until <= now]:
         _shared.pop(key, None)
     known = ((link.pk, _shared.get(link.link_uuid)) for link in links if link.pk in whole)
     return {pk: shared.seen for pk, shared in known if shared is not None and shared.version == versions[pk]}

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from console.links.rules import state_of_task, why_not_run
 from console.mirrors import progress
-from console.mirrors.figures import figures_of
+from console.mirrors.figures import newest_report
 from console.mirrors.progress import CurrentMirror
 from console.models import (
     ClampedOffset,
@@ -175,7 +175,7 @@ def _facts(link: ClusterLink, current: Sequence[CurrentMirror] | None, *, now: d
         unstopped=any(mirror.state not in WRITABLE for mirror in mirrors) or getattr(link, "unstopped", False),
         to_be_copied=any(mirror.state in _TO_BE_COPIED and mirror.drill_id is None for mirror in mirrors),
         begun=max((mirror.state_since for mirror in copied), default=None),
-        reported=figures_of((row for mirror in copied for row in mirror.partitions), now=now).reported_at,
+        reported=newest_report((row for mirror in copied for row in mirror.partitions), now=now),
         troubles=list(StateTransitionError.objects.filter(counted, mirror__link=link)),
     )
 

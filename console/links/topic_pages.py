@@ -84,16 +84,17 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     matching = listed.select(judge_source(link=link, by=by, search=listed.query))
     if listed.format:
         return listed.csv(f"source-topics-{link.name}", map(source_topic_row, matching))
-    shown = listed.page(matching)
     seen = observe(link, by=by, now=now)
     statuses = {mirror.name: mirror.status for mirror in seen.health.mirrors.values()}
     health = headline(link, by=by, now=now, seen=seen)
+    rows = [source_topic_row(judged, health=statuses.get(judged.mirror)) for judged in listed.page(matching)]
+    mirrorable = sum(is_mirrorable(judged) for judged in matching)
     context = {
         "list": listed,
-        "rows": [source_topic_row(judged, health=statuses.get(judged.mirror)) for judged in shown],
-        "mirrorable": sum(is_mirrorable(judged) for judged in matching),
-        "pick_all": numbers.count(sum(is_mirrorable(judged) for judged in matching)),
-        "mirrorable_shown": sum(is_mirrorable(judged) for judged in shown),
+        "rows": rows,
+        "mirrorable": mirrorable,
+        "pick_all": numbers.count(mirrorable),
+        "mirrorable_shown": sum(row.mirrorable for row in rows),
         "filtered": listed.is_filtered,  # for parts/picked.html
         "listed": link.topics_at is not None,
         "auto_create": link.config(AUTO_CREATE) == "true",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
+from typing import NamedTuple
 
 from console.models import MirrorPartition, MirrorTopic, SourceTopic
 from console.models.mirrors import AHEAD, UNSEEN
@@ -50,7 +52,6 @@ class Figures:
     records_per_s: float | None = None
     bytes_copied: int = 0
     records_copied: int = 0
-    reported_at: datetime | None = None  # time of the newest report
 
     @property
     def lag_bytes(self) -> int | None:
@@ -72,7 +73,6 @@ class Figures:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.max_lag = max((lag for lag in (self.max_lag, other.max_lag) if lag is not None), default=None)
         self.behind_since = min((at for at in (self.behind_since, other.behind_since) if at is not None), default=None)
-        self.reported_at = max((at for at in (self.reported_at, other.reported_at) if at is not None), default=None)
         self.bytes_per_s = _sum(self.bytes_per_s, other.bytes_per_s)
         self.records_per_s = _sum(self.records_per_s, other.records_per_s)
 
@@ -90,6 +90,12 @@ class Figures:
         return None if since is None else max(0, int((now - since).total_seconds() * 1000))
 
 
+def newest_report(rows: Iterable[MirrorPartition], *, now: datetime) -> datetime | None:
+    """Return the time of the newest report; times ahead of now do not count (a clock was set back since)."""
+    latest = now + AHEAD
+    return max((row.observed_at for row in rows if row.observed_at is not None and row.observed_at <= latest), default=None)
+
+
 def figures_of(rows: Iterable[MirrorPartition], *, now: datetime) -> Figures:
     """Add up partitions that were updated by ``console.mirrors.progress``."""
     found = Figures()
@@ -103,8 +109,6 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime) -> Figures:
         if row.observed_at is None or row.observed_at >= now - UNSEEN:  # an older rate is not the current one
             found.bytes_per_s = _sum(found.bytes_per_s, row.bytes_per_s)
             found.records_per_s = _sum(found.records_per_s, row.records_per_s)
-        if row.observed_at is not None and row.observed_at <= now + AHEAD:
-            found.reported_at = row.observed_at if found.reported_at is None else max(found.reported_at, row.observed_at)
     return found
 
 
@@ -187,9 +191,25 @@ def missing_records(rows: Sequence[MirrorPartition], *, partitions: int) -> int 
 
     ``partitions`` is the larger number of those of the mirror and of its source topic.
     """
+    return missing_of(rows).known_for(partitions)
+
+
+class Missing(NamedTuple):
+    """What a failover now would not copy of the partitions of a mirror that have a row."""
+
+    complete: int  # partitions from 0 on that have a row
+    records: int | None
+
+    def known_for(self, partitions: int) -> int | None:
+        """Return the records if none of so many partitions lacks a row; otherwise None."""
+        return self.records if self.complete >= partitions else None
+
+
+def missing_of(rows: Sequence[MirrorPartition]) -> Missing:
+    """Add up the offsets that a failover now would not copy."""
     reported = {row.partition for row in rows}
-    is_complete = all(number in reported for number in range(partitions))
-    return sum_if_known([row.missing for row in rows]) if is_complete else None
+    complete = next(number for number in count() if number not in reported)
+    return Missing(complete, sum_if_known([row.missing for row in rows]))
 
 
 def records_at_risk_of(mirrors: Sequence[MirrorTopic]) -> dict[int, int | None]:

@@ -229,8 +229,10 @@ class MirrorPartition(models.Model):
     @property
     def missing(self) -> int | None:
         """Offsets that a failover now would not copy, including markers and aborted records behind an open transaction."""
-        lag, held_back = self.lag, self.held_back
-        return None if lag is None or held_back is None else lag + held_back
+        lag = self.lag
+        if lag is None or self.source_end is None or self.last_high_watermark is None:
+            return None
+        return lag + max(0, self.last_high_watermark - self.source_end)
 
     def behind_ms(self, now: datetime) -> int | None:
         """Return how long ago the mirror held everything its source had; None while that is unknown."""

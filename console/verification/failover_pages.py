@@ -138,7 +138,7 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
         current=seen.current,
     )
     mirrors = [summary.mirror for summary in found.rows]
-    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.current, now=now)
+    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
     groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
     context = {
         "tiles": failover_tiles(risk),

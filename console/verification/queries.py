@@ -15,9 +15,7 @@ from console.access import visible_mirrors, visible_reports
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.links import pairs
-from console.mirrors import figures
-from console.mirrors.figures import Figures, figures_of
-from console.mirrors.progress import CurrentMirror
+from console.mirrors.figures import Figures, Missing
 from console.models import (
     AuditEvent,
     ClampedOffset,
@@ -313,20 +311,17 @@ class FailoverRisk:
         return sum(count is None for count in self.records.values())
 
 
-def failover_risk(mirrors: MirrorTopicQuerySet, current: Sequence[CurrentMirror], *, now: datetime) -> FailoverRisk:
-    """Return the risk of mirrors; ``current`` is the current progress of those that are not stopped. One query.
+def failover_risk(
+    mirrors: MirrorTopicQuerySet, missing: Mapping[int, Missing], total: Figures, *, now: datetime
+) -> FailoverRisk:
+    """Return the risk of mirrors; ``missing`` and ``total`` are of those that are not stopped. One query.
 
-    A mirror that was added since ``current`` was read is unknown.
+    A mirror that was added since these were read is unknown.
     """
     topics = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic"))
     chosen = mirrors.unstopped().order_by().annotate(listed=Subquery(topics.values("partitions")[:1]))
-    rows = {mirror.pk: mirror.partitions for mirror in current}
     records = {
-        pk: figures.missing_records(rows.get(pk, ()), partitions=max(own, listed or 0))
+        pk: missing[pk].known_for(max(own, listed or 0)) if pk in missing else None
         for pk, own, listed in chosen.values_list("pk", "num_partitions", "listed")
     }
-    total = Figures()
-    for pk in records:
-        total.add(figures_of(rows.get(pk, ()), now=now))
-    total.add_unseen(sum(not rows.get(pk) for pk in records))
     return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), never_seen=total.never)

@@ -188,6 +188,26 @@ class JudgedTopic:
 # --- checks --------------------------------------------------------------------------------------------------------------
 
 
+# The checks that pass without a value in their finding: the same for all topics, of which a link can have many thousands.
+_PASSED: Mapping[CheckCode, Check] = {
+    code: Check(code=code, passed=True, finding=finding, blocks=code is not CheckCode.LAST_TRY)
+    for code, finding in {
+        CheckCode.SOURCE_TOPIC: gettext_lazy("The source has the topic, and the link's user may describe it."),
+        CheckCode.INTERNAL_TOPIC: gettext_lazy("It is not an internal topic."),
+        CheckCode.AUTO_CREATE: gettext_lazy("The link auto-creates mirror topics."),
+        CheckCode.NOT_EXCLUDED: gettext_lazy("No EXCLUDE filter matches."),
+        CheckCode.STOPPED_MIRROR: gettext_lazy("The link has no stopped mirror of it."),
+        CheckCode.RING: gettext_lazy("Its records do not come from the destination."),
+        CheckCode.CHAIN: gettext_lazy("It is not a mirror topic itself, or the link has no prefix."),
+        CheckCode.NAMESPACE: gettext_lazy("No reserved namespace of the destination contains its name."),
+        CheckCode.MIRRORED_ELSEWHERE: gettext_lazy("No other link has a mirror topic of this name."),
+        CheckCode.NAME_FREE: gettext_lazy("No ordinary topic of the destination has this name."),
+        CheckCode.LINK_STATE: gettext_lazy("The link is active."),
+        CheckCode.LAST_TRY: gettext_lazy("No attempt to create its mirror has failed."),
+    }.items()
+}
+
+
 def judge(topic: Topic, around: Surroundings) -> JudgedTopic:
     """Return a topic with its status and all checks."""
     name = _mirror_name(topic, around)
@@ -195,7 +215,7 @@ def judge(topic: Topic, around: Surroundings) -> JudgedTopic:
     if known is not None and known.own and known.state is not MirrorState.STOPPED:
         state, reason = known.state, known.stop_reason
         return JudgedTopic(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=state, stop_reason=reason)
-    checks = tuple(rule(topic, around) for rule in _RULES)
+    checks = tuple([rule(topic, name, around) for rule in _RULES])
     blocked = any(check.blocks and not check.passed for check in checks)
     standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING
     return JudgedTopic(topic=topic.name, mirror=name, standing=standing, checks=checks)
@@ -213,14 +233,11 @@ def _mirror_name(topic: Topic, around: Surroundings) -> str:
         return ""
 
 
-def _source_topic(topic: Topic, _around: Surroundings) -> Check:
-    code = CheckCode.SOURCE_TOPIC
+def _source_topic(topic: Topic, _name: str, _around: Surroundings) -> Check:
     if topic.exists:
-        return Check(
-            code=code, passed=True, finding=gettext_lazy("The source has the topic, and the link's user may describe it.")
-        )
+        return _PASSED[CheckCode.SOURCE_TOPIC]
     return Check(
-        code=code,
+        code=CheckCode.SOURCE_TOPIC,
         passed=False,
         finding=gettext_lazy(
             "The source had no such topic when it was last listed, or the link's user has no DESCRIBE permission."
@@ -229,31 +246,29 @@ def _source_topic(topic: Topic, _around: Surroundings) -> Check:
     )
 
 
-def _internal(topic: Topic, _around: Surroundings) -> Check:
-    code = CheckCode.INTERNAL_TOPIC
+def _internal(topic: Topic, _name: str, _around: Surroundings) -> Check:
     if not (topic.internal or is_internal(topic.name)):
-        return Check(code=code, passed=True, finding=gettext_lazy("It is not an internal topic."))
+        return _PASSED[CheckCode.INTERNAL_TOPIC]
     return Check(
-        code=code,
+        code=CheckCode.INTERNAL_TOPIC,
         passed=False,
         finding=gettext_lazy("Internal Kafka topic. Internal topics are not mirrored."),
         next_step=gettext_lazy("Nothing to do. Consumer offset sync and ACL sync copy consumer offsets and ACLs."),
     )
 
 
-def _auto_create(_topic: Topic, around: Surroundings) -> Check:
-    code = CheckCode.AUTO_CREATE
+def _auto_create(_topic: Topic, _name: str, around: Surroundings) -> Check:
     if around.auto_create:
-        return Check(code=code, passed=True, finding=gettext_lazy("The link auto-creates mirror topics."))
+        return _PASSED[CheckCode.AUTO_CREATE]
     return Check(
-        code=code,
+        code=CheckCode.AUTO_CREATE,
         passed=False,
         finding=gettext_lazy("The link does not auto-create mirror topics: auto.create.mirror.topics.enable is false."),
         next_step=gettext_lazy("Create the mirror topic manually, or enable auto-create with filters."),
     )
 
 
-def _included(topic: Topic, around: Surroundings) -> Check:
+def _included(topic: Topic, _name: str, around: Surroundings) -> Check:
     code = CheckCode.INCLUDED
     found = _matching(topic, around, FilterType.INCLUDE)
     if found:
@@ -268,13 +283,12 @@ def _included(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _not_excluded(topic: Topic, around: Surroundings) -> Check:
-    code = CheckCode.NOT_EXCLUDED
+def _not_excluded(topic: Topic, _name: str, around: Surroundings) -> Check:
     found = _matching(topic, around, FilterType.EXCLUDE)
     if found is None:
-        return Check(code=code, passed=True, finding=gettext_lazy("No EXCLUDE filter matches."))
+        return _PASSED[CheckCode.NOT_EXCLUDED]
     return Check(
-        code=code,
+        code=CheckCode.NOT_EXCLUDED,
         passed=False,
         finding=gettext_lazy(
             "An EXCLUDE filter matches: %(filter)s. It takes precedence over every INCLUDE filter.", filter=filter_words(found)
@@ -283,31 +297,36 @@ def _not_excluded(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _name(topic: Topic, around: Surroundings) -> Check:
-    code = CheckCode.MIRROR_NAME
-    try:
-        name = mirror_name(topic.name, prefix=around.prefix)
-    except LinkEngineError as error:
-        return Check(
-            code=code,
-            passed=False,
-            finding=gettext_lazy(
-                "With the link's prefix %(prefix)s its name is not valid: %(problem)s",
-                prefix=repr(around.prefix),
-                problem=error.message,
-            ),
-            next_step=gettext_lazy("Mirror it over a link with a shorter prefix, or without a prefix."),
-            problem=True,
-        )
-    return Check(code=code, passed=True, finding=gettext_lazy("Its mirror is named %(name)s.", name=name))
-
-
-def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
-    code, known = CheckCode.STOPPED_MIRROR, around.mirrors.get(_mirror_name(topic, around))
-    if known is None or not known.own:
-        return Check(code=code, passed=True, finding=gettext_lazy("The link has no stopped mirror of it."))
+def _valid_name(topic: Topic, name: str, around: Surroundings) -> Check:
+    if name:
+        return Check(code=CheckCode.MIRROR_NAME, passed=True, finding=gettext_lazy("Its mirror is named %(name)s.", name=name))
     return Check(
-        code=code,
+        code=CheckCode.MIRROR_NAME,
+        passed=False,
+        finding=gettext_lazy(
+            "With the link's prefix %(prefix)s its name is not valid: %(problem)s",
+            prefix=repr(around.prefix),
+            problem=_name_problem(topic, around),
+        ),
+        next_step=gettext_lazy("Mirror it over a link with a shorter prefix, or without a prefix."),
+        problem=True,
+    )
+
+
+def _name_problem(topic: Topic, around: Surroundings) -> str:
+    try:
+        mirror_name(topic.name, prefix=around.prefix)
+    except LinkEngineError as error:
+        return error.message
+    return ""
+
+
+def _stopped_mirror(_topic: Topic, name: str, around: Surroundings) -> Check:
+    known = around.mirrors.get(name)
+    if known is None or not known.own:
+        return _PASSED[CheckCode.STOPPED_MIRROR]
+    return Check(
+        code=CheckCode.STOPPED_MIRROR,
         passed=False,
         finding=gettext_lazy("It was mirrored and then stopped. The topic on the destination is an ordinary topic now."),
         next_step=gettext_lazy(
@@ -316,12 +335,11 @@ def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _ring(topic: Topic, around: Surroundings) -> Check:
-    name = _mirror_name(topic, around) or topic.name
-    source, mirror = Place(around.source, topic.name), Place(around.destination, name)
+def _ring(topic: Topic, name: str, around: Surroundings) -> Check:
+    source, mirror = Place(around.source, topic.name), Place(around.destination, name or topic.name)
     ring = find_ring(around.sources.get, source=source, mirror=mirror)
     if not ring:
-        return Check(code=CheckCode.RING, passed=True, finding=gettext_lazy("Its records do not come from the destination."))
+        return _PASSED[CheckCode.RING]
     return Check(
         code=CheckCode.RING,
         passed=False,
@@ -332,14 +350,12 @@ def _ring(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _chain(topic: Topic, around: Surroundings) -> Check:
-    code, is_mirror = CheckCode.CHAIN, topic.is_mirror or Place(around.source, topic.name) in around.sources
+def _chain(topic: Topic, _name: str, around: Surroundings) -> Check:
+    is_mirror = topic.is_mirror or Place(around.source, topic.name) in around.sources
     if not (around.prefix and is_mirror):
-        return Check(
-            code=code, passed=True, finding=gettext_lazy("It is not a mirror topic itself, or the link has no prefix.")
-        )
+        return _PASSED[CheckCode.CHAIN]
     return Check(
-        code=code,
+        code=CheckCode.CHAIN,
         passed=False,
         finding=gettext_lazy(
             "It is a mirror topic at the source, and a link with a prefix does not auto-create mirrors of mirrors."
@@ -348,13 +364,10 @@ def _chain(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _namespace(topic: Topic, around: Surroundings) -> Check:
-    code, name = CheckCode.NAMESPACE, _mirror_name(topic, around)
+def _namespace(_topic: Topic, name: str, around: Surroundings) -> Check:
     prefix = next((reserved for reserved in around.reserved if name and contains(reserved, name)), None)
     if prefix is None:
-        return Check(
-            code=code, passed=True, finding=gettext_lazy("No reserved namespace of the destination contains its name.")
-        )
+        return _PASSED[CheckCode.NAMESPACE]
     follows = around.reserved[prefix]
     if follows:
         finding = gettext_lazy(
@@ -372,16 +385,15 @@ def _namespace(topic: Topic, around: Surroundings) -> Check:
             prefix=prefix,
         )
         step = gettext_lazy("Let the namespace follow this link, or use a link with another prefix.")
-    return Check(code=code, passed=False, finding=finding, next_step=step)
+    return Check(code=CheckCode.NAMESPACE, passed=False, finding=finding, next_step=step)
 
 
-def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
-    code, name = CheckCode.MIRRORED_ELSEWHERE, _mirror_name(topic, around)
+def _mirrored_elsewhere(_topic: Topic, name: str, around: Surroundings) -> Check:
     known = around.mirrors.get(name)
     if known is None or known.own:
-        return Check(code=code, passed=True, finding=gettext_lazy("No other link has a mirror topic of this name."))
+        return _PASSED[CheckCode.MIRRORED_ELSEWHERE]
     return Check(
-        code=code,
+        code=CheckCode.MIRRORED_ELSEWHERE,
         passed=False,
         finding=gettext_lazy(
             "The destination's topic %(name)s is a mirror topic of %(link)s. It is not changed.", name=name, link=known.link
@@ -393,12 +405,11 @@ def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _name_free(topic: Topic, around: Surroundings) -> Check:
-    code, name = CheckCode.NAME_FREE, _mirror_name(topic, around)
+def _name_free(_topic: Topic, name: str, around: Surroundings) -> Check:
     if around.mirrors.get(name) is not None or name not in around.taken:
-        return Check(code=code, passed=True, finding=gettext_lazy("No ordinary topic of the destination has this name."))
+        return _PASSED[CheckCode.NAME_FREE]
     return Check(
-        code=code,
+        code=CheckCode.NAME_FREE,
         passed=False,
         finding=gettext_lazy("The destination already has an ordinary topic %(name)s. It is not changed.", name=name),
         next_step=gettext_lazy("Delete or rename that topic, exclude this one from the filters, or use a link with a prefix."),
@@ -406,9 +417,9 @@ def _name_free(topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _link_state(_topic: Topic, around: Surroundings) -> Check:
+def _link_state(_topic: Topic, _name: str, around: Surroundings) -> Check:
     if not around.link_trouble:
-        return Check(code=CheckCode.LINK_STATE, passed=True, finding=gettext_lazy("The link is active."))
+        return _PASSED[CheckCode.LINK_STATE]
     return Check(
         code=CheckCode.LINK_STATE,
         passed=False,
@@ -417,15 +428,10 @@ def _link_state(_topic: Topic, around: Surroundings) -> Check:
     )
 
 
-def _last_try(topic: Topic, around: Surroundings) -> Check:
+def _last_try(topic: Topic, _name: str, around: Surroundings) -> Check:
     failure = around.failures.get(topic.name)
     if failure is None:
-        return Check(
-            code=CheckCode.LAST_TRY,
-            passed=True,
-            finding=gettext_lazy("No attempt to create its mirror has failed."),
-            blocks=False,
-        )
+        return _PASSED[CheckCode.LAST_TRY]
     return Check(
         code=CheckCode.LAST_TRY,
         passed=False,
@@ -445,13 +451,14 @@ def _matching(topic: Topic, around: Surroundings, kind: FilterType) -> NameFilte
     return next(matching, None)
 
 
-_RULES: tuple[Callable[[Topic, Surroundings], Check], ...] = (
+# arguments: the topic, the name of its mirror ("" if it cannot have a mirror), and the link
+_RULES: tuple[Callable[[Topic, str, Surroundings], Check], ...] = (
     _source_topic,
     _internal,
     _auto_create,
     _included,
     _not_excluded,
-    _name,
+    _valid_name,
     _stopped_mirror,
     _ring,
     _chain,

@@ -59,7 +59,7 @@ def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def unshared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the state of links anew at each request, since tests change rows directly."""
-    monkeypatch.setattr(health_queries, "SHARED_S", 0.0)
+    monkeypatch.setattr(health_queries, "LONGEST_SHARED_S", 0.0)
 
 
 @dataclass

@@ -260,7 +260,8 @@ def test_metrics_have_one_sample_per_cluster_and_health(link: ClusterLink, make_
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_queries, "_shared", {})
-    monkeypatch.setattr(health_queries, "SHARED_S", 2.0)
+    monkeypatch.setattr(health_queries, "LONGEST_SHARED_S", 10.0)
+    monkeypatch.setattr(health_queries, "SHARED_FACTOR", 0)  # however long this machine takes
 
 
 def observed(link: ClusterLink, by: Actor) -> Observation:
@@ -302,6 +303,23 @@ def test_silence_of_copy_workers_is_seen_after_two_seconds(
     monkeypatch.setattr(time, "monotonic", lambda: began + 2.5)
 
     assert observed(link, owner).health.status.health is not Health.HEALTHY
+
+
+@pytest.mark.usefixtures("shared")
+def test_state_that_takes_long_to_read_is_shared_for_at_most_ten_seconds(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_queries, "SHARED_FACTOR", 1_000_000)
+    report(make_mirror())
+    began, ahead_s = time.monotonic(), [0.0]
+    first = observed(link, owner)
+    read = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + ahead_s[0])
+
+    ahead_s[0] = 9.9
+    assert observed(link, owner) is first
+    ahead_s[0] = 10.1 + (read - began)
+    assert observed(link, owner) is not first
 
 
 @pytest.mark.usefixtures("shared")

@@ -1,0 +1,1 @@
+"""Django's database backend for PostgreSQL with connections that outlive a request or task."""
