@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.queue import dispatch
+from console.web import badges
 from console.web.badges import LINK_BADGES, MIRROR_BADGES, mirror_badge
 from tests.browser.page_data import WEST, PageData, make_page_data
 
@@ -91,8 +92,17 @@ def post_form(client: Client, address: str, values: dict[str, Any], **more: Any)
 STATE_BADGES = (*MIRROR_BADGES.values(), mirror_badge("PENDING_STOPPED", "failover"), *LINK_BADGES.values())
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw each badge of each page anew, so that ``states_in_headlines`` finds it."""
+    monkeypatch.setattr(badges, "_drawn", badges._drawn.__wrapped__)
+
+
 def states_in_headlines(response: Any) -> set[str]:
-    """Return the states of links and mirror topics that a page draws as badges, which are for health, and not as tags."""
+    """Return the states of links and mirror topics that a page draws as badges, which are for health, and not as tags.
+
+    Needs the fixture ``undrawn``.
+    """
     rendered = zip(response.templates, response.context, strict=True)
     drawn = [context["badge"] for template, context in rendered if template.name == "parts/badge.html"]
     return {badge.code for badge in drawn if badge in STATE_BADGES}

@@ -573,6 +573,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("first", "second", "values"), PAIRS)
 def test_link_page_leads_to_the_creation_of_its_paired_link(
     admin: Client, reader: Client, first: str, second: str, values: dict[str, str]

@@ -42,6 +42,7 @@ def page_data(all_page_data: PageData, db: None) -> PageData:
     return deepcopy(all_page_data)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("address", PAGES)
 def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str) -> None:
     response = admin.get(address)
@@ -67,6 +68,7 @@ def test_page_is_shown_although_no_key_decrypts_the_stored_credentials(admin: Cl
     assert admin.get(address).status_code == 200
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("address", "status"), REFUSALS)
 def test_error_page_has_its_own_status(admin: Client, address: str, status: int) -> None:
     response = admin.get(address)

@@ -49,6 +49,7 @@ def test_mirror_page_offers_a_link_and_moves_the_mirror(page_data: PageData, adm
     assert onward.mirrors.get().name == NAME
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_rejected_move_shows_the_reason(page_data: PageData, admin: Client, onward: ClusterLink, queue: Queue) -> None:
     queue.response["held"][0]["end"] = 14
 
