@@ -105,7 +105,7 @@ RESULTS = Listing(
     export={
         "topic": "name",
         "result": "badge.code",
-        "state": lambda row: row.state_badge.code if row.state_badge else "",
+        "state": lambda row: row.state.code if row.state else "",
         "error_code": "code",
         "message": "message",
         "done_at": "done_at",

@@ -1106,6 +1106,7 @@ TIMED = {  # list: column of its file with the time that a range selects
     "failover reports of a link": "writable_at",
     "failover reports": "writable_at",
     "operations": "requested_at",
+    "history of a mirror topic": "at",
 }
 
 
