@@ -7,16 +7,18 @@ import json
 import ssl
 import tempfile
 import time
+import weakref
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from threading import Lock
-from typing import Any, TypeVar
+from functools import cache, lru_cache
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import structlog
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -227,11 +229,59 @@ _TRIMMED = tuple(" \t\n\v\f\r")
 
 def make_client(kind: type[_Client], address: ClusterAddress, settings: Mapping[str, Any]) -> _Client:
     """Return a librdkafka client; ``settings`` are added to those of the address."""
-    client = kind({**librdkafka_settings(address), **settings})
+    client: Any = kind.__new__(_referable(kind))  # type: ignore[arg-type] # a class is hashable
+    known = _known_to_callbacks(client, librdkafka_settings(address) | dict(settings))
+    try:
+        client.__init__(known)  # separately, as it may wait for a callback
+    except KafkaException as error:
+        del client  # the frames of the traceback would keep it, and so its threads, which continue to request tokens
+        raise error.with_traceback(None) from None
     if address.sasl_username.startswith(_TRIMMED) or address.sasl_password.startswith(_TRIMMED):
         # librdkafka strips leading white space of a setting, but not of credentials that are set like this
         client.set_sasl_credentials(address.sasl_username, address.sasl_password)
-    return client
+    return cast("_Client", client)
+
+
+# librdkafka calls ``oauth_cb`` in a thread of the client. If the last reference to the client were dropped there, or if garbage
+# with the client were collected there, the thread would have to end itself, and librdkafka aborts the process. So the client is
+# referenced during its callback, and that reference is dropped by another thread.
+
+
+_called: SimpleQueue[list[object]] = SimpleQueue()
+
+
+@cache
+def _referable(kind: type[Any]) -> type[Any]:
+    """Return a subclass that weak references can refer to; Consumer and Producer are written in C without."""
+    return type(kind.__name__, (kind,), {})
+
+
+def _known_to_callbacks(client: object, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with a callback that keeps the client alive while it runs."""
+    callback = settings.get("oauth_cb")
+    if callback is None:
+        return settings
+    _start_dropping()
+    reference = weakref.ref(client)
+
+    def keep_and_call(config: str) -> object:
+        kept = [reference()]  # this frame has only the list, which is emptied elsewhere
+        try:
+            return callback(config)
+        finally:
+            _called.put(kept)
+
+    return settings | {"oauth_cb": keep_and_call}
+
+
+@cache
+def _start_dropping() -> None:
+    Thread(target=_drop_references, name="drop-clients", daemon=True).start()
+
+
+def _drop_references() -> None:
+    while True:
+        _called.get().clear()
 
 
 def librdkafka_settings(address: ClusterAddress) -> dict[str, Any]:

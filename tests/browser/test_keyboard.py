@@ -19,11 +19,13 @@ __all__ = ["engine"]  # a fixture
 
 MOST_STOPS = 300
 # Describes the focused element. A combobox that closes leaves the focus nowhere for a moment, and so does the end of the page.
-# The combobox shows the focus at the box around its field. Tab stops several times in a date.
+# The combobox shows the focus at the box around its field, and takes the focus once more when it has opened: a person needs
+# longer for the next key. Tab stops several times in a date.
 STOP = """async () => {
   const until = performance.now() + 1000;
   while (document.activeElement === document.body && performance.now() < until)
     await new Promise((resolve) => setTimeout(resolve, 20));
+  if (document.activeElement.closest(".ts-wrapper")) await new Promise((resolve) => setTimeout(resolve, 100));
   const element = document.activeElement;
   window.walked ||= new Set();
   const inside = element === window.stoppedAt;  // the browser draws the focus of a part
@@ -40,16 +42,19 @@ STOP = """async () => {
     inside: box.bottom > 0 && box.top < innerHeight,
   };
 }"""
-# Names the visible controls that were not reached. Of a group of radio buttons Tab reaches the selected one.
-MISSED = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")]
+CONTROLS = """document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")"""
+# Names the visible controls that were not reached. Of a group of radio buttons Tab reaches the selected one. A control that a
+# poll has drawn anew since the walk began is another element, which may stand where Tab had been already.
+MISSED = f"""() => [...{CONTROLS}].filter((element) => window.present.has(element))
   .filter((element) => element.tabIndex >= 0 && !element.disabled && element.type !== "hidden" && element.checkVisibility())
   .filter((element) => !window.walked.has(element) && (element.type !== "radio" || element.checked))
-  .map((element) => `${element.tagName} ${element.id || element.textContent.trim().slice(0, 40) || element.name}`)"""
+  .map((element) => `${{element.tagName}} ${{element.id || element.textContent.trim().slice(0, 40) || element.name}}`)"""
 
 
 def walk(page: Page) -> list[str]:
     """Press Tab until the focus is back at the first control; return what is wrong."""
     page.wait_for_load_state("networkidle")  # charts replace the pictures of the server
+    page.evaluate(f"() => {{ window.present = new Set({CONTROLS}); }}")
     findings: list[str] = []
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")

@@ -306,10 +306,13 @@ POLLED = re.compile(r'<(?:div|section) [^>]*id="(\w+)"[^>]* hx-trigger="every [1
 NOT_POLLED = {
     ("links/topics.html", "parts/health_state.html"): "topics are selected here to be mirrored; the heading is polled",
     ("links/topic.html", "parts/health_state.html"): "the checks are those of one topic at the request; the heading is polled",
-    ("links/failover_review.html", "mirrors/state.html"): "a confirmation, with the time of its figures; the heading is polled",
+    (
+        "links/failover_review.html",
+        "parts/health_state.html",
+    ): "a confirmation, with the time of its figures; the heading is polled",
     (
         "links/delete.html",
-        "mirrors/state.html",
+        "parts/health_state.html",
     ): "a confirmation; mirror topics that keep the link are read again when it is submitted",
     (
         "mirrors/operate.html",
@@ -317,7 +320,7 @@ NOT_POLLED = {
     ): "a confirmation; an operation that the state does not allow is refused",
     (
         "mirrors/operate_many.html",
-        "mirrors/state.html",
+        "parts/health_state.html",
     ): "a confirmation; an operation that the state does not allow is refused",
     ("mirrors/refused.html", "mirrors/refused.html"): "why an operation was refused in this state",
     ("search.html", "search.html"): "the states at the time of the search; results are addresses, without health",

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -21,6 +24,7 @@ from linkengine.kafka import security
 from linkengine.kafka.network_policy import NotPermittedError
 from linkengine.kafka.security import BearerTokens, bearer_token
 
+ROOT = Path(__file__).resolve().parents[3]
 numbers = count()
 
 
@@ -208,6 +212,55 @@ def test_the_message_does_not_depend_on_the_endpoints_response(address: ClusterA
     assert (refused.value.code, away.value.code) == (ErrorCode.TIMEOUT_ERROR, ErrorCode.TIMEOUT_ERROR)
     ports = re.compile(r":\d+/")
     assert ports.sub("/", refused.value.message) == ports.sub("/", away.value.message)
+
+
+COLLECTED_IN_A_CALLBACK = """
+import gc, threading, time
+from confluent_kafka.admin import AdminClient
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka import security
+
+called, dropped, ended = threading.Event(), threading.Event(), threading.Event()
+
+def fetch(address):
+    if not called.is_set() and not security._slots[next(iter(security._slots))].token:
+        return security._Token(text="a.b.c", use_until=0.0, ends_at=time.monotonic() + 1.0)  # renewed in a second
+    called.set()
+    dropped.wait(60)
+    gc.set_threshold(1, 1, 1)
+    kept = [[] for _ in range(100_000)]
+    gc.set_threshold(700, 10, 10)
+    ended.set()
+    raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "no token")
+
+security._fetch = fetch
+login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId='a' clientSecret='b';"
+address = address_from_properties({
+    "bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
+    "sasl.jaas.config": login, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+})
+client = security.make_client(AdminClient, address, {})
+cycle = [client]
+cycle.append(cycle)
+assert called.wait(60)
+del client, cycle
+dropped.set()
+assert ended.wait(60)
+gc.collect()
+assert gc.isenabled()
+print("alive")
+"""
+
+
+@pytest.mark.network
+def test_a_client_is_not_destroyed_by_its_own_callback() -> None:
+    """librdkafka would abort the process: its thread must not destroy its own client."""
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTED_IN_A_CALLBACK], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+    )
+
+    assert done.stdout == "alive\n", done.stderr
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])
