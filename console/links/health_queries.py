@@ -104,6 +104,11 @@ class LinkHealth:
         return None if mirror is None else mirror.status
 
     @cached_property
+    def severities(self) -> Mapping[int, int]:
+        """Severities of the health of mirrors, by primary key."""
+        return {pk: mirror.status.severity for pk, mirror in self.mirrors.items()}
+
+    @cached_property
     def counts(self) -> Mapping[Health, int]:
         """Numbers of mirrors by health; only values that occur."""
         return Counter(mirror.status.health for mirror in self.mirrors.values())
@@ -240,9 +245,14 @@ class Observation:
     failing: Sequence[LinkTask] = ()  # tasks whose last run had errors; none if the actor may not see the whole link
 
     @cached_property
+    def partitions(self) -> Mapping[int, Sequence[MirrorPartition]]:
+        """The partitions with their current progress, by primary key of the mirror."""
+        return {mirror.pk: mirror.partitions for mirror in self.current}
+
+    @cached_property
     def missing(self) -> Mapping[int, Missing]:
         """What a failover now would not copy, by primary key of the mirror."""
-        return {mirror.pk: missing_of(mirror.partitions) for mirror in self.current}
+        return {pk: missing_of(rows) for pk, rows in self.partitions.items()}
 
 
 class _Shared(NamedTuple):

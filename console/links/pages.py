@@ -477,7 +477,7 @@ def _mirrors(listed: Listed, link: ClusterLink, seen: Observation, *, by: Actor,
         order=listed.sort,
         start=start,
         size=size,
-        severities={pk: mirror.status.severity for pk, mirror in seen.health.mirrors.items()},
+        severities=seen.health.severities,
         current=seen.current,
     )
 

@@ -183,15 +183,7 @@ def unmeasured_partitions(mirror: MirrorTopic, rows: Iterable[MirrorPartition], 
 def records_at_risk(mirror: MirrorTopic, *, source_partitions: int) -> int | None:
     """Return the offsets that a failover now would not copy, including those behind open transactions; None if unknown."""
     rows = list(mirror.partitions.all())
-    return missing_records(rows, partitions=max(mirror.num_partitions, source_partitions))
-
-
-def missing_records(rows: Sequence[MirrorPartition], *, partitions: int) -> int | None:
-    """Return the offsets that a failover now would not copy; None if unknown.
-
-    ``partitions`` is the larger number of those of the mirror and of its source topic.
-    """
-    return missing_of(rows).known_for(partitions)
+    return missing_of(rows).known_for(max(mirror.num_partitions, source_partitions))
 
 
 class Missing(NamedTuple):
@@ -201,7 +193,10 @@ class Missing(NamedTuple):
     records: int | None
 
     def known_for(self, partitions: int) -> int | None:
-        """Return the records if none of so many partitions lacks a row; otherwise None."""
+        """Return the records if none of so many partitions lacks a row; otherwise None.
+
+        ``partitions`` is the larger number of those of the mirror and of its source topic.
+        """
         return self.records if self.complete >= partitions else None
 
 

@@ -197,13 +197,13 @@ def _rows(
         order=listed.sort,
         start=0 if listed.format else start_of(listed.request),
         size=EVERY if listed.format else PAGE_SIZE,
-        severities={pk: mirror.status.severity for pk, mirror in seen.health.mirrors.items()},
+        severities=seen.health.severities,
         at_risk=risk.records,
         current=seen.current,
     )
     listed.pager = pager(listed.request, start=found.start, shown=len(found.rows), total=found.total)
     mirrors = [summary.mirror for summary in found.rows]
-    groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
+    groups = groups_at_risk(link, mirrors, rows=seen.partitions)
     return [
         failover_row(
             summary,
@@ -233,7 +233,7 @@ def _review(
     mirrors = [summary.mirror for summary in possible]
     risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
     at_risk = {mirror.pk: risk.records.get(mirror.pk) for mirror in mirrors}
-    groups = groups_at_risk(link, mirrors, rows={mirror.pk: mirror.partitions for mirror in seen.current})
+    groups = groups_at_risk(link, mirrors, rows=seen.partitions)
     known = [count for count in at_risk.values() if count is not None]
     clamped = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
     context = {
