@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -104,17 +104,12 @@ class Workers:
             self._submit(number_of(crowded))
             self.replaced += 1
 
-    def executors(self) -> dict[str, int]:
-        """Return the number of partitions that each executor copies."""
-        found: dict[str, int] = {}
-        for beat in self.alive().values():
-            found[beat.executor] = found.get(beat.executor, 0) + beat.partitions
-        return found
-
     def is_spread(self, *, over: int) -> bool:
         """Return whether so many executors have a worker each and about the same number of partitions."""
-        copied = sorted(self.executors().values())
-        return len(self.alive()) == len(copied) == over and sum(copied) == PARTITIONS and copied[-1] - copied[0] <= 1
+        alive = self.alive().values()
+        copied = sorted(beat.partitions for beat in alive)
+        executors = {beat.executor for beat in alive}
+        return len(executors) == len(copied) == over and sum(copied) == PARTITIONS and copied[-1] - copied[0] <= 1
 
     def ends(self) -> dict[int, int | None]:
         reports = read_progress(self._redis_url, self._plan.link_id, self._plan.signer)
@@ -156,6 +151,16 @@ def spark_worker_of(cluster: StandaloneCluster, pid: int) -> tuple[Process, psut
             if any(child.pid == pid for child in executor.children(recursive=True)):
                 return worker, executor
     raise AssertionError(f"no executor of process {pid}")
+
+
+def kill_executor(executor: psutil.Process) -> None:
+    """Kill an executor with its Python processes, which otherwise copy on until PySpark's daemon notices its death."""
+    processes = [executor, *executor.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # the daemon was faster
+            process.kill()
+    _, running = psutil.wait_procs(processes, timeout=LONG_S)
+    assert running == []
 
 
 def test_processes_of_a_cluster_have_no_secret_in_environment_or_arguments(
@@ -212,7 +217,7 @@ def test_copy_workers_spread_over_executors_and_continue_after_kills(
         pool.until(lambda: pool.is_spread(over=2) and copied())
 
         (beat, *_) = pool.alive().values()
-        spark_worker_of(cluster, beat.pid)[1].kill()  # the process of the executor, with the copy worker in it
+        kill_executor(spark_worker_of(cluster, beat.pid)[1])
         assert seconds_until_copied("executor") < MOST_S
         pool.until(lambda: pool.is_spread(over=2))  # Spark has started another executor
 
