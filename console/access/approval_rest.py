@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.access import approval_actions
+from console.access import approvals
 from console.access.approvals import APPROVABLE
 from console.access.queries import visible_requests
 from console.api.schema import ADDITIONS, TextField, operation
@@ -94,7 +94,7 @@ class ApprovalRequestListView(RestView):
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Store a request."""
         by, wanted = actor_of(request), body(request, RequestApprovalData)
-        stored = approval_actions.request_approval(
+        stored = approvals.request_approval(
             link=link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by),
             operation=MirrorEvent(wanted["operation"]),
             topics=wanted.get("mirror_topic_names", ()),
@@ -128,7 +128,7 @@ class WithdrawApprovalView(RestView):
     def post(self, request: Request, cluster_id: str, link_name: str, request_id: int) -> Response:
         """Withdraw a request of the actor."""
         found = _found(request, cluster_id, link_name, request_id)
-        approval_actions.withdraw(request=found, by=actor_of(request), now=moment())
+        approvals.withdraw(request=found, by=actor_of(request), now=moment())
         found.refresh_from_db()
         return Response(ApprovalRequestData(found).data)
 

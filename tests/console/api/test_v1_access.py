@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from console.access.approval_actions import approve
+from console.access.approvals import approve
 from console.access.key_actions import KeyLimit, create_api_key
 from console.actors import SYSTEM, Actor
 from console.models import ApiKey, ApprovalRequest, AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic
