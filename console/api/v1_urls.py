@@ -3,7 +3,6 @@
 from django.urls import path, re_path
 
 import console.api.paths  # noqa: F401 - registers the converters
-from console.access import approval_rest
 from console.access import rest as access_rest
 from console.api.views import UnknownEndpointView
 from console.clusters import namespace_rest
@@ -42,9 +41,9 @@ urlpatterns = [
     path(f"{_LINK}/drills", drill_rest.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", drill_rest.DrillView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>/cancel", drill_rest.CancelDrillView.as_view()),
-    path(f"{_LINK}/approval-requests", approval_rest.ApprovalRequestListView.as_view()),
-    path(f"{_LINK}/approval-requests/<int:request_id>", approval_rest.ApprovalRequestView.as_view()),
-    path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", approval_rest.WithdrawApprovalView.as_view()),
+    path(f"{_LINK}/approval-requests", access_rest.ApprovalRequestListView.as_view()),
+    path(f"{_LINK}/approval-requests/<int:request_id>", access_rest.ApprovalRequestView.as_view()),
+    path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", access_rest.WithdrawApprovalView.as_view()),
     path(f"{_LINK}/stop-reports", report_rest.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", report_rest.MirrorStopReportListView.as_view()),
     path(f"{_LINK}/previews", operation_rest.PreviewListView.as_view()),
