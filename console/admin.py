@@ -24,7 +24,6 @@ from django.utils.translation import gettext, gettext_lazy
 
 from console import audit
 from console.access import actions as access_actions
-from console.access import key_actions
 from console.access.credentials import UserNameField
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
@@ -186,7 +185,7 @@ class ApiKeyAdmin(_AddRemoveAdmin):
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
         with refusals_shown(request):
-            api_key, secret = key_actions.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
+            api_key, secret = access_actions.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
             obj.pk, obj.key = api_key.pk, api_key.key
             request.new_secret = secret  # type: ignore[attr-defined]
 
@@ -206,7 +205,7 @@ class ApiKeyAdmin(_AddRemoveAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
         with refusals_shown(request):
-            key_actions.delete_api_key(api_key=obj, by=actor_of(request), now=timezone.now())
+            access_actions.delete_api_key(api_key=obj, by=actor_of(request), now=timezone.now())
 
 
 # --- organizations, environments and clusters -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access import Permission, can, key_actions, visible_clusters, visible_environments, visible_links, visible_mirrors
+from console.access import Permission, can, visible_clusters, visible_environments, visible_links, visible_mirrors
 from console.access import actions as access_actions
 from console.access import queries as access_queries
 from console.access.credentials import UserNameField
@@ -273,7 +273,7 @@ class KeyForm(ConsoleForm):
         values = self.cleaned_data
         place = self._places.get(values["place"])
         scope: dict[str, Any] = dict(place.keyword) if place else {}
-        limit = key_actions.KeyLimit(role=values["role"], **scope)
+        limit = access_actions.KeyLimit(role=values["role"], **scope)
         return {
             "user": self._owners.get(values["owner"], self._by.user),
             "description": values["description"].strip(),
@@ -521,7 +521,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _keys_page(request, form, status=422)
     try:
-        key, secret = key_actions.create_api_key(**form.keywords(now), by=by, now=now)
+        key, secret = access_actions.create_api_key(**form.keywords(now), by=by, now=now)
     except ConsoleError as error:
         if not form.refuse(error):
             raise
@@ -540,7 +540,7 @@ def rotate_api_key(request: HttpRequest, key: str) -> HttpResponse:
     if request.method == "GET" or not form.is_valid():
         return reply(request, "access/rotate_key.html", context, status=200 if request.method == "GET" else 422)
     overlap = timedelta(hours=int(form.cleaned_data["overlap"]))
-    created, secret = key_actions.rotate_api_key(api_key=row, overlap=overlap, by=by, now=now)
+    created, secret = access_actions.rotate_api_key(api_key=row, overlap=overlap, by=by, now=now)
     return _keys_page(request, KeyForm(by=by), created_key={"key": created.key, "secret": secret, "replaces": key}, status=201)
 
 
@@ -553,7 +553,7 @@ def delete_api_key(request: HttpRequest, key: str) -> HttpResponse:
     if request.method == "GET":
         context = access_context("keys", last=gettext("Delete API key")) | {"row": key_row(row, now=now)}
         return reply(request, "access/delete_key.html", context)
-    key_actions.delete_api_key(api_key=row, by=by, now=now)
+    access_actions.delete_api_key(api_key=row, by=by, now=now)
     message = gettext("API key %(key)s deleted. Requests with this key are rejected.") % {"key": key}
     return done(request, reverse("pages:api-keys"), message)
 

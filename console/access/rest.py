@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from console import audit
 from console.access import approvals
+from console.access.actions import create_token, delete_api_key
 from console.access.approvals import APPROVABLE
-from console.access.key_actions import create_token, delete_api_key
 from console.access.queries import list_api_keys, visible_requests
 from console.api.authentication import ApiKeyAuthentication
 from console.api.schema import ADDITIONS, NumberField, TextField, operation

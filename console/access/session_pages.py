@@ -21,7 +21,6 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import account_actions, credentials, second_factor
-from console.access import actions as access_actions
 from console.access import queries as access_queries
 from console.access.account_actions import end_sessions, record_sign_out
 from console.access.credentials import SignInForm
@@ -229,7 +228,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         return _password_page(request, form, status=429 if form.wait_s else 422)
     by = actor_of(request)
     try:
-        access_actions.change_own_password(new=form.cleaned_data["new_password"], by=by, now=timezone.now())
+        account_actions.change_own_password(new=form.cleaned_data["new_password"], by=by, now=timezone.now())
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _password_page(request, form, status=status_of(error), problem=problem)
