@@ -35,7 +35,7 @@ from console.mirrors.pages import operation_command
 from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink
 from console.models.links import LinkMode
-from console.verification.failover_page_presenters import (
+from console.verification.failover_presenters import (
     GROUPS_SHOWN,
     FailoverRow,
     check_items,

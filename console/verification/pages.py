@@ -27,7 +27,7 @@ from console.models import BulkOperation, BulkOperationTopic, ClusterLink, Mirro
 from console.verification import queries as verification_queries
 from console.verification.actions import compare_record, override_gate, start_gate
 from console.verification.drill_actions import cancel_drill, start_drill
-from console.verification.drill_presenters import drill_row
+from console.verification.failover_presenters import drill_row
 from console.verification.record_presenters import comparison_view
 from console.verification.report_pdf import to_pdf
 from console.verification.report_presenters import (
