@@ -1,4 +1,4 @@
-"""Queries for role bindings, accounts, API keys, sessions, audit events and approval requests."""
+"""Queries for role bindings, scopes, accounts, API keys, sessions, audit events and approval requests."""
 
 from __future__ import annotations
 
