@@ -215,7 +215,7 @@ def _seal_of(redis: Any, worker: str, secrets: tuple[str, ...]) -> Fernet:
 
 
 def _next_number(redis: Any, seal: Fernet, worker: str, name: str) -> int:
-    """Return a number above all used numbers, even after a clock was set back: the time, or the last number plus one."""
+    """Return a number above all used numbers: the time, or the last number plus one. A lower number would be refused."""
     last = redis.hget(_assignment_of(worker), name)
     message = None if last is None else _opened(seal, last)
     return max(time.time_ns() // 1_000_000, 0 if message is None else int(message.get("number", 0)) + 1)
