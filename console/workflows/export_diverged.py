@@ -360,7 +360,7 @@ def _write(
     """Write head and tail of each partition until nothing is added. Return the points then, and record counts by partition.
 
     Records are written in offset order, in which they can be replayed: first the heads, which may grow in the process, and the
-    tails once the heads have stopped growing. What a head grows by while a tail is written is little, and comes last.
+    tails once the heads have stopped growing. Few records are added to a head while a tail is written; they come last.
     """
     counts: Counter[int] = Counter()
     heads = {point.partition: head for point in points if (head := point.head_since(0))}

@@ -84,7 +84,7 @@ class RedisAssignments:
             digests: Any = self._redis.hgetall(_digests_of(self._id))
             changed = [name for name, digest in digests.items() if name != _STAMP and self._digests.get(name) != digest]
             found: Any = self._redis.hmget(_assignment_of(self._id), changed) if changed else []
-        # Redis may lose its data between the two requests. What was not found then may be written again with the same digest.
+        # Redis may lose its data between the two requests. An assignment not found may come again with the same digest.
         missing = {name for name, token in zip(changed, found, strict=True) if token is None}
         self._stamp = None if missing else digests.get(_STAMP)
         self._digests = {name: digest for name, digest in digests.items() if name not in missing}
