@@ -108,12 +108,16 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the long files over the run: a file stays on one worker, and several of them at once wait for each other."""
+    """Spread the long files over the run: a file stays on one worker, and several of them at once wait for each other.
+
+    Those whose tests may take longest come first, so that short files are left to fill the last minutes of all workers.
+    """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    long = [path for path, own in files.items() if _longest_s(own) >= LONG_S]
-    short = [path for path in files if path not in long]
+    longest_s = {path: _longest_s(own) for path, own in files.items()}
+    long = sorted((path for path in files if longest_s[path] >= LONG_S), key=lambda path: -longest_s[path])
+    short = [path for path in files if longest_s[path] < LONG_S]
     place = {path: float(n) for n, path in enumerate(short)}
     place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
     items.sort(key=lambda item: place[item.path])
@@ -154,15 +158,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.fixture(scope="session")
 def source_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror from: one broker, SASL, ACLs."""
-    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source"), extra=CALM) as cluster:
-        yield cluster
+    cluster = KafkaCluster("source", directory=tmp_path_factory.mktemp("source"), extra=CALM)
+    yield cluster.start()
+    _discard(cluster)
 
 
 @pytest.fixture(scope="session")
 def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror to: one broker, SASL, ACLs."""
-    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination"), extra=CALM) as cluster:
-        yield cluster
+    cluster = KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination"), extra=CALM)
+    yield cluster.start()
+    _discard(cluster)
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +195,13 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
 
     yield make
     for cluster in started:
-        cluster.stop()
+        _discard(cluster)
+
+
+def _discard(cluster: KafkaCluster) -> None:
+    """Stop a cluster whose data is not needed again: a clean stop writes snapshots of all partitions and takes seconds."""
+    cluster.kill_all()
+    cluster.stop()
 
 
 @pytest.fixture(scope="session")
