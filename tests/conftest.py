@@ -88,6 +88,7 @@ pytest_plugins = ["tests.unit_lane"]
 MakeCluster = Callable[..., KafkaCluster]
 
 SHARED = {"source_cluster", "destination_cluster", "spark_server"}
+CLUSTERS = SHARED | {"make_cluster"}  # a test with one of these fixtures waits for another process most of the time
 # Of the shared clusters, which exist for the whole run and collect hundreds of topics. With the intervals of development
 # clusters an idle broker takes 3.5 % of a core, mostly for these; tests wait for retention and compaction in few places.
 CALM: Mapping[str, object] = {
@@ -108,19 +109,30 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the long files over the run: a file stays on one worker, and several of them at once wait for each other.
+    """Spread the files of each kind over the run: a file stays on one worker.
 
-    Those whose tests may take longest come first, so that short files are left to fill the last minutes of all workers.
+    Files with long tests wait for each other if several run at once. Those that may take longest come first, and all of them
+    before the last minutes, in which short files occupy all workers. Tests of clusters mostly wait, pages mostly compute;
+    pytest-django, which sorts tests by their use of the database, would leave almost all tests of clusters to the end.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    longest_s = {path: _longest_s(own) for path, own in files.items()}
-    long = sorted((path for path in files if longest_s[path] >= LONG_S), key=lambda path: -longest_s[path])
-    short = [path for path in files if longest_s[path] < LONG_S]
-    place = {path: float(n) for n, path in enumerate(short)}
-    place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
+    kinds: dict[tuple[bool, ...], list[Path]] = {}
+    for path in sorted(files, key=lambda path: -_longest_s(files[path])):
+        kinds.setdefault(_kind(files[path]), []).append(path)
+    share = {(True,): 0.85}
+    place = {path: share.get(kind, 1.0) * n / len(paths) for kind, paths in kinds.items() for n, path in enumerate(paths)}
     items.sort(key=lambda item: place[item.path])
+
+
+def _kind(items: list[pytest.Item]) -> tuple[bool, ...]:
+    """Return whether a file has long tests, and otherwise whether it needs clusters, and whether it needs the database."""
+    if _longest_s(items) >= LONG_S:
+        return (True,)
+    fixtures = {name for item in items for name in getattr(item, "fixturenames", ())}
+    database = "_django_db_helper" in fixtures or any(item.get_closest_marker("django_db") for item in items)
+    return (False, bool(fixtures & CLUSTERS), database)
 
 
 @pytest.hookimpl(wrapper=True)
