@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from copy import deepcopy
-from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -17,7 +14,7 @@ from console.models.fields import UnreadableProperties
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import LinkState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.page_data import EAST, SECRET, PageData, make_cluster, make_link, make_page_data
+from tests.browser.page_data import EAST, SECRET, PageData, make_cluster, make_link
 from tests.browser.page_fixtures import DRAFT
 from tests.console.pages.conftest import Queue, client_of, htmx, states_in_headlines
 
@@ -27,19 +24,6 @@ MOST = 10  # queries of a page
 SHOW_STATES = re.compile("/(help/states|minute|mirrors/[^/]+/history)/$")
 
 EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the relative time
-
-
-@pytest.fixture(scope="module")
-def all_page_data(django_db_setup: None, django_db_blocker: Any) -> Iterator[PageData]:
-    """Create the page data once for hundreds of tests, in a transaction around those of the tests."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield make_page_data()
-        transaction.set_rollback(True)
-
-
-@pytest.fixture
-def page_data(all_page_data: PageData, db: None) -> PageData:
-    return deepcopy(all_page_data)
 
 
 @pytest.mark.usefixtures("undrawn")
