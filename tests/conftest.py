@@ -97,6 +97,7 @@ CALM: Mapping[str, object] = {
     "replica.high.watermark.checkpoint.interval.ms": 60_000,  # of all partitions; read when a broker starts again
 }
 LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
+MANY = 150  # tests of a file that take long together
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +109,14 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the long files over the run: a file stays on one worker, and several of them at once wait for each other."""
+    """Spread the long files over the run, except its end.
+
+    A file stays on one worker: several long ones at once wait for each other, and the other workers would wait for the last.
+    """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    long = [path for path, own in files.items() if _longest_s(own) >= LONG_S]
+    long = [path for path, own in files.items() if _longest_s(own) >= LONG_S or len(own) >= MANY]
     short = [path for path in files if path not in long]
     place = {path: float(n) for n, path in enumerate(short)}
     place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
