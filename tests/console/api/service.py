@@ -17,9 +17,10 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
-POLL_S = 0.1
-# Run in the product's shell, like an installer would: creates an administrator with an API key, and both clusters.
-_SEED = """
+POLL_S = 0.1  # or as long as a poll takes, if that is longer: it may list hundreds of mirrors
+USER_NAME, PASSWORD = "owner", "a-password-for-tests"
+# Run in the product's shell, like an installer would: creates an administrator, who has an API key, and the clusters.
+_SEED = f"""
 import json, sys
 from django.contrib.auth.models import User
 from django.utils import timezone
@@ -31,7 +32,7 @@ from console.models import Environment, Organization
 now = timezone.now()
 organization = Organization.objects.create(name="Acme", created_at=now)
 environment = Environment.objects.create(organization=organization, name="Test", slug="test", created_at=now)
-owner = User.objects.create_user("owner")
+owner = User.objects.create_user({USER_NAME!r}, password={PASSWORD!r})
 access.grant_role(user=owner, role="EnvironmentAdmin", environment=environment, by=SYSTEM, now=now)
 for name, properties in json.load(sys.stdin).items():
     clusters.register_cluster(environment=environment, name=name, properties=properties, by=SYSTEM, now=now)
@@ -65,6 +66,11 @@ class Service:
             self.stop()
             raise
 
+    @property
+    def base_url(self) -> str:
+        """The address of the web process."""
+        return str(self.client.base_url).rstrip("/")
+
     def stop(self) -> None:
         """Stop the processes in the order of their start, so that the worker finishes first."""
         for process in self._processes:
@@ -78,10 +84,13 @@ class Service:
 
     def wait_for(self, what: str, poll: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         """Poll until the result is true and return it; fail with ``what`` and the logs after the timeout."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline = began + timeout_s
         while not (result := poll()):
-            assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s\n{self.log_tail()}"
-            time.sleep(POLL_S)
+            polled = time.monotonic()
+            assert polled < deadline, f"{what}: not within {timeout_s} s\n{self.log_tail()}"
+            time.sleep(max(POLL_S, polled - began))
+            began = time.monotonic()
         return result
 
     def log_tail(self) -> str:
@@ -119,7 +128,7 @@ class Service:
 
 @contextmanager
 def running(*, directory: Path, clusters: Mapping[str, Mapping[str, str]]) -> Iterator[Service]:
-    """Run the product during a ``with`` block."""
+    """Run the product during a ``with`` block; the user ``owner`` administers its one environment, named Test."""
     service = Service(directory=directory, clusters=clusters)
     try:
         yield service
