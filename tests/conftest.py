@@ -122,9 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     kinds: dict[tuple[bool, ...], list[Path]] = {}
     for path in sorted(files, key=lambda path: -_longest_s(files[path])):
         kinds.setdefault(_kind(files[path]), []).append(path)
-    place = {
-        path: (0.85 if kind[0] else 1.0) * n / len(paths) for kind, paths in kinds.items() for n, path in enumerate(paths)
-    }
+    place = {path: (0.85 if kind[0] else 1.0) * n / len(paths) for kind, paths in kinds.items() for n, path in enumerate(paths)}
     items.sort(key=lambda item: place[item.path])
 
 
