@@ -152,7 +152,7 @@ if SECOND_FACTOR or OIDC_ISSUER:
     ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # no e-mail addresses
 if SECOND_FACTOR:
     INSTALLED_APPS.append("allauth.mfa")
-    MFA_ADAPTER = "console.access.second_factor_secrets.SecretsAdapter"
+    MFA_ADAPTER = "console.access.second_factor.secrets_adapter"
     MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
     MFA_TOTP_ISSUER = PRODUCT_NAME
     MFA_TOTP_TOLERANCE = 1  # accepts the code of the previous and of the next 30 s

@@ -3,7 +3,6 @@
 from django.urls import path, re_path
 
 import console.api.paths  # noqa: F401 - registers the converters
-from console.access import approval_rest
 from console.access import rest as access_rest
 from console.api.views import UnknownEndpointView
 from console.clusters import namespace_rest
@@ -11,7 +10,7 @@ from console.history import rest as history_rest
 from console.links import health_rest
 from console.links import v1_rest as link_v1_rest
 from console.mirrors import offset_rest, operation_rest, v1_rest
-from console.verification import drill_rest, record_rest, report_rest, rest
+from console.verification import failover_rest
 from console.verification import rest as verification_rest
 
 _LINK = "clusters/<segment:cluster_id>/links/<segment:link_name>"
@@ -39,14 +38,14 @@ urlpatterns = [
     path(f"{_LINK}/acls", link_v1_rest.AclListView.as_view()),
     path(f"{_LINK}/history", history_rest.LinkHistoryView.as_view()),
     path(f"{_LINK}/rates", v1_rest.LinkRatesView.as_view()),
-    path(f"{_LINK}/drills", drill_rest.DrillListView.as_view()),
-    path(f"{_LINK}/drills/<int:drill_id>", drill_rest.DrillView.as_view()),
-    path(f"{_LINK}/drills/<int:drill_id>/cancel", drill_rest.CancelDrillView.as_view()),
-    path(f"{_LINK}/approval-requests", approval_rest.ApprovalRequestListView.as_view()),
-    path(f"{_LINK}/approval-requests/<int:request_id>", approval_rest.ApprovalRequestView.as_view()),
-    path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", approval_rest.WithdrawApprovalView.as_view()),
-    path(f"{_LINK}/stop-reports", report_rest.LinkStopReportListView.as_view()),
-    path(f"{_MIRROR}/stop-reports", report_rest.MirrorStopReportListView.as_view()),
+    path(f"{_LINK}/drills", failover_rest.DrillListView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>", failover_rest.DrillView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>/cancel", failover_rest.CancelDrillView.as_view()),
+    path(f"{_LINK}/approval-requests", access_rest.ApprovalRequestListView.as_view()),
+    path(f"{_LINK}/approval-requests/<int:request_id>", access_rest.ApprovalRequestView.as_view()),
+    path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", access_rest.WithdrawApprovalView.as_view()),
+    path(f"{_LINK}/stop-reports", failover_rest.LinkStopReportListView.as_view()),
+    path(f"{_MIRROR}/stop-reports", failover_rest.MirrorStopReportListView.as_view()),
     path(f"{_LINK}/previews", operation_rest.PreviewListView.as_view()),
     path(
         "clusters/<segment:cluster_id>/topics/<segment:topic_name>/deletion-preview", operation_rest.TopicDeletionView.as_view()
@@ -55,11 +54,11 @@ urlpatterns = [
     path(f"{_MIRROR}/restores/<int:restore_id>/records", operation_rest.RestoreRecordsView.as_view()),
     path(f"{_MIRROR}/gate-runs", verification_rest.GateRunListView.as_view()),
     path(f"{_MIRROR}/gate-overrides", verification_rest.GateOverrideView.as_view()),
-    path(f"{_MIRROR}/verify-runs", rest.VerifyRunListView.as_view(), name="v1-verify-runs"),
-    path(f"{_MIRROR}/verify-runs/<int:run_id>", rest.VerifyRunView.as_view()),
-    path(f"{_MIRROR}/verification", rest.VerificationView.as_view()),
-    path(f"{_MIRROR}/verified-ranges", rest.VerifiedRangeListView.as_view()),
-    path(f"{_MIRROR}/records", record_rest.RecordComparisonView.as_view()),
+    path(f"{_MIRROR}/verify-runs", verification_rest.VerifyRunListView.as_view(), name="v1-verify-runs"),
+    path(f"{_MIRROR}/verify-runs/<int:run_id>", verification_rest.VerifyRunView.as_view()),
+    path(f"{_MIRROR}/verification", verification_rest.VerificationView.as_view()),
+    path(f"{_MIRROR}/verified-ranges", verification_rest.VerifiedRangeListView.as_view()),
+    path(f"{_MIRROR}/records", verification_rest.RecordComparisonView.as_view()),
     path(f"{_MIRROR}/offsets-for-time", offset_rest.OffsetsForTimeView.as_view()),
     path(f"{_MIRROR}/group-resets", offset_rest.GroupResetView.as_view()),
     path(f"{_MIRROR}/clamped-offsets", link_v1_rest.ClampedOffsetListView.as_view()),

@@ -35,7 +35,7 @@ from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink, MirrorTopic
 from console.models.fields import readable
 from console.verification.drill_actions import running_drill
-from console.verification.drill_presenters import drill_row
+from console.verification.failover_presenters import drill_row
 from console.web import numbers
 from console.web.configs import config_words, readable_config
 from console.web.forms import ConnectionForm, address_of, fingerprint, stale_form_error

@@ -11,7 +11,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
 
-from console.models.links import ClusterLink, Drill
+from console.models.links import ClusterLink
 from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.states import GapReason, MirrorState, StopReason
@@ -91,7 +91,7 @@ class MirrorTopic(models.Model):
     cleaned_until = models.DateTimeField(null=True)
     cleaned_kept_ms = models.BigIntegerField(null=True)
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
-    drill = models.ForeignKey(Drill, on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
+    drill = models.ForeignKey("Drill", on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
     auto_created = models.BooleanField(default=False)
     reversal = models.CharField(max_length=20, blank=True, default="")  # the reverse operation under way, on both sides
     holds_copy = models.BooleanField(default=True)  # False: still becoming a mirror, so its ends are not those of a copy
