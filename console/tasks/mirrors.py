@@ -19,7 +19,7 @@ from console.reconciling import plans
 from console.redis import locks
 from console.tasks.workers import replying
 from console.workflows import autocreate, divergence, mirrors, probes, restoring, reversing, stopping
-from console.workflows.preemption import lock_name
+from console.workflows.mirrors import lock_name
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 

@@ -44,8 +44,7 @@ from console.models import MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans, transition_errors
 from console.workflows.divergence import Topic, common_now, log_ranges_of
-from console.workflows.mirrors import REFUSED_DELETION, note_failure
-from console.workflows.preemption import PreemptedError
+from console.workflows.mirrors import REFUSED_DELETION, PreemptedError, note_failure
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import RestorePoint, as_held_now, not_common

@@ -33,8 +33,7 @@ from console.reconciling import gaps, plans, transition_errors
 from console.reconciling.ends import fenced_ends
 from console.workflows.divergence import Topic, find_divergence, log_ranges_of
 from console.workflows.export_diverged import check_common, delete_as_decided, export_diverged
-from console.workflows.mirrors import create_topic, note_delay
-from console.workflows.preemption import PreemptedError, Watch, check_unchanged, unless_preempted
+from console.workflows.mirrors import PreemptedError, Watch, check_unchanged, create_topic, note_delay, unless_preempted
 from console.workflows.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from linkengine import jobs
 from linkengine.domain.configs import follows_start

@@ -32,8 +32,15 @@ from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, sampling, transition_errors
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.workflows import leases
-from console.workflows.mirrors import note_delay, note_failure
-from console.workflows.preemption import PreemptedError, check_unchanged, lock_name, unless_preempted, wait_for_lock
+from console.workflows.mirrors import (
+    PreemptedError,
+    check_unchanged,
+    lock_name,
+    note_delay,
+    note_failure,
+    unless_preempted,
+    wait_for_lock,
+)
 from console.workflows.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL

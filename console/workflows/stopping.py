@@ -44,8 +44,7 @@ from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
 from console.workflows.export_diverged import finish_decided_deletion
 from console.workflows.leases import publish_or_request_assignments
-from console.workflows.mirrors import follow_source, note_failure
-from console.workflows.preemption import PreemptedError, check_unchanged, preempting
+from console.workflows.mirrors import PreemptedError, check_unchanged, follow_source, note_failure, preempting
 from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED

@@ -16,7 +16,7 @@ from console.models import AuditEvent, ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.tasks.mirrors import advance_restore
 from console.workflows import export_diverged
-from console.workflows.preemption import PreemptedError
+from console.workflows.mirrors import PreemptedError
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
 from console.tasks.mirrors import advance_restore, advance_stop
-from console.workflows import preemption, restoring
+from console.workflows import mirrors, restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, has_mirror_configs
@@ -234,7 +234,7 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
 ) -> None:
     """Right after the topic was deleted; and right after it was created anew, before its id was stored."""
     topic, real, left = stopped.name, getattr(jobs, step), [True]
-    monkeypatch.setattr(preemption, "PREEMPTION_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(mirrors, "PREEMPTION_TIMEOUT_S", 0.5)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     there = ClusterAdmin(row.link.destination.address)
