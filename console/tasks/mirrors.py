@@ -18,7 +18,7 @@ from console.queue import dispatch
 from console.reconciling import plans
 from console.redis import locks
 from console.tasks.workers import replying
-from console.workflows import autocreate, divergence, mirrors, probes, restoring, reversing, stopping
+from console.workflows import autocreate, divergence, mirrors, probes, reverse_and_restore, stopping
 from console.workflows.mirrors import lock_name
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -85,7 +85,7 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
     with locks.lock(f"reverse:{mirror_id}") as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:
-            reversing.close_source(mirror)
+            reverse_and_restore.close_source(mirror)
 
 
 @shared_task(name="take_over_as_mirror")
@@ -94,7 +94,7 @@ def take_over_as_mirror(*, mirror_id: int, **_: Any) -> None:
     with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:
-            reversing.take_over_as_mirror(mirror)
+            reverse_and_restore.take_over_as_mirror(mirror)
 
 
 @shared_task(name="advance_restore")
@@ -103,7 +103,7 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
     with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is not None:
-            restoring.run_restore(mirror)
+            reverse_and_restore.run_restore(mirror)
 
 
 @shared_task(name="measure_reparenting")

@@ -13,7 +13,7 @@ from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.redis import replies
 from console.tasks.links import reconcile_link
-from console.workflows import restoring
+from console.workflows import reverse_and_restore
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.mirrorjobs import MirrorCreated
@@ -165,4 +165,4 @@ def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:
     made = MirrorCreated(source_topic_id="source", mirror_topic_id="anew", partitions=1, read_only=True)
     row = plans.load(mirror.pk)
     assert row is not None
-    restoring._note_restored(row, run, made, now=NOW)
+    reverse_and_restore._note_restored(row, run, made, now=NOW)
