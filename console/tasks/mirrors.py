@@ -18,13 +18,17 @@ from console.queue import dispatch
 from console.reconciling import plans
 from console.redis import locks
 from console.tasks.workers import replying
-from console.workflows import autocreate, divergence, mirrors, probes, reverse_and_restore, stopping
+from console.workflows import autocreate, leases, mirrors, probes, reverse_and_restore, stopping
+from console.workflows.divergence import Topic, find_divergence, log_ranges_of
 from console.workflows.mirrors import lock_name
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import CommonPart
+from linkengine.domain.states import MirrorState
 
 BULK_RESEND_MS = 2_000
 BULK_SLICE_S = 10.0  # then the task is sent again, so that it can be acknowledged
+RELEASE_S = 6.0  # the lease of a crashed copy worker expires after four
 _LINKS = ("destination", "source")
 _OF_OPERATION = ("link__destination__environment__organization", "link__source", "user")
 
@@ -109,9 +113,25 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
 @shared_task(name="measure_reparenting")
 @replying
 def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> dict[str, Any]:
-    """Return the ids and log ranges of both topics. They are final: the mirror is paused and all its leases are released."""
+    """Return the ids and log ranges of a paused mirror and of another copy of its source, which it could continue from.
+
+    They are final: all leases of the mirror are released.
+    """
     link = ClusterLink.objects.select_related(*_LINKS).filter(pk=link_id).first()
-    return divergence.measure_reparenting(plans.load(mirror_id), link, parent_topic=parent_topic)
+    mirror = plans.load(mirror_id)
+    if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
+        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is no longer paused. Refresh its state, then retry.")
+    leases.publish_or_request_assignments(mirror.link_id)
+    with leases.taken(mirror, wait_s=RELEASE_S) as taken:
+        leases.check_released(mirror, taken)
+        parent_id, parent = log_ranges_of(plans.source_address(link), parent_topic, closed=False)
+        topic_id, held = log_ranges_of(mirror.link.destination.address, mirror.name, closed=True)
+    return {
+        "topic_id": topic_id,
+        "held": [asdict(part) for part in held],
+        "parent_id": parent_id,
+        "parent": [asdict(part) for part in parent],
+    }
 
 
 @shared_task(name="check_mirror")
@@ -135,10 +155,12 @@ def count_divergence(*, link_id: int, topics: dict[str, str]) -> dict[str, list[
     ``topics`` maps these topics to those that would be their sources.
     """
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
-    return {
-        topic: [asdict(row) for row in divergence.restore_points_of(link, topic, **facts)]
-        for topic, facts in known_parts(link, topics).items()
-    }
+    found = {}
+    for name, facts in known_parts(link, topics).items():
+        here, there = Topic(link.destination.address, name), Topic(plans.source_address(link), facts["source_topic"])
+        divergence = find_divergence(here, there, parts=[CommonPart.from_json(part) for part in facts["parts"]])
+        found[name] = [asdict(point) for point in divergence.points]
+    return found
 
 
 @shared_task(name="find_reversal_risks")

@@ -26,8 +26,7 @@ from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, sampling, transition_errors
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.workflows import leases
-from console.workflows.divergence import Topic, find_divergence, log_ranges_of
-from console.workflows.export_diverged import check_common, delete_as_decided, export_diverged
+from console.workflows.divergence import Topic, check_common, delete_as_decided, export_diverged, find_divergence, log_ranges_of
 from console.workflows.mirrors import (
     PreemptedError,
     Watch,

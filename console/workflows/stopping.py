@@ -42,7 +42,7 @@ from console.queue import dispatch
 from console.reconciling import due_tasks, ends, groups, plans, transition_errors
 from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
-from console.workflows.export_diverged import finish_decided_deletion
+from console.workflows.divergence import finish_decided_deletion
 from console.workflows.leases import publish_or_request_assignments
 from console.workflows.mirrors import PreemptedError, check_unchanged, follow_source, note_failure, preempting
 from console.workflows.syncs import group_blockers

@@ -46,12 +46,7 @@ from console.redis import locks  # noqa: E402
 from console.tasks import links as link_tasks  # noqa: E402
 from console.tasks import mirrors as mirror_tasks  # noqa: E402
 from console.tasks import verification  # noqa: E402
-from console.workflows import (  # noqa: E402
-    links,
-    pool,
-    reverse_and_restore,  # noqa: E402
-    stopping,
-)
+from console.workflows import links, pool, reverse_and_restore, stopping  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -128,8 +123,7 @@ def hurry() -> None:
     verification.RUN_CLAIM_MS = 200
     pool.CLAIM_MS = 200
     reverse_and_restore.POLL_EVERY_S = 0.1
-    for module in (reverse_and_restore, reverse_and_restore):
-        patch.object(module, "SETTLE_S", 0.2).start()
+    patch.object(reverse_and_restore, "SETTLE_S", 0.2).start()
     due_tasks.MANY = 3
     bulk_actions.TOGETHER = 20
 
