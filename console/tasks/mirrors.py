@@ -18,7 +18,7 @@ from console.queue import dispatch
 from console.reconciling import plans
 from console.redis import locks
 from console.tasks.workers import replying
-from console.workflows import autocreate, leases, mirrors, probes, reverse_and_restore, stopping
+from console.workflows import leases, mirrors, probes, reverse_and_restore, stopping, syncs
 from console.workflows.divergence import Topic, find_divergence, log_ranges_of
 from console.workflows.mirrors import lock_name
 from linkengine import jobs
@@ -198,7 +198,7 @@ def advance_bulk_operation(*, operation_id: int, **_: Any) -> None:
             operation = rows.first()
             if operation is None:
                 return
-            if not bulk_actions.carry_out(operation, check_clusters=autocreate.check_together, now=timezone.now()):
+            if not bulk_actions.carry_out(operation, check_clusters=syncs.check_together, now=timezone.now()):
                 return
     if acquired:
         dispatch.send("advance_bulk_operation", operation_id=operation_id)

@@ -26,7 +26,7 @@ from console.reconciling.phases import WorstReport
 from console.reconciling.transition_errors import Failures
 from console.redis import heartbeats as redis_health
 from console.redis import locks
-from console.workflows import autocreate, observing, stopping, syncs
+from console.workflows import observing, stopping, syncs
 from console.workflows.leases import assign_link
 from console.workflows.observing import Rows
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -39,7 +39,7 @@ Sync = Callable[[ClusterLink], TaskOutcome]
 SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
     {
         TaskName.ACLS: syncs.follow_acls,
-        TaskName.AUTO_CREATE: autocreate.create_mirrors,
+        TaskName.AUTO_CREATE: syncs.create_mirrors,
         TaskName.CONSUMER_OFFSETS: syncs.follow_groups,
         TaskName.TOPIC_CONFIGS: syncs.follow_topics,
     }
