@@ -24,7 +24,7 @@ from console.models import GroupOffset, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import CONFIGS_REFUSED, RECORDS_LOST
 from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, sampling, transition_errors
-from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.reconciling.plans import fenced_ends, mirrored_ends
 from console.workflows import leases
 from console.workflows.divergence import Topic, check_common, delete_as_decided, export_diverged, find_divergence, log_ranges_of
 from console.workflows.mirrors import (
