@@ -159,7 +159,7 @@ def _shows(code: str) -> Q:
 
 
 def _copied() -> QuerySet[MirrorTopic]:
-    """Return the mirrors to copy, as ``placing.is_to_be_copied``, of ACTIVE links: other link states are visible."""
+    """Return the mirrors to copy, as ``workflows.leases.is_to_be_copied``, of ACTIVE links: other link states are visible."""
     absent = Q(link__error_code=ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR)
     return MirrorTopic.objects.filter(EXPECTED & ~absent, link__state=LinkState.ACTIVE)
 

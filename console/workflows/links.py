@@ -21,13 +21,13 @@ from console.links.actions import remove_link
 from console.models import ClusterLink, LinkTask, MirrorTopic
 from console.models.links import show_change
 from console.queue import dispatch
-from console.reconciling import due_tasks, phases, placing, plans
+from console.reconciling import due_tasks, phases, plans
 from console.reconciling.phases import WorstReport
 from console.reconciling.transition_errors import Failures
 from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.workflows import observing, stopping, syncs
-from console.workflows.leases import assign_link
+from console.workflows.leases import assign_link, is_to_be_copied
 from console.workflows.observing import Rows
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
@@ -166,7 +166,7 @@ def _derive_states(
         with failures.of_mirror(mirror.pk):
             report = phases.worst_report(own, now=now)
             changed |= phases.apply_report(mirror=mirror, report=report, now=now, retry_timeout=retry_timeout)
-            wanted = placing.is_to_be_copied(mirror, link)
+            wanted = is_to_be_copied(mirror, link)
             reports.append(report if wanted else None)
             copied += [report] if wanted else []
     changed |= phases.note_reports(link=link, reports=reports, now=now)
