@@ -23,7 +23,7 @@ from console.mirrors.figures import Figures, figures_of
 from console.mirrors.progress import EXPECTED, CurrentMirror
 from console.models import ClusterLink, LinkTask, MirrorTopic, StopReport
 from console.models.mirrors import KEPT
-from console.redis import replies
+from console.queue import transport
 from console.redis.client import redis_client
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import TASKS, TaskName, is_configured
@@ -371,7 +371,7 @@ def _lost() -> list[Sample]:
 
 def _refused() -> list[Sample]:
     try:
-        found = replies.refused_counts()
+        found = transport.refused_counts()
     except redis.RedisError:
         return []
     return [({"kind": kind}, found.get(kind, 0)) for kind in _REFUSED_KINDS]

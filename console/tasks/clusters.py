@@ -18,10 +18,10 @@ from celery import shared_task
 from console import audit
 from console.models import Cluster, ClusterLink, Namespace
 from console.models.fields import seal, unseal
-from console.queue import dispatch
+from console.queue import dispatch, transport
+from console.queue.dispatch import replying
 from console.queue.scheduler import records_health
-from console.redis import locks, replies
-from console.tasks.workers import replying
+from console.redis import locks
 from console.workflows import probes
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
@@ -52,7 +52,7 @@ def change_cluster(*, cluster_pk: int, query: str, arguments: dict[str, Any], en
             attempt.found = _plain(CHANGES[query](cluster.address, **arguments))
     except audit.RepeatedChangeError:
         _log.error("change.repeated", action=entry["action"], change_id=change_id)
-        replies.count_refused("change")
+        transport.count_refused("change")
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was made before.") from None
     return attempt.found
 

@@ -37,7 +37,6 @@ from console.models import AuditEvent, Cluster
 from console.queue import dispatch, transport
 from console.queue.settings import beat_schedule, broker_transport_options
 from console.queue.transport import LONGEST_S
-from console.redis import replies
 from console.redis.client import redis_client
 from devcluster.kafka import KafkaCluster
 from devcluster.processes import Process
@@ -174,7 +173,7 @@ def push(attacker: redis.Redis, *messages: Any, queue: str = "control") -> None:
 
 
 def refused(kind: str = "task") -> int:
-    return replies.refused_counts().get(kind, 0)
+    return transport.refused_counts().get(kind, 0)
 
 
 def log_of(worker: Process, event: str) -> list[dict[str, Any]]:
@@ -269,17 +268,17 @@ def test_change_is_audited_by_its_task_and_made_once(
 
 def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attacker: redis.Redis) -> None:
     name, other, before = "console:reply:1", "console:reply:2", refused("reply")
-    replies.send_reply(other, {"result": "of another query"})
+    dispatch.send_reply(other, {"result": "of another query"})
     copied = str(attacker.lpop(other))
     forged = ['{"result": "forged"}', '{"reply": "{}", "signature": 7}', "no JSON", "[]", copied]
     attacker.rpush(name, *forged)
-    Timer(0.3, replies.send_reply, (name, {"result": "true"})).start()
+    Timer(0.3, dispatch.send_reply, (name, {"result": "true"})).start()
 
-    assert replies.wait_for_reply(name, timeout_s=10) == {"result": "true"}
+    assert dispatch.wait_for_reply(name, timeout_s=10) == {"result": "true"}
     assert refused("reply") == before + len(forged)
 
     attacker.rpush(name, *forged)
-    assert replies.wait_for_reply(name, timeout_s=0.5) is None
+    assert dispatch.wait_for_reply(name, timeout_s=0.5) is None
 
 
 def test_old_message_without_an_expiry_is_refused(queue: Celery) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from console.queue import dispatch
 from console.redis import heartbeats as redis_health
-from console.redis import rate_limit, replies
+from console.redis import rate_limit
 from console.redis.client import redis_client
 
 HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much
@@ -29,10 +30,10 @@ def test_rate_limit_waits_no_longer_after_a_clock_was_set_back() -> None:
 
 
 def test_reply_reaches_the_waiting_caller() -> None:
-    Thread(target=replies.send_reply, args=("reply", {"result": 1})).start()
+    Thread(target=dispatch.send_reply, args=("reply", {"result": 1})).start()
 
-    assert replies.wait_for_reply("reply", timeout_s=5) == {"result": 1}
-    assert replies.wait_for_reply("reply", timeout_s=0.05) is None
+    assert dispatch.wait_for_reply("reply", timeout_s=5) == {"result": 1}
+    assert dispatch.wait_for_reply("reply", timeout_s=0.05) is None
 
 
 def test_age_of_the_worker_heartbeat_is_measured() -> None:

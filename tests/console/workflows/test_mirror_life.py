@@ -27,10 +27,8 @@ from console.models import (
 from console.reconciling import plans, sampling
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks.links import reconcile_link
-from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror
-from console.tasks.verification import advance_gate, continue_runs, verify_mirror
-from console.tasks.workers import run_copy_worker
+from console.tasks.links import reconcile_link, run_copy_worker
+from console.tasks.mirrors import advance_gate, advance_stop, continue_runs, delete_mirror, setup_mirror, verify_mirror
 from console.workflows import pool, stopping, syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease

@@ -18,8 +18,7 @@ from console.reconciling import plans
 from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks.links import reconcile_link
-from console.tasks.workers import run_copy_worker
+from console.tasks.links import reconcile_link, run_copy_worker
 from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
