@@ -24,7 +24,7 @@ from console.mirrors.progress import EXPECTED, CurrentMirror
 from console.models import ClusterLink, LinkTask, MirrorTopic, StopReport
 from console.models.mirrors import KEPT
 from console.queue import transport
-from console.redis.client import redis_client
+from console.redis import redis_client
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import TASKS, TaskName, is_configured
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason

@@ -17,7 +17,7 @@ from console.http.process_health import failing_mirrors, health_of_links, lackin
 from console.queue.dispatch import WORKER_SILENT_MS
 from console.queue.scheduler import PERIODS
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.web.numbers import plural
 
 DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever the cause: DNS, firewalls, several hosts

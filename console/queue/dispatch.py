@@ -26,7 +26,7 @@ from console.errors import UnavailableError
 from console.http import errors as http_errors
 from console.queue import transport
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.messages import gettext_lazy
 

@@ -17,7 +17,7 @@ from celery.beat import PersistentScheduler, ScheduleEntry
 from celery.utils.time import maybe_make_aware
 
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from linkengine.domain.moments import AHEAD_MS
 
 # --- health of the beat tasks -----------------------------------------------------------------------------------------

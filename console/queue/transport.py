@@ -46,7 +46,7 @@ from kombu.transport.virtual import Message as VirtualMessage
 from kombu.utils.json import dumps
 
 from console.config import signing_keys
-from console.redis.client import redis_client
+from console.redis import redis_client
 from linkengine.domain.signatures import REFUSED_COUNTS
 from linkengine.redisaddress import SENTINEL_SCHEMES, parse_sentinel, sentinel_options
 

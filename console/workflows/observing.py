@@ -25,8 +25,7 @@ from console.reconciling import coverage, gaps, plans, sampling
 from console.reconciling.phases import WorstReport
 from console.reconciling.sampling import LEAST, completed_at, lateness_of
 from console.reconciling.transition_errors import Failures
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.client import translate_redis_errors

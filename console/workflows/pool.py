@@ -41,8 +41,7 @@ from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
 from console.reconciling import plans
 from console.redis import heartbeats as redis_health
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.workflows.probes import probe_spark
 from linkengine import jobs
 from linkengine.domain.backoff import pause_s

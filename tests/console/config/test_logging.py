@@ -20,7 +20,7 @@ from console.celery import _bind_ids, _forget_ids
 from console.config.logging import current_request_id
 from console.errors import UnavailableError
 from console.queue import dispatch
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.links import forget_old_rows, reconcile
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import Process

@@ -19,7 +19,7 @@ from console.errors import UnavailableError
 from console.queue import dispatch
 from console.queue.dispatch import replying
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from devcluster.ports import free_port
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 

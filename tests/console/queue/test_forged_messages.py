@@ -37,7 +37,7 @@ from console.models import AuditEvent, Cluster
 from console.queue import dispatch, transport
 from console.queue.settings import beat_schedule, broker_transport_options
 from console.queue.transport import LONGEST_S
-from console.redis.client import redis_client
+from console.redis import redis_client
 from devcluster.kafka import KafkaCluster
 from devcluster.processes import Process
 from linkengine.domain.errors import ErrorCode, LinkEngineError

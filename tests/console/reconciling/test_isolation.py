@@ -16,7 +16,7 @@ from console.http.metrics import prometheus_text
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.reconciling import due_tasks, plans
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.links import reconcile, reconcile_link
 from console.workflows import leases, observing
 from linkengine import jobs

@@ -9,8 +9,7 @@ import pytest
 
 from console.queue import dispatch
 from console.redis import heartbeats as redis_health
-from console.redis import rate_limit
-from console.redis.client import redis_client
+from console.redis import rate_limit, redis_client
 
 HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much
 

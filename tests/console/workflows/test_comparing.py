@@ -10,7 +10,7 @@ import pytest
 from console.models import ClusterLink, MirrorTopic
 from console.models.fields import unseal
 from console.queue import dispatch
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.mirrors import compare_record
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState

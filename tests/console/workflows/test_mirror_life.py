@@ -25,8 +25,7 @@ from console.models import (
     VerifyRun,
 )
 from console.reconciling import plans, sampling
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.tasks.links import reconcile_link, run_copy_worker
 from console.tasks.mirrors import advance_gate, advance_stop, continue_runs, delete_mirror, setup_mirror, verify_mirror
 from console.workflows import pool, stopping, syncs

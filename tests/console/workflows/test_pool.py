@@ -16,8 +16,7 @@ from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import plans
 from console.redis import heartbeats as redis_health
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.tasks.links import reconcile_link, run_copy_worker
 from console.workflows import pool
 from linkengine import jobs

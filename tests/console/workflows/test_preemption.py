@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.mirrors import advance_reversal, advance_stop, delete_mirror, setup_mirror
 from console.workflows import mirrors
 from devcluster.kafka import KafkaCluster

@@ -16,8 +16,7 @@ from console.actors import ENGINE, Actor
 from console.celery import for_long
 from console.models import MirrorTopic, VerifyRun
 from console.reconciling import plans
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.tasks.mirrors import SLOTS, continue_runs, verify_mirror
 from console.verification.actions import start_verify
 from linkengine.domain.states import MirrorState
