@@ -1,4 +1,4 @@
-"""The Celery app: queues, limits and beat.
+"""The Celery app. Its settings are those of Django whose name begins with ``CELERY_`` (``console.settings``).
 
 Tasks are in ``console.tasks``; other modules send them through ``console.queue.dispatch``.
 
@@ -29,7 +29,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "console.queue.transport:Transport")
 TRANSPORT_ALIASES |= {"sentinel": "console.queue.transport:SentinelTransport"}
 app = Celery("console")
-app.config_from_object("console.queue.settings")
+app.config_from_object("django.conf:settings", namespace="CELERY")  # read when the app is first used
 app.autodiscover_tasks(["console"])
 
 

@@ -41,7 +41,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
     redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
-        app.config_from_object("console.queue.settings")
+        app.config_from_object("django.conf:settings", namespace="CELERY")
         app.conf.update(broker_url=settings.REDIS_URL)
         monkeypatch.setattr(dispatch, "app", app)
         yield

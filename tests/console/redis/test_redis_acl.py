@@ -116,7 +116,7 @@ def test_worker_may_take_tasks_and_reply_to_remote_control(
     worker = Process(command, name="worker", log=tmp_path / "worker.log", env=env, cwd=ROOT)
     try:
         with Celery("own", set_as_current=False) as app:
-            app.config_from_object("console.queue.settings")
+            app.config_from_object("django.conf:settings", namespace="CELERY")
             app.conf.update(broker_url=address)
             monkeypatch.setattr(dispatch, "app", app)
             worker.wait_until(lambda: bool(app.control.ping(timeout=2)), timeout_s=90)
