@@ -7,7 +7,7 @@ from django.utils.module_loading import import_string
 from django.views.generic import RedirectView
 
 from console.api.views import UnknownEndpointView
-from console.http import readyz
+from console.http import health, metrics
 
 
 def provider_urls() -> list[URLPattern]:
@@ -27,9 +27,9 @@ urlpatterns = [
     path("api/", include("console.api.docs")),
     path("admin/password_change/", RedirectView.as_view(pattern_name="pages:password")),  # is throttled and audited
     path("admin/", admin.site.urls),
-    path("healthz", readyz.healthz, name="healthz"),
-    path("readyz", readyz.readyz, name="readyz"),
-    path("metrics", readyz.metrics, name="metrics"),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
     *provider_urls(),
     path("", include("console.web.urls")),
 ]
