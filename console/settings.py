@@ -69,7 +69,7 @@ MIDDLEWARE = [
     "console.http.middleware.time_requests",  # first: it measures all the others
     "console.http.middleware.client_address",  # the others read the address and the scheme
     "console.http.middleware.request_id",
-    "console.api.paths.keep_path_encoded",
+    "console.http.middleware.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "console.http.middleware.no_store",  # inside WhiteNoise: static files may be stored
