@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.mirrors.queries import FollowedConfig
-from console.web.configs import config_words, readable_config, synced_config_rows
+from console.web.numbers import config_words, readable_config, synced_config_rows
 
 
 @pytest.mark.parametrize(
