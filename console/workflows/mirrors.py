@@ -259,7 +259,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         raise PreemptedError
     for name, value in facts.items():
         setattr(mirror, name, value)
-    sampling.ensure_rows(mirror)
+    mirror.ensure_partitions()
     check_unchanged(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
     lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)

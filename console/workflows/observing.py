@@ -73,7 +73,7 @@ def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
     for mirror in mirrors:
         found = list(mirror.partitions.all())
         with failures.of_mirror(mirror.pk):
-            found = sampling.ensure_rows(mirror)
+            found = mirror.ensure_partitions()
         rows |= {f"{plans.mirror_key(mirror)}/{row.partition}": row for row in found}
     return rows
 

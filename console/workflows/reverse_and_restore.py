@@ -23,7 +23,7 @@ from console.mirrors import lineage, reversals, transitions
 from console.models import GroupOffset, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import CONFIGS_REFUSED, RECORDS_LOST
 from console.queue import dispatch
-from console.reconciling import coverage, gaps, plans, sampling, transition_errors
+from console.reconciling import coverage, gaps, plans, transition_errors
 from console.reconciling.plans import fenced_ends, mirrored_ends
 from console.workflows import leases
 from console.workflows.divergence import Topic, check_common, delete_as_decided, export_diverged, find_divergence, log_ranges_of
@@ -185,7 +185,7 @@ def note_mirroring(
         "reversal": "",
     }
     mirror.num_partitions = made.partitions
-    sampling.ensure_rows(mirror)
+    mirror.ensure_partitions()
     try:
         with transaction.atomic():
             ends = dict.fromkeys(("stopped_end", "fenced_end", "fence_epoch", "source_epoch", "source_epoch_end"))
