@@ -33,7 +33,7 @@ from console.reconciling import plans
 from console.redis import heartbeats as redis_health
 from console.redis import locks
 from console.tasks import clusters, mirrors
-from console.workflows import links, observing, pool, probes
+from console.workflows import links, observing, pool
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.linktasks import TaskName
@@ -115,7 +115,7 @@ def probe_link(*, link_id: int, **_: Any) -> None:
     """Probe the source of a link with the link's own properties."""
     link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
     if link is not None:
-        probes.probe_link(link)
+        links.probe_link(link)
 
 
 @shared_task(name="forget_link")

@@ -29,10 +29,11 @@ from console.redis import locks
 from console.verification import actions as verification_actions
 from console.verification.drill_actions import OVER
 from console.verification.queries import request_of
-from console.workflows import drills, leases, mirrors, probes, reverse_and_restore, stopping, syncs, verifying
+from console.workflows import drills, leases, mirrors, reverse_and_restore, stopping, syncs, verifying
 from console.workflows.divergence import Topic, find_divergence, log_ranges_of
 from console.workflows.mirrors import lock_name
 from linkengine import jobs
+from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import CommonPart
 from linkengine.domain.states import MirrorState
@@ -179,7 +180,17 @@ def count_divergence(*, link_id: int, topics: dict[str, str]) -> dict[str, list[
 def find_reversal_risks(*, link_id: int, topics: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Return ``ReversalRisks`` as JSON by mirror topic; ``topics`` maps mirrors to sources."""
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
-    return {name: asdict(risks) for name, risks in probes.find_reversal_risks(link, topics).items()}
+    there = jobs.unclean_elections(plans.source_address(link), list(topics.values()))
+    here = jobs.unclean_elections(link.destination.address, list(topics))
+    writers = jobs.transactional_writers(plans.source_address(link), list(topics.values()))
+    source = link.source.name if link.source else link.source_cluster_id
+    found: dict[str, dict[str, Any]] = {}
+    for mirror, topic in topics.items():
+        sides = ((source, there.get(topic)), (link.destination.name, here.get(mirror)))
+        named = tuple(name for name, unclean in sides if unclean)
+        known = named or all(unclean is not None for _, unclean in sides)
+        found[mirror] = asdict(ReversalRisks(unclean_on=named if known else None, writers=writers.get(topic)))
+    return found
 
 
 @shared_task(name="compare_record")

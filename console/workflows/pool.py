@@ -39,10 +39,10 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
+from console.queue.scheduler import records_health
 from console.reconciling import plans
 from console.redis import heartbeats as redis_health
 from console.redis import locks, redis_client
-from console.workflows.probes import probe_spark
 from linkengine import jobs
 from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import LinkEngineError
@@ -60,7 +60,7 @@ from linkengine.domain.workers import (
     number_of,
     worker_id_for,
 )
-from linkengine.sparkclient import SparkUnavailableError, session
+from linkengine.sparkclient import SparkUnavailableError, SparkUnresponsiveError, count_slots, session
 
 _log = structlog.get_logger(__name__)
 
@@ -245,6 +245,20 @@ def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: dateti
     row.error, row.ended_at = error, now
     row.retry_at = now + timedelta(seconds=wait_s)
     row.save()
+
+
+@records_health("probe_spark")
+def probe_spark() -> None:
+    """Store whether the Spark Connect server is available, and its slots. A hanging server blocks at most a single thread."""
+    with locks.lock("probe_spark") as acquired:
+        if not acquired:
+            return
+        try:
+            redis_health.note_spark(slots=count_slots(settings.SPARK_URL))
+        except SparkUnavailableError as error:
+            _log.warning("spark.unavailable", error=str(error))
+            silent = isinstance(error, SparkUnresponsiveError)
+            redis_health.note_spark(problem="accepts connections but responds to no call" if silent else "does not respond")
 
 
 def open_session() -> None:

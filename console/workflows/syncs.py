@@ -19,12 +19,11 @@ from console.errors import BadRequestError, ConflictError
 from console.links.queries import surroundings_of
 from console.links.rules import syncs_offsets
 from console.mirrors.actions import auto_create, draft
-from console.models import AutoCreateFailure, ClusterLink, MirrorTopic, SyncedAcl, SyncedGroup
+from console.models import AutoCreateFailure, ClusterLink, MirrorTopic, SourceTopic, SyncedAcl, SyncedGroup
 from console.reconciling import gaps, groups, plans, transition_errors
 from console.redis import locks
 from console.web.numbers import plural
 from console.workflows.mirrors import note_failure, note_synced
-from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.configs import has_mirror_configs
@@ -337,7 +336,7 @@ def create_mirrors(link: ClusterLink) -> TaskOutcome:
     parse_filters(link.config(AUTO_CREATE_FILTERS))  # raises if an older version stored filters that cannot be parsed
     topics = jobs.list_topics(plans.source_address(link))
     taken = [topic.name for topic in jobs.list_topics(link.destination.address, with_configs=False)]
-    store_topics(topics, now=now, link=link)
+    SourceTopic.objects.store_listing(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
     judged_topics = list(judge_all([_topic(topic) for topic in topics], surroundings_of(link, taken=taken)))
     waiting = _in_order(link, [judged for judged in judged_topics if judged.standing is Standing.WAITING])

@@ -27,7 +27,7 @@ from console.links.queries import judge_topic
 from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
-from console.workflows import probes, syncs
+from console.workflows import syncs
 from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -96,7 +96,7 @@ def test_preview_of_a_new_link_names_the_mirror_topics_that_are_created(
     create_topics(destination_admin, NewTopic(f"w.{names[1]}", 1, 1))
     destination, source = link.destination, link.source
     assert source is not None
-    probes.store_topics(jobs.list_topics(destination.address), now=NOW, cluster=destination)
+    SourceTopic.objects.store_listing(jobs.list_topics(destination.address), now=NOW, cluster=destination)
     ClusterLink.objects.update(prefix="w.")
     values = DraftValues(
         own=destination.cluster_id,
