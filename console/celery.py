@@ -54,7 +54,7 @@ def _forget_ids(**_: Any) -> None:
     structlog.contextvars.clear_contextvars()
 
 
-# --- threads for long work ---------------------------------------------------------------------------------------------------
+# --- threads for long work --------------------------------------------------------------------------------------------
 
 
 MOST_KEPT = 16  # for all other tasks

@@ -270,7 +270,7 @@ class OffsetField(serializers.IntegerField):
     """A Kafka offset or a count in a response."""
 
 
-# --- serving the document -----------------------------------------------------------------------------------------------
+# --- serving the document ---------------------------------------------------------------------------------------------
 #
 # Generated once per process. It is public and contains no secrets.
 

@@ -50,7 +50,7 @@ class AnySegment(Segment):
 register_converter(Segment, "segment")
 register_converter(AnySegment, "any_segment")
 
-# --- Kafka REST v3 ------------------------------------------------------------------------------------------------------
+# --- Kafka REST v3 ----------------------------------------------------------------------------------------------------
 
 _CLUSTER = "clusters/<segment:cluster_id>"
 _LINK = f"{_CLUSTER}/links/<segment:link_name>"
@@ -113,7 +113,7 @@ kafka_patterns = [
     re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]
 
-# --- additions below /api/v1 --------------------------------------------------------------------------------------------
+# --- additions below /api/v1 ------------------------------------------------------------------------------------------
 
 _MIRROR = f"{_LINK}/mirrors/<segment:mirror_topic_name>"
 _NAMESPACES = "clusters/<segment:cluster_id>/namespaces"
@@ -175,7 +175,7 @@ v1_patterns = [
     re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]
 
-# --- the OpenAPI document, below /api -----------------------------------------------------------------------------------
+# --- the OpenAPI document, below /api ---------------------------------------------------------------------------------
 
 # Swagger UI sets style attributes and embeds its images as data: URLs, which the default policy allows. Only style-src is
 # relaxed, and only on this page.

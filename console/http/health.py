@@ -387,7 +387,7 @@ def worker_samples() -> list[Described]:
     return [("clusterlink_copy_workers", "gauge", "Copy workers of the pool, by whether they run.", samples)]
 
 
-# --- copies ----------------------------------------------------------------------------------------------------
+# --- copies -----------------------------------------------------------------------------------------------------------
 #
 # Links whose copy workers no longer report.
 

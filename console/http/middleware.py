@@ -181,7 +181,7 @@ class HostCheckMiddleware(CommonMiddleware):
         return None if request.path_info in PROBE_PATHS else super().process_request(request)
 
 
-# --- paths of REST requests ---------------------------------------------------------------------------------------------
+# --- paths of REST requests -------------------------------------------------------------------------------------------
 #
 # A path segment may contain any character, including a slash. Web servers decode ``%2F`` before Django gets the path: the ASGI
 # ``path`` of ``/consumer-groups/data%2Fx`` and of ``/consumer-groups/data/x`` is the same. Therefore the path of a REST request

@@ -359,7 +359,7 @@ def config_of(link: ClusterLink, name: str) -> str:
     return next((config.value for config in link.configs.all() if config.name == name), "")
 
 
-# --- ends of stopped mirrors -------------------------------------------------------------------------------------------
+# --- ends of stopped mirrors ------------------------------------------------------------------------------------------
 #
 # The end that is known before the fence, and the ends that are stored permanently. Each partition has two:
 #

@@ -233,7 +233,7 @@ def continue_operations() -> None:
             dispatch.send("advance_bulk_operation", operation_id=operation_id)
 
 
-# --- verification -------------------------------------------------------------------------------------------------------
+# --- verification -----------------------------------------------------------------------------------------------------
 #
 # Runs that users request, continuous verification, migration gates and failover drills.
 

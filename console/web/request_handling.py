@@ -110,7 +110,7 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
     )
 
 
-# --- preferences and sessions ------------------------------------------------------------------------------------------
+# --- preferences and sessions -----------------------------------------------------------------------------------------
 #
 # Time zone, language and density are stored in the account and copied to the session at sign-in, so that no page needs a query
 # for them.

@@ -67,7 +67,7 @@ from linkengine.domain.ranges import OffsetRange
 LATE = timedelta(minutes=3)
 _log = structlog.get_logger(__name__)
 
-# --- common part and divergence ----------------------------------------------------------------------------------------
+# --- common part and divergence ---------------------------------------------------------------------------------------
 
 
 class Topic(NamedTuple):
@@ -139,7 +139,7 @@ def _as_kept(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
     return part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
 
 
-# --- the decided deletion ----------------------------------------------------------------------------------------------
+# --- the decided deletion ---------------------------------------------------------------------------------------------
 
 
 def delete_as_decided(mirror: MirrorTopic, run: RestoreRun, *, decided_at: datetime) -> None:

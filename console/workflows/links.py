@@ -206,7 +206,7 @@ def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:
         return TaskOutcome(errors=(TaskError(code=ErrorCode.INTERNAL_ERROR, message=message),))
 
 
-# --- the source: probes and topics ---------------------------------------------------------------------------------------
+# --- the source: probes and topics ------------------------------------------------------------------------------------
 
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR}

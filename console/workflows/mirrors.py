@@ -278,7 +278,7 @@ def _remove(mirror: MirrorTopic) -> None:
         mirror.delete()
 
 
-# --- preemption by a failover or a deletion ----------------------------------------------------------------------------
+# --- preemption by a failover or a deletion ---------------------------------------------------------------------------
 #
 # A failover or a deletion preempts a set-up, a restore or a takeover of the same topic. A stop waits until the preempted task
 # has ended (``preempting``), by its lock. A lock does not guarantee that: Redis may lose it, and a process may be suspended for

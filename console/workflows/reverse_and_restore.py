@@ -47,7 +47,7 @@ from linkengine.domain.plans import GapFiller, LogRange
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
 
-# --- reversal ----------------------------------------------------------------------------------------------------------
+# --- reversal ---------------------------------------------------------------------------------------------------------
 #
 # In a task for each side:
 #
@@ -290,7 +290,7 @@ def _is_draining(mirror: MirrorTopic) -> bool:
     return mirror.state == MirrorState.PENDING_SYNCHRONIZE and mirror.deletion_requested_at is None
 
 
-# --- restore -----------------------------------------------------------------------------------------------------------
+# --- restore ----------------------------------------------------------------------------------------------------------
 #
 #     PENDING_SETUP_FOR_RESTORE  close the topic to producers and wait for open transactions to end; find, per partition, the
 #                                first offset that the two sides do not have in common (the restore point), and store it

@@ -308,7 +308,7 @@ def _mirrors(link: ClusterLink) -> QuerySet[MirrorTopic]:
     return link.mirrors.filter(state__in=SYNCED, deletion_requested_at=None, num_partitions__gt=0)
 
 
-# --- AutoCreateMirror --------------------------------------------------------------------------------------------------
+# --- AutoCreateMirror -------------------------------------------------------------------------------------------------
 #
 # Creates mirrors of the source topics that the link's filters include. A run tries a bounded number of topics.
 
