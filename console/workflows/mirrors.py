@@ -1,4 +1,4 @@
-"""Sets up and deletes mirror topics, syncs their configs, and stores the outcome of each step.
+"""Sets up and deletes mirror topics and syncs their configs; preempts such tasks for a failover or a deletion.
 
 A set-up takes a mirror from PENDING_SETUP to ACTIVE, in one task (``jobs.mirror_topics``) that can be repeated at any time:
 
@@ -288,7 +288,7 @@ def _remove(mirror: MirrorTopic) -> None:
 
 # a crashed worker keeps its lock for LOCK_TTL_S; a live worker gives way within about a second
 PREEMPTION_TIMEOUT_S = locks.LOCK_TTL_S + 3.0
-POLL_S = 0.1
+LOCK_POLL_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
 REOPEN_ATTEMPTS = 20
 REOPEN_PAUSE_S = 1.0
@@ -363,7 +363,7 @@ def wait_for_lock(name: str, *, wait_s: float) -> Iterator[bool]:
             if acquired or time.monotonic() >= deadline:
                 yield acquired
                 return
-        time.sleep(POLL_S)
+        time.sleep(LOCK_POLL_S)
 
 
 def reconcile_topic(mirror: MirrorTopic) -> None:
