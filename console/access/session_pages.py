@@ -30,10 +30,20 @@ from console.errors import ConsoleError
 from console.http.middleware import language_of
 from console.languages import translated
 from console.models import Account
-from console.web import preferences
 from console.web.forms import ConsoleForm
-from console.web.preferences import record_session
-from console.web.request_handling import THEME_COOKIE, THEMES, Crumb, actor_of, done, page, problem_of, reply, status_of
+from console.web.request_handling import (
+    THEME_COOKIE,
+    THEMES,
+    Crumb,
+    actor_of,
+    done,
+    page,
+    problem_of,
+    record_session,
+    remember_preferences,
+    reply,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -370,7 +380,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         form = ProfileForm(request.POST)
         if form.is_valid():
             account = account_actions.save_preferences(**form.cleaned_data, by=by, now=now)
-            preferences.remember(request, account)
+            remember_preferences(request, account)
             return _saved(request, account)
     else:
         stored = Account.objects.filter(user=by.user).first() or Account()

@@ -141,6 +141,16 @@ class MirrorTopic(models.Model):
         """The name in assignments, leases and progress reports; it stays when the mirror moves to another link."""
         return engine_name_of(self.pk, first=self.first_link_uuid, link=self.link.link_uuid)
 
+    def ensure_partitions(self) -> list[MirrorPartition]:
+        """Return the rows of all partitions. Missing rows are created."""
+        rows = {row.partition: row for row in self.partitions.all()}
+        missing = [number for number in range(self.num_partitions) if number not in rows]
+        if missing:
+            fresh = [MirrorPartition(mirror=self, partition=number) for number in missing]
+            MirrorPartition.objects.bulk_create(fresh, ignore_conflicts=True)
+            rows = {row.partition: row for row in MirrorPartition.objects.filter(mirror=self)}
+        return [rows[number] for number in sorted(rows) if number < self.num_partitions]
+
 
 def engine_name_of(pk: int, *, first: UUID | None, link: UUID) -> str:
     """Return ``MirrorTopic.engine_name`` from its parts, without a model instance."""

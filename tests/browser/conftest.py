@@ -26,7 +26,7 @@ from qrcode.image.svg import SvgPathImage
 
 from console.access import second_factor
 from console.models import mirrors
-from console.web.preferences import TIME_ZONE
+from console.web.request_handling import TIME_ZONE
 from devcluster.browser import FLAGS, browser_path
 from tests.browser.page_data import PageData, make_page_data
 
