@@ -22,7 +22,7 @@ from console.links import rest as link_rest
 from console.links import v1_rest as links_v1_rest
 from console.mirrors import offset_rest, operation_rest, v1_rest
 from console.mirrors import rest as mirror_rest
-from console.verification import drill_rest, record_rest, report_rest
+from console.verification import failover_rest
 from console.verification import rest as verification_rest
 
 
