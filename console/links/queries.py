@@ -33,9 +33,11 @@ from linkengine.domain.linktasks import TaskError
 from linkengine.domain.messages import gettext_lazy, gettext_noop
 from linkengine.domain.mirrorability import JudgedTopic, KnownMirror, Place, Surroundings, Topic, judge, judge_all
 from linkengine.domain.names import NameFilter, known_filters
+    known_links,
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
 # --- links, totals and effective configs ------------------------------------------------------------------------------
+    whole_links,
 
 
 _RELATED = ("destination__environment__organization", "source__environment")
@@ -142,6 +144,13 @@ def list_links(
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
     links = load_links(by=by, cluster_id=cluster_id, environment=environment, search=search, state=state)
     return summarize(links, by=by)
+def version_now(*, cluster_id: str, name: str, by: Actor, whole: bool) -> str | None:
+    """Return the ``version_of`` a link without loading it; None if it is not visible, or not as a ``whole``. One query."""
+    links = whole_links(by) if whole else known_links(by)
+    found = links.filter(destination__cluster_id=cluster_id, name=name).order_by().values_list("sequence", "link_uuid").first()
+    return None if found is None else f"{found[0]} {progress.news([found[1].hex])}"
+
+
 
 
 def load_links(

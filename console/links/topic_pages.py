@@ -22,16 +22,15 @@ from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
-from console.links.pages import crumbs, head_poll, headline, link_context, observe
-from console.links.queries import filters_of, judge_source, judge_topic
+from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
+from console.links.queries import RANKS, filters_of, judge_source, judge_topic, judged_page
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
 from console.mirrors.pages import alteration_command
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
-from console.web.lists import Column, Filter, Listing
-from console.web.polling import is_unchanged
+from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
@@ -76,6 +75,7 @@ SOURCE_TOPICS = Listing(
 @page("links")
 @require_GET
 def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+@polled(fragments=HEAD)
     """List the source topics with their status."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
@@ -107,6 +107,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @require_GET
 def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str) -> HttpResponse:
     """Show why a source topic is mirrored or not. The topic need not exist."""
+@polled(fragments=HEAD)
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if polled := head_poll(request, link, by=by, now=now, tab="topics"):
@@ -129,6 +130,7 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
 @require_http_methods(["GET", "POST"])
 def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the auto-create filters; preview or save changes."""
+@polled(fragments=HEAD)
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if polled := head_poll(request, link, by=by, now=now, tab="filters"):
@@ -337,10 +339,9 @@ ACLS = Listing(
 @require_GET
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List consumer groups. Polled like the overview."""
+@polled()
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
     found = listed.select(link.groups.all())
@@ -366,9 +367,8 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List ACLs. ``?status=conflicts`` lists conflicting ACLs. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
+@polled()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = ACLS.read(request)
     found = listed.select(link.acls.all())

@@ -24,7 +24,7 @@ from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
 from console.links.health_queries import Observation
-from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
+from console.links.pages import MIRROR_STATE, head_poll, link_context, observe, polled
 from console.mirrors import bulk_actions
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
@@ -49,7 +49,6 @@ from console.verification.queries import FailoverRisk, failover_risk
 from console.web import numbers
 from console.web.health_presenters import link_health_view
 from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_request, pager, start_of
-from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, reply
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -89,6 +88,7 @@ _KEPT = ("q", "state", "sort")  # parameters of the list that a selection submit
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+@polled(whole=False)
 def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the topics with what a failover would cost (polled); review a selection; start the confirmed failover.
 
@@ -97,8 +97,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     by, now, values = actor_of(request), timezone.now(), request.POST
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
-        return head_poll(request, link, by=by, now=now, tab="failover") or unchanged or _choose(request, link)
+        return head_poll(request, link, by=by, now=now, tab="failover") or _choose(request, link)
     seen = observe(link, by=by, now=now)
     chosen = _chosen(request, link, seen, by=by)
     if not chosen:
