@@ -39,7 +39,6 @@ from console.verification.report_presenters import (
 )
 from console.web import numbers
 from console.web.badges import GAP_BADGES
-from console.web.health_presenters import link_health_view
 from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from, time_of
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
@@ -53,8 +52,8 @@ _STARTS = (LATEST, EARLIEST)
 
 
 @page("links")
-@polled()
 @require_http_methods(["GET", "POST"])
+@polled()
 def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the drills (polled like the overview); start one."""
     by, now = actor_of(request), timezone.now()
@@ -93,8 +92,8 @@ def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int)
 
 
 @page("links")
-@polled()
 @require_GET
+@polled()
 def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
     by, now = actor_of(request), timezone.now()
@@ -102,7 +101,7 @@ def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     seen = observe(link, by=by, now=now)
     found, view = link_readiness(link, seen, now=now), headline(link, by=by, now=now, seen=seen)
     context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
-    more = {"readiness": readiness_view(found)}
+    more = {"readiness": readiness_view(found), "uncounted": len(seen.health.mirrors) - len(seen.stoppable)}
     return reply(request, "links/readiness.html", context | more)
 
 
@@ -375,8 +374,8 @@ LINK_REPORTS = replace(
 
 
 @page("links")
-@polled(whole=False)
 @require_GET
+@polled(whole=False)
 def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the failover reports of a link with records not copied, RPO and RTO. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
