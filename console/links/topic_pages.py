@@ -350,7 +350,8 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
     seen = observe(link, by=by, now=now)
-    ends = {(mirror.pk, row.partition): row for mirror in seen.current for row in mirror.partitions}
+    mirrors = {offset.mirror_id for own in offsets.values() for offset in own}
+    ends = {(pk, row.partition): row for pk in mirrors for row in seen.partitions.get(pk, ())}
     counts = group_queries.count_groups(link=link)
     listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
     rows = []
