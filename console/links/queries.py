@@ -189,9 +189,15 @@ def load_links(
     environment: Environment | None = None,
     search: str = "",
     state: str = "",
+    only_versions: bool = False,
 ) -> list[ClusterLink]:
-    """Return the links of ``list_links`` without figures and health. One query."""
+    """Return the links of ``list_links`` without figures and health. One query.
+
+    ``only_versions``: for ``versions_of``, without the properties of links and clusters, which would be decrypted.
+    """
     links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
+    if only_versions:
+        links = links.defer("properties", "source__properties", "destination__properties")
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
