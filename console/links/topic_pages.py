@@ -24,7 +24,6 @@ from console.links.actions import ConfigChange, alter_configs
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
 from console.links.queries import RANKS, filters_of, judge_source, judge_topic, judged_page
-from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row
 from console.mirrors.pages import alteration_command
 from console.models import ClusterLink
@@ -344,7 +343,6 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     """List consumer groups. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
     found = listed.select(link.groups.all())
     if listed.format:
@@ -354,13 +352,13 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     seen = observe(link, by=by, now=now)
     mirrors = {offset.mirror_id for own in offsets.values() for offset in own}
     ends = {(pk, row.partition): row for pk in mirrors for row in seen.partitions.get(pk, ())}
-    counts = group_queries.count_groups(link=link)
+    counts, is_on = group_queries.count_groups(link=link)
     listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
     rows = []
     for group in shown:
         own = offsets.get(group.pk, [])
         rows.append(group_row(group, own, lags=group_queries.lags_of(group, own, ends, now=now), now=now))
-    context = {"list": listed, "groups": rows, "is_on": syncs_offsets(link)}
+    context = {"list": listed, "groups": rows, "is_on": is_on}
     health = headline(link, by=by, now=now, seen=seen)
     return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups", health=health) | context)
 
