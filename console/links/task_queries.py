@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, prefetch_related_objects
+from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Subquery, prefetch_related_objects
 from django.utils import timezone
 
 from console.links.rules import state_of_task, why_not_run
@@ -32,6 +32,7 @@ from console.verification.queries import is_continuous, is_watched
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
+from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.messages import gettext_lazy, ngettext_lazy
 from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
@@ -282,7 +283,8 @@ _READ = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED, GroupStatus.IN_USE)  # t
 def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
     """Return the offsets of these groups by primary key of the group. One query."""
     offsets: dict[int, list[GroupOffset]] = {}
-    rows = GroupOffset.objects.filter(group__in=groups).select_related("mirror")
+    columns = [column.name for column in GroupOffset._meta.concrete_fields]  # noqa: SLF001 - Django documents it
+    rows = GroupOffset.objects.filter(group__in=groups).select_related("mirror").only(*columns, "mirror__name")
     for row in rows.order_by("mirror__name", "partition"):
         offsets.setdefault(row.group_id, []).append(row)
     return offsets
@@ -318,11 +320,18 @@ def with_offsets(groups: QuerySet[SyncedGroup]) -> QuerySet[Any, Any]:
     return rows
 
 
-def count_groups(*, link: ClusterLink) -> dict[GroupStatus, int]:
-    """Count the groups of a link by status, those that need attention first. Statuses without groups are omitted."""
-    rows = SyncedGroup.objects.filter(link=link).order_by().values_list("status").annotate(count=Count("pk"))
-    counts = dict(rows)
-    return {status: counts[status] for status in _ORDER if status in counts}
+def count_groups(*, link: ClusterLink) -> tuple[dict[GroupStatus, int], bool]:
+    """Return the number of groups of a link by status, and whether consumer offset sync is on. One query.
+
+    Statuses that need attention come first; those without groups are omitted.
+    """
+    name = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
+    enabled = FilteredRelation("configs", condition=Q(configs__name=name))
+    links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled).order_by()
+    rows = list(links.values_list("enabled__value", "groups__status").annotate(count=Count("groups")))
+    counts = {status: count for _, status, count in rows}
+    is_on = any((value or LINK_CONFIGS[name].default) == "true" for value, _, _ in rows)
+    return {status: counts[status] for status in _ORDER if status in counts}, is_on
 
 
 def list_clamped(*, mirror: MirrorTopic, limit: int) -> list[ClampedOffset]:

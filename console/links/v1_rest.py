@@ -221,7 +221,7 @@ class GroupListView(RestView):
         groups = link.groups.filter(status=status) if status else link.groups.all()
         rows = list(groups[: limit_of(request)])
         data = SyncedGroupData(rows, many=True, context={"offsets": task_queries.offsets_of(rows)}).data
-        return Response({"totals": _totals(task_queries.count_groups(link=link).items()), "data": data})
+        return Response({"totals": _totals(task_queries.count_groups(link=link)[0].items()), "data": data})
 
 
 class AclListView(RestView):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from django.db.models import (
     Case,
@@ -38,7 +38,7 @@ from console.links.health_queries import Observation
 from console.mirrors import progress
 from console.mirrors.progress import CurrentMirror
 from console.mirrors.queries import MirrorSummary, summarize
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, SourceTopic, StateTransitionError
 from console.models.mirrors import MirrorTopicQuerySet
 from linkengine.domain.states import MirrorState
 
@@ -79,7 +79,7 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     search: str = "",
     state: str = "",
     names: Sequence[str] | None = None,
-    with_stopped: bool = True,
+    only: Literal["", "unstopped", "stoppable"] = "",
     order: str = "",
     start: int = 0,
     size: int = 50,
@@ -91,14 +91,18 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
 
     Two queries, and two more for links and configs. The order by health needs ``severities`` (0 is the worst), that by risk
     ``at_risk``, the records at risk; both by primary key. A start beyond the end returns the last page. Without an order,
-    mirrors that need attention come first. ``current`` are mirrors whose progress was read; partitions of the others are read
-    here.
+    mirrors that need attention come first. ``only``: those of this method of ``MirrorTopicQuerySet``, with
+    ``source_partitions``, the number of partitions of the source topic as last listed. ``current`` are mirrors whose progress
+    was read; partitions of the others are read here.
     """
     now = timezone.now()
-    mirrors = visible_mirrors(by) if with_stopped else visible_mirrors(by).unstopped()
-    found = _filtered(mirrors, link=link, search=search, state=state, names=names)
+    found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
+    if only:
+        found = found.stoppable() if only == "stoppable" else found.unstopped()
+        topics = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic")).order_by()
+        found = found.annotate(source_partitions=Subquery(topics.values("partitions")[:1]))
     if order.removeprefix("-") in (*_FIGURES, _RISK):
-        chosen = bool(search or state) or names is not None or not with_stopped
+        chosen = bool(search or state) or names is not None or bool(only)
         keys = None if chosen or not severities else set(severities)
         reading: dict[str, Any] = {"link": link, "by": by, "start": start, "size": size, "now": now}
         return _page_by_figure(found, order, **reading, at_risk=at_risk, current=current, keys=keys)

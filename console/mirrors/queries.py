@@ -104,6 +104,13 @@ def get_mirror_only(*, cluster_id: str, link_name: str, mirror_name: str, by: Ac
     return mirror
 
 
+def version_now(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> str | None:
+    """Return the ``version_of`` the link of a mirror without loading them; None if the mirror is not visible. One query."""
+    found = visible_mirrors(by).filter(link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name)
+    row = found.order_by().values_list("link__sequence", "link__link_uuid").first()
+    return None if row is None else f"{row[0]} {progress.news([row[1].hex])}"
+
+
 def _first(found: QuerySet[MirrorTopic], *, link_name: str, mirror_name: str) -> MirrorTopic:
     mirror = found.first()
     if mirror is None:

@@ -29,7 +29,6 @@ from console.links.form_presenters import curl
 from console.links.group_presenters import clamped_row
 from console.links.health_queries import config_errors
 from console.links.pages import MIRROR_STATE
-from console.links.queries import version_of
 from console.mirrors import queries as mirror_queries
 from console.mirrors.lineage import clusters_by_id, lineage_of
 from console.mirrors.operation_pages import restores_of
@@ -46,7 +45,7 @@ from console.verification.rules import newest_run
 from console.web.errors import error_note, transition_notes
 from console.web.lists import Column, Listing
 from console.web.numbers import revert_row, synced_config_rows
-from console.web.polling import is_unchanged
+from console.web.polling import is_in_time, is_unchanged
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import GapReason
 
@@ -68,10 +67,13 @@ def _tab(name: str, template: str) -> Callable[[Read], View]:
         @require_GET
         @wraps(read)
         def view(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-            by, now, names = actor_of(request), timezone.now(), {"cluster_id": cluster_id, "link_name": link_name}
-            mirror = mirror_queries.get_mirror_only(**names, mirror_name=mirror_name, by=by)
-            if is_unchanged(request, version_of(mirror.link), now=now):
-                return HttpResponse(status=204)
+            by, now = actor_of(request), timezone.now()
+            names = {"cluster_id": cluster_id, "link_name": link_name, "mirror_name": mirror_name}
+            if is_in_time(request, now=now):  # a poll, which rarely finds a change: the mirror is loaded only for those that do
+                version = mirror_queries.version_now(**names, by=by)
+                if version is not None and is_unchanged(request, version, now=now):
+                    return HttpResponse(status=204)
+            mirror = mirror_queries.get_mirror_only(**names, by=by)
             mirror_queries.load_parts(mirror)
             shown = read(request, mirror, by, now)
             if not isinstance(shown, dict):

@@ -15,13 +15,13 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import Permission, can, role_needed, visible_mirrors
+from console.access import Permission, can, role_needed
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
-from console.links.health_queries import Observation, readiness_with_health
-from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
+from console.links.health_queries import Observation, link_readiness
+from console.links.pages import MIRROR_STATE, head_poll, headline, link_context, observe, polled
 from console.links.presenters import readiness_view
 from console.mirrors import bulk_actions
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
@@ -45,11 +45,10 @@ from console.verification.failover_presenters import (
     records_words,
     rpo_words,
 )
-from console.verification.queries import FailoverRisk, failover_risk
+from console.verification.queries import FailoverRisk, failover_risk, records_at_risk
 from console.web import numbers
 from console.web.health_presenters import link_health_view
 from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_from, page_request, pager, start_of
-from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -98,6 +97,7 @@ _KEPT = ("q", "state", "sort")  # parameters of the list that a selection submit
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+@polled(whole=False)
 def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the topics with what a failover would cost (polled); review a selection; start the confirmed failover.
 
@@ -106,8 +106,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     by, now, values = actor_of(request), timezone.now(), request.POST
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
-        return head_poll(request, link, by=by, now=now, tab="failover") or unchanged or _choose(request, link)
+        return head_poll(request, link, by=by, now=now, tab="failover") or _choose(request, link)
     seen = observe(link, by=by, now=now)
     chosen = _chosen(request, link, seen, by=by)
     if not chosen:
@@ -135,19 +134,19 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
 
 
 def _chosen(request: HttpRequest, link: ClusterLink, seen: Observation, *, by: Actor) -> Sequence[MirrorSummary]:
-    """Return the selected topics, or all that match the filter; stopped mirrors cannot be failed over.
+    """Return the selected topics that are not stopped, or all that match the filter and can be failed over.
 
     Raises InvalidInputError if more match than an operation takes.
     """
     values = request.POST
-    common: dict[str, Any] = {"link": link, "with_stopped": False, "order": "name", "current": seen.current}
+    common: dict[str, Any] = {"link": link, "order": "name", "current": seen.current}
     if values.get("all"):
         query, state = values.get("q", "").strip(), values.get("state", "")
-        found = mirror_page(by=by, search=query, state=state, size=bulk_actions.MOST, **common)
+        found = mirror_page(by=by, search=query, state=state, only="stoppable", size=bulk_actions.MOST, **common)
         bulk_actions.check_number(found.total)
         return found.rows
     names = values.getlist("mirror")
-    return mirror_page(by=by, names=names, size=len(names) or 1, **common).rows
+    return mirror_page(by=by, names=names, only="unstopped", size=len(names) or 1, **common).rows
 
 
 def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
@@ -175,7 +174,7 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
     else:
         listed = TOPICS.read(request)
     seen = observe(link, by=by, now=now)
-    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
+    risk = failover_risk(link, seen, now=now)
     rows = _rows(listed, link, seen, risk, by=by, now=now)
     if listed.format:
         return listed.csv(f"failover-{link.name}", rows)
@@ -202,7 +201,7 @@ def _rows(
         link=link,
         search=listed.query,
         state=listed.values["state"],
-        with_stopped=False,
+        only="stoppable",
         order=listed.sort,
         start=0 if listed.format else start_of(listed.request),
         size=EVERY if listed.format else PAGE_SIZE,
@@ -240,8 +239,7 @@ def _review(
     refusals = refusals_of(link, chosen, VERB, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     mirrors = [summary.mirror for summary in possible]
-    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
-    at_risk = {mirror.pk: risk.records.get(mirror.pk) for mirror in mirrors}
+    at_risk = {mirror.pk: records_at_risk(mirror, seen) for mirror in mirrors}
     groups = groups_at_risk(link, mirrors, rows=seen.partitions)
     known = [count for count in at_risk.values() if count is not None]
     clamped = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
@@ -302,13 +300,13 @@ _STARTS = (LATEST, EARLIEST)
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+@polled()
 def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the drills (polled like the overview); start one."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
-        return head_poll(request, link, by=by, now=now, tab="drills") or unchanged or _drills_page(request, link)
+        return head_poll(request, link, by=by, now=now, tab="drills") or _drills_page(request, link)
     start = request.POST.get("start", LATEST)
     try:
         start_drill(link=link, start_spec=start if start in _STARTS else LATEST, by=by, now=now)
@@ -342,16 +340,15 @@ def cancel_running_drill(request: HttpRequest, cluster_id: str, link_name: str, 
 
 @page("links")
 @require_GET
+@polled()
 def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
-    found, health = readiness_with_health(link=link, now=now)
-    view = None if health is None else link_health_view(health, link)
+    seen = observe(link, by=by, now=now)
+    found, view = link_readiness(link, seen, now=now), headline(link, by=by, now=now, seen=seen)
     context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
-    more = {"readiness": readiness_view(found)}
+    more = {"readiness": readiness_view(found), "uncounted": len(seen.health.mirrors) - len(seen.stoppable)}
     return reply(request, "links/readiness.html", context | more)
 
 

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from console.access import Permission, can, check_permission, visible_operations
 from console.errors import ConsoleError, InvalidInputError, NotFoundError
 from console.links import queries as link_queries
-from console.links.pages import crumbs, head_poll, link_context
+from console.links.pages import crumbs, head_poll, link_context, polled
 from console.links.presenters import source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
@@ -37,7 +37,6 @@ from console.verification.report_presenters import (
 from console.web import numbers
 from console.web.badges import GAP_BADGES
 from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from, time_of
-from console.web.polling import is_unchanged
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.states import GapReason, MirrorEvent
 
@@ -298,14 +297,13 @@ LINK_REPORTS = replace(
 
 @page("links")
 @require_GET
+@polled(whole=False)
 def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the failover reports of a link with records not copied, RPO and RTO. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if polled := head_poll(request, link, by=by, now=now, tab="stops"):
         return polled
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     reports = verification_queries.link_reports(link=link, by=by)
     listed = LINK_REPORTS.read(request)
     found = listed.select(reports)

@@ -393,6 +393,23 @@ def test_unchanged_poll_needs_four_queries(page_data: PageData, steady: None, ad
     assert len(queries) <= 4  # session, user, roles, link or mirror
 
 
+@pytest.mark.parametrize(
+    "page", ["", "tasks/", "groups/", "acls/", "drills/", "stops/", "failover/", "readiness/", "activity/", "mirrors/flights/"]
+)
+def test_poll_that_finds_a_change_needs_ten_queries_at_most(
+    page_data: PageData, steady: None, admin: Client, page: str
+) -> None:
+    address = f"{page_data.link_url}{page}"
+    seen = seen_in(admin.get(address).content.decode())
+    show_change(page_data.link.pk)
+
+    with CaptureQueriesContext(connection) as queries:
+        response = admin.get(address, {"seen": seen}, **htmx("live"))
+
+    assert response.status_code == 200
+    assert len(queries) <= 10
+
+
 def test_unchanged_page_is_refreshed_every_few_seconds(page_data: PageData, steady: None, admin: Client) -> None:
     for page in (page_data.link_url, *LISTS):
         versions, until_ms = shown(admin, page).split(":")
