@@ -98,6 +98,7 @@ CALM: Mapping[str, object] = {
     "replica.high.watermark.checkpoint.interval.ms": 60_000,  # of all partitions; read when a broker starts again
 }
 LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
+MANY = 150  # tests of a file that take long together
 
 
 @pytest.fixture(scope="session")
@@ -121,15 +122,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     kinds: dict[tuple[bool, ...], list[Path]] = {}
     for path in sorted(files, key=lambda path: -_longest_s(files[path])):
         kinds.setdefault(_kind(files[path]), []).append(path)
-    share = {(True,): 0.85}
-    place = {path: share.get(kind, 1.0) * n / len(paths) for kind, paths in kinds.items() for n, path in enumerate(paths)}
+    place = {path: (0.85 if kind[0] else 1.0) * n / len(paths) for kind, paths in kinds.items() for n, path in enumerate(paths)}
     items.sort(key=lambda item: place[item.path])
 
 
 def _kind(items: list[pytest.Item]) -> tuple[bool, ...]:
-    """Return whether a file has long tests, and otherwise whether it needs clusters, and whether it needs the database."""
-    if _longest_s(items) >= LONG_S:
-        return (True,)
+    """Return whether a file takes long, with a long test or many tests, or else whether it needs clusters and the database."""
+    if _longest_s(items) >= LONG_S or len(items) >= MANY:
+        return (True, len(items) >= MANY)
     fixtures = {name for item in items for name in getattr(item, "fixturenames", ())}
     database = "_django_db_helper" in fixtures or any(item.get_closest_marker("django_db") for item in items)
     return (False, bool(fixtures & CLUSTERS), database)

@@ -11,7 +11,7 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.plans import VerifyPlan, VerifyReport
+from linkengine.domain.plans import VerifyPlan
 from linkengine.domain.ranges import OffsetRange
 from linkengine.jobs import verifying
 from linkengine.jobs.verifying import _source_ends, complete, read_far, verify, verify_next
@@ -63,61 +63,40 @@ def test_a_comparison_begins_at_the_higher_of_both_log_starts(
     assert complete(replace(plan, starts=((0, 5),), ends=((0, 9), (1, 3)))).starts == ((0, 5), (1, 3))
 
 
-def equal(plan: VerifyPlan, **_: Any) -> VerifyReport:
-    """Return the report of a comparison of equal topics, as `run_verify` does with Spark."""
-    starts = dict(plan.starts)
-    partitions = tuple((partition, starts[partition], end) for partition, end in plan.ends)
-    return VerifyReport(
-        records_compared=sum(end - start for _, start, end in partitions),
-        differences=0,
-        first_differences=(),
-        bytes_compared=0,
-        duration_ms=1,
-        partitions=partitions,
-    )
-
-
+@pytest.mark.spark
 @pytest.mark.parametrize(
-    ("mirrored", "later", "lacking"),
-    [(8, 0, 0), pytest.param(5, 0, 3, marks=pytest.mark.spark), (0, 8, 0)],
-    ids=["there", "behind", "in time"],
+    ("mirrored", "later", "lacking"), [(8, 0, 0), (5, 0, 3), (0, 8, 0)], ids=["there", "behind", "in time"]
 )
 def test_verify_waits_for_the_sources_records_and_reports_what_is_missing(
     plan: VerifyPlan,
     send_here: Send,
     send_there: Send,
-    request: pytest.FixtureRequest,
+    spark_connect_url: str,
     monkeypatch: pytest.MonkeyPatch,
     mirrored: int,
     later: int,
     lacking: int,
 ) -> None:
-    """Spark compares in a single case: it is called when the wait is over."""
-    if lacking:
-        spark_url = request.getfixturevalue("spark_connect_url")
-    else:
-        spark_url = ""
-        monkeypatch.setattr(verifying, "run_verify", equal)
     send_there(plan.source_topic, partition=1, count=8)
     send_here(plan.mirror_topic, partition=1, count=mirrored)
     monkeypatch.setattr(verifying, "CATCH_UP_S", 5.0 if later else 1.0)
     copier = Timer(1.0, send_here, args=(plan.mirror_topic,), kwargs={"partition": 1, "count": later})
     copier.start()
 
-    report = verify(plan, spark_url=spark_url)
+    report = verify(plan, spark_url=spark_connect_url)
 
     copier.join()
     assert (report.partitions, report.not_copied) == (((0, 0, 0), (1, 0, 8 - lacking)), lacking)
 
 
+@pytest.mark.spark
 def test_verify_up_to_given_ends_does_not_count_what_is_missing(
-    plan: VerifyPlan, send_here: Send, send_there: Send, monkeypatch: pytest.MonkeyPatch
+    plan: VerifyPlan, send_here: Send, send_there: Send, spark_connect_url: str
 ) -> None:
-    monkeypatch.setattr(verifying, "run_verify", equal)
     send_there(plan.source_topic, partition=1, count=8)
     send_here(plan.mirror_topic, partition=1, count=5)
 
-    assert verify(replace(plan, ends=((1, 5),), gentle=True), spark_url="").not_copied is None
+    assert verify(replace(plan, ends=((1, 5),), gentle=True), spark_url=spark_connect_url).not_copied is None
 
 
 @pytest.fixture
@@ -132,29 +111,16 @@ def unlike(plan: VerifyPlan, source_cluster: KafkaCluster, destination_cluster: 
 def test_a_moving_log_start_neither_causes_nor_hides_differences(
     unlike: VerifyPlan, here: ClusterAdmin, spark_connect_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention deletes two records during each run. The last run compares blocks of four and leaves out the block it is in.
-
-    The runs before need no Spark: they have found differences.
-    """
+    """Retention deletes two records during each run. The last run compares blocks of four and leaves out the block it is in."""
     monkeypatch.setattr(reading, "LEAST_OFFSETS", 4)
-    starts, runs, compare, run_with_spark = count(2, 2), count(1), job._compare, verifying.run_verify
-
-    def trim() -> None:
-        here.trim(unlike.mirror_topic, {0: next(starts)})
+    starts, compare = count(2, 2), job._compare
 
     def trimming(*arguments: Any) -> Any:
         seen = compare(*arguments)
-        trim()
+        here.trim(unlike.mirror_topic, {0: next(starts)})
         return seen
 
-    def run(plan: VerifyPlan, **rest: Any) -> VerifyReport:
-        if next(runs) == verifying.RUNS:
-            return run_with_spark(plan, **rest)
-        trim()
-        return replace(equal(plan), differences=1)
-
     monkeypatch.setattr(job, "_compare", trimming)
-    monkeypatch.setattr(verifying, "run_verify", run)
     report = verify(unlike, spark_url=spark_connect_url)
 
     assert (report.partitions, report.records_compared, report.differences) == (((0, 8, 12), (1, 0, 0)), 4, 1)
@@ -175,15 +141,14 @@ def test_a_topic_that_becomes_compacted_during_a_comparison_is_compared_again(
     """An older record of the key is gone from one side, where a gap is filled."""
     write(source_cluster, plan.source_topic, [Rec(transaction="commit"), Rec()])
     write(destination_cluster, plan.mirror_topic, [GAP, Rec()])
-    runs, run_with_spark = count(1), verifying.run_verify
+    compare = job._compare
 
-    def run(plan: VerifyPlan, **rest: Any) -> VerifyReport:
-        if next(runs) > 1:
-            return run_with_spark(plan, **rest)
-        here.set_configs(plan.mirror_topic, {"cleanup.policy": "compact"})  # during a run that has found the difference
-        return replace(equal(plan), differences=1)
+    def changing(*arguments: Any) -> Any:
+        seen = compare(*arguments)
+        here.set_configs(plan.mirror_topic, {"cleanup.policy": "compact"})
+        return seen
 
-    monkeypatch.setattr(verifying, "run_verify", run)
+    monkeypatch.setattr(job, "_compare", changing)
 
     assert verify(replace(plan, gentle=True), spark_url=spark_connect_url).differences == 0
 
@@ -218,9 +183,8 @@ def _is_logged(server: SparkConnectServer, *words: str) -> bool:
 
 @pytest.mark.spark
 def test_verify_next_compares_the_offsets_that_were_not_compared_yet(
-    plan: VerifyPlan, send_here: Send, send_there: Send, spark_connect_url: str, monkeypatch: pytest.MonkeyPatch
+    plan: VerifyPlan, send_here: Send, send_there: Send, spark_connect_url: str
 ) -> None:
-    """Spark compares the second range, which begins above the log start."""
     for send in (send_here, send_there):
         send(plan.mirror_topic, partition=1, count=8)
 
@@ -228,8 +192,6 @@ def test_verify_next_compares_the_offsets_that_were_not_compared_yet(
         report = verify_next(replace(plan, gentle=True), covered={1: covered}, most=5, spark_url=spark_connect_url)
         return None if report is None else report.partitions
 
-    with monkeypatch.context() as patch:
-        patch.setattr(verifying, "run_verify", equal)
-        assert following() == ((1, 0, 5),)
+    assert following() == ((1, 0, 5),)
     assert following(OffsetRange(0, 5)) == ((1, 5, 8),)
     assert following(OffsetRange(0, 8)) is None
