@@ -84,13 +84,16 @@ def test_only_another_owner_counts_as_taken_over(server: RedisServer, owners: Ow
         assert owners.taken_over(before, timeout_s=WITHIN_S)
 
 
-def test_end_leases_succeeds_only_if_another_owner_acquires_a_lease(server: RedisServer, owners: Owners) -> None:
+def test_end_leases_succeeds_only_if_another_owner_acquires_a_lease(
+    server: RedisServer, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = owner(server, "0001-a"), RedisLease(server.url, ttl_ms=TTL_MS)
     with soon(lambda: second.acquire_all(KEYS, "0002-b"), every_s=0.02):
         assert owners.end_leases()
     del first
 
     assert owners.forget_all()
+    monkeypatch.setattr("chaos.effects.OWNERS_TIMEOUT_S", 0.1)
     assert not owners.end_leases()  # there is no lease
 
 

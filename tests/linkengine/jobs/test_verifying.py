@@ -27,6 +27,22 @@ Send = Callable[..., None]
 
 
 @pytest.fixture
+def send_there(source_cluster: KafkaCluster) -> Send:
+    """Return a function that writes to the source."""
+    return partial(write_equal, source_cluster)
+
+
+@pytest.fixture
+def send_here(destination_cluster: KafkaCluster) -> Send:
+    """Return a function that writes the same to the destination: where records differ, Spark compares two more times."""
+    return partial(write_equal, destination_cluster)
+
+
+def write_equal(cluster: KafkaCluster, topic: str, *, partition: int, count: int) -> None:
+    write(cluster, topic, [Rec()] * count, partition=partition)
+
+
+@pytest.fixture
 def plan(source: ClusterAddress, destination: ClusterAddress, here: ClusterAdmin, source_topic: str) -> VerifyPlan:
     """A comparison of two topics with two partitions, up to the mirror's ends."""
     here.create_topic(source_topic, partitions=2)
@@ -87,6 +103,7 @@ def test_verify_waits_for_the_sources_records_and_reports_what_is_missing(
 
     copier.join()
     assert (report.partitions, report.not_copied) == (((0, 0, 0), (1, 0, 8 - lacking)), lacking)
+    assert report.differences == 0
 
 
 @pytest.mark.spark
