@@ -10,7 +10,7 @@ from console.clusters import namespace_rest
 from console.history import rest as history_rest
 from console.links import health_rest
 from console.links import v1_rest as link_v1_rest
-from console.mirrors import offset_rest, operation_rest, v1_rest
+from console.mirrors import operation_rest, v1_rest
 from console.verification import drill_rest, record_rest, report_rest, rest
 from console.verification import rest as verification_rest
 
@@ -38,7 +38,7 @@ urlpatterns = [
     path(f"{_LINK}/consumer-groups", link_v1_rest.GroupListView.as_view()),
     path(f"{_LINK}/acls", link_v1_rest.AclListView.as_view()),
     path(f"{_LINK}/history", history_rest.LinkHistoryView.as_view()),
-    path(f"{_LINK}/rates", v1_rest.LinkRatesView.as_view()),
+    path(f"{_LINK}/rates", link_v1_rest.LinkRatesView.as_view()),
     path(f"{_LINK}/drills", drill_rest.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", drill_rest.DrillView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>/cancel", drill_rest.CancelDrillView.as_view()),
@@ -60,8 +60,8 @@ urlpatterns = [
     path(f"{_MIRROR}/verification", rest.VerificationView.as_view()),
     path(f"{_MIRROR}/verified-ranges", rest.VerifiedRangeListView.as_view()),
     path(f"{_MIRROR}/records", record_rest.RecordComparisonView.as_view()),
-    path(f"{_MIRROR}/offsets-for-time", offset_rest.OffsetsForTimeView.as_view()),
-    path(f"{_MIRROR}/group-resets", offset_rest.GroupResetView.as_view()),
+    path(f"{_MIRROR}/offsets-for-time", v1_rest.OffsetsForTimeView.as_view()),
+    path(f"{_MIRROR}/group-resets", v1_rest.GroupResetView.as_view()),
     path(f"{_MIRROR}/clamped-offsets", link_v1_rest.ClampedOffsetListView.as_view()),
     path(f"{_MIRROR}/gaps", v1_rest.GapListView.as_view()),
     path(f"{_MIRROR}/refused-configs", operation_rest.RefusedConfigsView.as_view()),

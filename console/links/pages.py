@@ -18,6 +18,7 @@ from console.access.queries import readable_events_of
 from console.actors import Actor
 from console.links import pairs
 from console.links import queries as link_queries
+from console.links.actions import run_task
 from console.links.health_queries import LinkHealth, Observation, observe_links
 from console.links.presenters import (
     GAP_FILLERS,
@@ -31,7 +32,6 @@ from console.links.presenters import (
     other_side,
     tiles,
 )
-from console.links.task_actions import run_task
 from console.links.task_presenters import task_label, task_row
 from console.links.task_queries import failing_of, list_tasks
 from console.mirrors import page_queries
