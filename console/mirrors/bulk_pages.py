@@ -20,7 +20,8 @@ from console.errors import NotFoundError
 from console.links import queries as link_queries
 from console.links.pages import crumbs, link_head
 from console.links.pairs import RelatedRows
-from console.mirrors import bulk_actions, figures, operation_actions, page_queries, reversals
+from console.mirrors import bulk_actions, figures, operation_actions, reversals
+from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_pages import NAMES_SHOWN, refused_of
 from console.mirrors.operation_presenters import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, WARNED, GroupAtRisk, cautions_of_many, groups_at_risk
@@ -156,11 +157,11 @@ def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | No
     """
     if values.get("all"):
         query, state, most = values.get("q", "").strip(), values.get("state", ""), bulk_actions.MOST
-        found = page_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most)
+        found = mirror_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most)
         bulk_actions.check_number(found.total)
         return found.rows
     names = bulk_actions.failed_names(retried) if retried else values.getlist("mirror")
-    return page_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
+    return mirror_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
 
 
 def digest_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:

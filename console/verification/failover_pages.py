@@ -30,9 +30,8 @@ from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, di
 from console.mirrors.operation_pages import NAMES_SHOWN
 from console.mirrors.operation_presenters import reversibility
 from console.mirrors.operation_queries import groups_at_risk
-from console.mirrors.page_queries import mirror_page
 from console.mirrors.pages import operation_command
-from console.mirrors.queries import MirrorSummary
+from console.mirrors.queries import MirrorSummary, mirror_page
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.verification.failover_page_presenters import (
