@@ -19,9 +19,8 @@ from django.views.decorators.http import require_GET, require_POST
 from console.access import Permission, can, visible_operations
 from console.actors import Actor
 from console.errors import ConsoleError
-from console.mirrors import bulk_actions, bulk_queries
-from console.mirrors.bulk_presenters import OPERATION_BADGES, TOPIC_BADGES, TopicRow, operation_row, topic_row
-from console.mirrors.operation_presenters import BULK_VERBS
+from console.mirrors import bulk_actions, operation_queries
+from console.mirrors.operation_presenters import BULK_VERBS, OPERATION_BADGES, TOPIC_BADGES, TopicRow, operation_row, topic_row
 from console.models import BulkOperation
 from console.web import numbers
 from console.web.lists import Column, Filter, Listed, Listing, page_request
@@ -61,7 +60,7 @@ OPERATIONS = Listing(
             label=gettext_lazy("Status"),
             every=gettext_lazy("All statuses"),
             options=[(badge.code, gettext_lazy(badge.label)) for badge in OPERATION_BADGES],
-            by=bulk_queries.has_status,
+            by=operation_queries.has_status,
         ),
     ),
     time="requested_at",
@@ -120,11 +119,11 @@ def index(request: HttpRequest) -> HttpResponse:
     """List the operations."""
     by, now = actor_of(request), timezone.now()
     listed = OPERATIONS.read(request)
-    found = listed.select(bulk_queries.with_counts(visible_operations(by)))
+    found = listed.select(operation_queries.with_counts(visible_operations(by)))
     if listed.format:
         return listed.csv("operations", found)
     shown = listed.page(found)
-    counts = bulk_queries.count_topics(shown)
+    counts = operation_queries.count_topics(shown)
     rows = [operation_row(operation, counts[operation.pk], now=now) for operation in shown]
     return reply(request, "operations/list.html", {"list": listed, "operations": rows})
 
@@ -138,12 +137,12 @@ def results_listing(operation: str) -> Listing:
 @require_GET
 def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Show an operation with the result of each topic. Polled every second; returns 204 if nothing has changed."""
-    operation = bulk_queries.get_operation(operation_id=operation_id, by=actor_of(request))
+    operation = operation_queries.get_operation(operation_id=operation_id, by=actor_of(request))
     if is_unchanged(request, *_versions(operation), now=timezone.now()):
         return HttpResponse(status=204)
     listed = results_listing(operation.operation).read(request)
     if listed.format:
-        found = listed.select(bulk_queries.topics_of(operation))
+        found = listed.select(operation_queries.topics_of(operation))
         return listed.csv(f"operation-{operation.pk}", _results(operation, found, by=actor_of(request), now=timezone.now()))
     return _show(request, operation, listed)
 
@@ -153,7 +152,7 @@ def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
 def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Cancel the topics that have not begun."""
     by = actor_of(request)
-    operation = bulk_queries.get_operation(operation_id=operation_id, by=by)
+    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
     try:
         canceled = bulk_actions.cancel(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
@@ -167,7 +166,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
 def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Create the mirror topics that failed. Other operations are retried through their confirmation (``operate_many``)."""
     by = actor_of(request)
-    operation = bulk_queries.get_operation(operation_id=operation_id, by=by)
+    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
     try:
         started = bulk_actions.retry_creation(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
@@ -191,7 +190,7 @@ def _deletion(operation: BulkOperation, *, by: Actor, now: datetime) -> dict[str
     """Return when the operation's link was deleted, and by whom if the user may view the audit log; None if it was not."""
     if operation.link_id is not None:
         return None
-    event, cluster = bulk_queries.deletion_of_link(operation), operation.destination
+    event, cluster = operation_queries.deletion_of_link(operation), operation.destination
     sees_actor = by.may_do_all or (cluster is not None and can(by, Permission.VIEW_AUDIT, cluster=cluster))
     return {"at": event and moment(event.at, now=now), "by": event.actor if event and sees_actor else ""}
 
@@ -200,15 +199,15 @@ def _results(operation: BulkOperation, topics: Iterable[Any], *, by: Actor, now:
     """Return the rows of topics. Three queries."""
     shown, link = list(topics), operation.link
     prefix = link.prefix if link and operation.operation == BulkOperation.CREATE else ""
-    mirrors = bulk_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
+    mirrors = operation_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
     return [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), now=now) for topic in shown]
 
 
 def _show(request: HttpRequest, operation: BulkOperation, listed: Listed, *, status: int = 200, **more: object) -> HttpResponse:
     by, now, link = actor_of(request), timezone.now(), operation.link
-    row = operation_row(operation, bulk_queries.count_topics([operation])[operation.pk], now=now)
+    row = operation_row(operation, operation_queries.count_topics([operation])[operation.pk], now=now)
     listed.options = {"status": row.outcomes}
-    topics = _results(operation, listed.page(listed.select(bulk_queries.topics_of(operation))), by=by, now=now)
+    topics = _results(operation, listed.page(listed.select(operation_queries.topics_of(operation))), by=by, now=now)
     context = {
         "operation": row,
         "deletion": _deletion(operation, by=by, now=now),
