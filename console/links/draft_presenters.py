@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
@@ -17,7 +16,7 @@ from console.languages import translated
 from console.links.drafts import KEEP_DRAFTS, OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
 from console.links.queries import surroundings_of_new
-from console.models import Cluster
+from console.models import Cluster, LinkDraft
 from console.web import numbers
 from console.web.configs import readable_config
 from console.web.numbers import Moment, moment
@@ -27,10 +26,6 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing, judge_all
 from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
 from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing
-
-if TYPE_CHECKING:
-    from console.models import LinkDraft
-
 
 # --- purposes to choose from ------------------------------------------------------------------------------------------
 #

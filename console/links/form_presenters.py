@@ -1,9 +1,7 @@
-"""View models for creating a link: directions, round trips to the source brokers, curl commands, connection tests."""
+"""View models for creating a link: directions, round trips to the source brokers, connection tests."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -192,23 +190,6 @@ def limit_of(distance: BrokerDistance) -> str:
             "the cluster."
         )
     return gettext("Not limited: the operating systems adjust the socket buffers automatically.")
-
-
-# --- curl commands ----------------------------------------------------------------------------------------------------
-#
-# The API key comes from shell variables.
-
-
-_CREDENTIALS = '-u "$API_KEY:$API_SECRET"'
-
-
-def curl(method: str, url: str, body: Mapping[str, object] | None = None) -> str:
-    """Return a request as a curl command."""
-    lines = [f"curl {_CREDENTIALS} -X {method} {shlex.quote(url)}"]
-    if body is not None:
-        lines.append("  -H 'Content-Type: application/json'")
-        lines.append(f"  -d {shlex.quote(json.dumps(body, indent=2))}")
-    return " \\\n".join(lines)
 
 
 # --- the checklist of a connection test -------------------------------------------------------------------------------

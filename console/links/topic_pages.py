@@ -21,12 +21,12 @@ from console.links import queries as link_queries
 from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
+from console.links.command_presenters import alteration_command
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import crumbs, head_poll, headline, link_context, observe
 from console.links.queries import filters_of, judge_source, judge_topic
 from console.links.rules import syncs_offsets
 from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
-from console.mirrors.pages import alteration_command
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error

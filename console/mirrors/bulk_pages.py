@@ -18,6 +18,7 @@ from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.links import queries as link_queries
+from console.links.command_presenters import operation_command
 from console.links.pages import crumbs, link_head
 from console.links.pairs import RelatedRows
 from console.mirrors import bulk_actions, figures, operation_actions, reversals
@@ -25,7 +26,6 @@ from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_pages import NAMES_SHOWN, refused_of
 from console.mirrors.operation_presenters import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, WARNED, GroupAtRisk, cautions_of_many, groups_at_risk
-from console.mirrors.pages import operation_command
 from console.mirrors.presenters import MirrorRow, mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reversals import risks_of

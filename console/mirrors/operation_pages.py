@@ -1,4 +1,4 @@
-"""Operations on a mirror topic with a confirmation that shows the effects; restores and reparenting."""
+"""Operations on a mirror topic: with a confirmation that shows the effects; exported records, reparenting, verification."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from console.access.approvals import approved, refusal_of
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
 from console.links import queries as link_queries
+from console.links.command_presenters import operation_command
 from console.links.group_presenters import readable_name
 from console.links.health_queries import health_of_mirror
 from console.links.pages import crumbs
@@ -28,18 +29,17 @@ from console.mirrors import diverged_exports, operation_actions, reversals
 from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
-from console.mirrors.page_parts import mirror_head, show_refusal
-from console.mirrors.pages import operation_command
+from console.mirrors.pages import mirror_head, show_refusal
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reparenting import reparent
 from console.mirrors.reversals import risks_of
 from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
+from console.verification import actions as verification_actions
 from console.verification.rules import gates_closed
 from console.web import numbers
 from console.web.configs import readable_config
 from console.web.health_presenters import HealthView, mirror_health_view
-from console.web.lists import page_from
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
 
@@ -241,20 +241,7 @@ def _is_bidirectional(link: ClusterLink) -> bool:
     return link.mode == "BIDIRECTIONAL"
 
 
-# --- restores ---------------------------------------------------------------------------------------------------------
-
-
-PER_PAGE = 10  # the file of each is checked on disk
-
-
-def restores_of(request: HttpRequest, mirror: MirrorTopic) -> dict[str, object]:
-    """Return a page of the restores of a topic, newest first, and those whose export file is missing."""
-    shown, pager = page_from(request, mirror.restores.all(), size=PER_PAGE, name="restores")
-    return {
-        "restores": shown,
-        "restores_pager": pager,
-        "lost_files": [restore for restore in shown if diverged_exports.is_lost(restore)],
-    }
+# --- exported records, reparenting, verification ----------------------------------------------------------------------
 
 
 @page("links")
@@ -265,9 +252,6 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.READ_RECORDS, mirror=mirror)
     return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))
-
-
-# --- reparenting ------------------------------------------------------------------------------------------------------
 
 
 @page("links")
@@ -283,3 +267,16 @@ def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
     message = gettext("Mirror topic '%(name)s' moved to cluster link '%(link_name)s'. Resume it to continue copying.")
     message %= {"name": mirror.name, "link_name": moved.link.name}
     return done(request, moved.mirror.get_absolute_url(), message)
+
+
+@page("links")
+@require_POST
+def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Start a verification run. The tab Verification shows its progress."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    try:
+        verification_actions.start_verify(mirror=mirror, by=by, now=now)
+    except ConsoleError as error:
+        return show_refusal(request, mirror, error)
+    return done(request, f"{reverse('pages:mirror-verification', args=mirror.url_args)}#verify")

@@ -23,6 +23,7 @@ from console.access import Permission, can, role_needed, visible_mirrors
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
+from console.links.command_presenters import operation_command
 from console.links.health_queries import Observation
 from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
 from console.mirrors import bulk_actions
@@ -30,7 +31,6 @@ from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, di
 from console.mirrors.operation_pages import NAMES_SHOWN
 from console.mirrors.operation_presenters import reversibility
 from console.mirrors.operation_queries import groups_at_risk
-from console.mirrors.pages import operation_command
 from console.mirrors.queries import MirrorSummary, mirror_page
 from console.models import ClusterLink
 from console.models.links import LinkMode
