@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 from urllib.parse import urlencode
 
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, check_permission
@@ -27,7 +28,7 @@ from console.links.pages import crumbs
 from console.links.pairs import RelatedRows
 from console.mirrors import diverged_exports, operation_actions, reversals
 from console.mirrors import queries as mirror_queries
-from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
+from console.mirrors.operation_presenters import VERBS, BulkVerb, Verb, explanation, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
 from console.mirrors.pages import mirror_head, show_refusal
 from console.mirrors.queries import MirrorSummary
@@ -93,28 +94,6 @@ def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor
         operation_actions.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
     else:
         operation_actions.operate(mirror=mirror, operation=verb.event, by=by, now=now)
-
-
-def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
-    """Return why an operation is not possible now; empty if it is possible."""
-    return refused_of([mirror], event, now=now).get(mirror.name, {})
-
-
-def refused_of(
-    mirrors: Sequence[MirrorTopic], event: MirrorEvent, *, related: RelatedRows | None = None, now: datetime
-) -> dict[str, dict[str, str]]:
-    """Return why an operation is not possible now on mirrors of a link, by name, without those on which it is possible.
-
-    The number of queries depends on the operation only.
-    """
-    related = RelatedRows(mirrors) if related is None else related
-    reasons = {mirror.name: why_not(mirror, event, related=related) for mirror in mirrors}
-    possible = [mirror for mirror in mirrors if not reasons[mirror.name]]
-    closed = gates_closed(possible, now=now) if event is MirrorEvent.PROMOTE else {}
-    return {
-        **{name: problem_of(ConflictError(reason)) for name, reason in reasons.items() if reason},
-        **{name: problem_of(ConflictError(reason, code="GATE_CLOSED")) for name, reason in closed.items()},
-    }
 
 
 def _unapproved(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> dict[str, str]:
@@ -239,6 +218,93 @@ def verb_of(operation: str) -> Verb:
 
 def _is_bidirectional(link: ClusterLink) -> bool:
     return link.mode == "BIDIRECTIONAL"
+
+
+# --- topics for which an operation is refused now ---------------------------------------------------------------------
+
+
+# Operations whose rules need no queries: all selected topics are checked, of the others only those that are listed.
+_FREE = (MirrorEvent.PAUSE, MirrorEvent.RESUME, MirrorEvent.FAILOVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The selected topics for which an operation would be refused now."""
+
+    rows: Sequence[tuple[str, str]]  # (name, reason)
+    total: int  # selected topics
+    complete: bool  # False if only the listed topics were checked
+
+    @property
+    def possible(self) -> int:
+        """Return the number of topics that the operation would change; an upper bound unless ``complete``."""
+        return self.total - len(self.rows)
+
+    @property
+    def words(self) -> str:
+        """Return the number of topics that the operation would change, for the heading of a confirmation."""
+        values = {"number": numbers.count(self.possible), "total": numbers.count(self.total)}
+        if not self.complete:
+            return pgettext("mirror topics", "at most %(number)s of %(total)s") % values
+        if not self.rows:
+            return pgettext("mirror topics", "%(total)s") % values
+        return pgettext("mirror topics", "%(number)s of %(total)s") % values
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the topics."""
+        return {name for name, _reason in self.rows}
+
+
+def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
+    """Return why an operation is not possible now; empty if it is possible."""
+    return refused_of([mirror], event, now=now).get(mirror.name, {})
+
+
+def refused_of(
+    mirrors: Sequence[MirrorTopic], event: MirrorEvent, *, related: RelatedRows | None = None, now: datetime
+) -> dict[str, dict[str, str]]:
+    """Return why an operation is not possible now on mirrors of a link, by name, without those on which it is possible.
+
+    The number of queries depends on the operation only.
+    """
+    related = RelatedRows(mirrors) if related is None else related
+    reasons = {mirror.name: why_not(mirror, event, related=related) for mirror in mirrors}
+    possible = [mirror for mirror in mirrors if not reasons[mirror.name]]
+    closed = gates_closed(possible, now=now) if event is MirrorEvent.PROMOTE else {}
+    return {
+        **{name: problem_of(ConflictError(reason)) for name, reason in reasons.items() if reason},
+        **{name: problem_of(ConflictError(reason, code="GATE_CLOSED")) for name, reason in closed.items()},
+    }
+
+
+def refusals_of(
+    link: ClusterLink,
+    chosen: Sequence[MirrorSummary],
+    verb: BulkVerb,
+    *,
+    unapproved: Collection[str] = (),
+    related: RelatedRows | None = None,
+    now: datetime,
+) -> Refusals:
+    """Return the selected topics for which the operation would be refused now. ``unapproved`` are names without an approval."""
+    prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
+    checked = checked_of(chosen, verb)
+    for summary in checked:
+        summary.mirror.link = link
+    problems = refused_of([summary.mirror for summary in checked], verb.event, related=related, now=now) if verb.event else {}
+    rows = []
+    for summary in checked:
+        if summary.mirror.name in problems:
+            rows.append((summary.mirror.name, problems[summary.mirror.name]["message"]))
+        elif summary.mirror.name in unapproved:
+            rows.append((summary.mirror.name, gettext("This operation needs the approval of a second user.")))
+    return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
+
+
+def checked_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> Sequence[MirrorSummary]:
+    """Return the topics for which a confirmation checks whether the operation is possible."""
+    return chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
 
 
 # --- exported records, reparenting, verification ----------------------------------------------------------------------

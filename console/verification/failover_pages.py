@@ -27,8 +27,8 @@ from console.links.command_presenters import operation_command
 from console.links.health_queries import Observation
 from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
 from console.mirrors import bulk_actions
-from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
-from console.mirrors.operation_pages import NAMES_SHOWN
+from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of
+from console.mirrors.operation_pages import NAMES_SHOWN, refusals_of
 from console.mirrors.operation_presenters import reversibility
 from console.mirrors.operation_queries import groups_at_risk
 from console.mirrors.queries import MirrorSummary, mirror_page

@@ -12,7 +12,7 @@ from console.clusters import pages as cluster_pages
 from console.history import pages as history_pages
 from console.links import create_pages, edit_pages, topic_pages
 from console.links import pages as link_pages
-from console.mirrors import bulk_pages, bulk_result_pages, operation_pages
+from console.mirrors import bulk_pages, operation_pages
 from console.mirrors import create_pages as mirror_create_pages
 from console.mirrors import pages as mirror_pages
 from console.verification import failover_pages
@@ -126,10 +126,10 @@ urlpatterns = [
         f"{_OPERATION_REPORT}report.json", verification_pages.operation_report, {"form": "json"}, name="operation-report-json"
     ),
     path(f"{_OPERATION_REPORT}report.pdf", verification_pages.operation_report, {"form": "pdf"}, name="operation-report-pdf"),
-    path("operations/", bulk_result_pages.index, name="operations"),
-    path("operations/<int:operation_id>/", bulk_result_pages.detail, name="operation"),
-    path("operations/<int:operation_id>/cancel/", bulk_result_pages.cancel, name="operation-cancel"),
-    path("operations/<int:operation_id>/retry/", bulk_result_pages.retry, name="operation-retry"),
+    path("operations/", bulk_pages.index, name="operations"),
+    path("operations/<int:operation_id>/", bulk_pages.detail, name="operation"),
+    path("operations/<int:operation_id>/cancel/", bulk_pages.cancel, name="operation-cancel"),
+    path("operations/<int:operation_id>/retry/", bulk_pages.retry, name="operation-retry"),
     path("access/", access_pages.bindings, name="access"),
     path("access/new/", access_pages.grant, name="grant"),
     path("access/<int:binding_id>/remove/", access_pages.revoke, name="revoke"),
