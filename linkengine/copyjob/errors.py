@@ -1,6 +1,6 @@
 """Errors of batches that cannot be read from the source or are refused by the destination, with what to do about them.
 
-Only builds the errors; ``destination.side`` and ``source.side`` decide what follows from them. Most permanent errors have to be
+Only builds the errors; ``destination.side`` and ``source.side`` decide how to react. Most permanent errors have to be
 confirmed by a repeated observation (``Confirmation``): a single response of a cluster that is restarting may be wrong. No I/O.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-_MOST_DOUBLINGS = 60  # a float has no room for the power of a count that was never reset
+_MOST_DOUBLINGS = 60  # a float cannot represent the power of a count that was never reset
 
 
 def pause_s(failures: int, *, first_s: float, longest_s: float, spread: tuple[float, float] = (0.75, 1.25)) -> float:

@@ -1,4 +1,4 @@
-"""Check whether a stopped mirror still has its fences. Everything below an existing fence is what was copied.
+"""Check whether a stopped mirror still has its fences. Everything below an existing fence was copied.
 
 The log of a stopped mirror can lose its end like any log: by an unclean leader election, or when the cluster is restored from a
 snapshot. Producers then continue from there, and the log soon is longer than before. The fence is gone, or another batch is at
@@ -74,14 +74,14 @@ def _chosen(epochs: Mapping[int, int], partitions: Collection[int]) -> dict[int,
 
 
 def _is_lost(found: _Found, fence: int, kept_up_to: int | None) -> bool:
-    """Decide by what is at the fence's offset and by the leader's epoch history, which is not available for an old stop."""
+    """Decide by the batch at the fence's offset and by the leader's epoch history, if it is known."""
     if found is _Found.ANOTHER:
         return True
     return found is _Found.REMOVED if kept_up_to is None else kept_up_to <= fence
 
 
 def _check_fence(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
-    """Return what is at an offset below the log's end."""
+    """Return the kind of batch at an offset below the log's end."""
     (topic, partition), leader = where, view.partitions[where[1]]
     with closing(cluster.open(leader.broker)) as connection:
         place = (topic, view.topic_id, partition)

@@ -92,7 +92,7 @@ def check_link(
     ``fills_gaps`` is False for the source side of a link: its mirrors are elsewhere, so it never writes to its "destination".
     ``with_distances`` also measures the round trip to each broker of the source.
 
-    Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR if both are the same cluster,
+    Raises the errors of the source's probe, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR if both are the same cluster,
     DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR if the link's principal can fill gaps at the destination neither by markers
     nor by transactions.
     """
@@ -129,8 +129,8 @@ def _probe_destination(destination: ClusterAddress) -> ClusterProbe:
 
 
 # --- promotion -----------------------------------------------------------------------------------------------------------
-# A promoted mirror equals its source in records, partitions and configs. ``promotion_blockers`` returns what it still waits
-# for.
+# A promoted mirror equals its source in records, partitions and configs. ``promotion_blockers`` returns the obstacles that
+# remain.
 
 
 Blocker = tuple[ErrorCode, str]
@@ -223,7 +223,7 @@ def _configs(names: Sequence[str]) -> Blocker:
 
 
 # --- tail check from recorded ends ---------------------------------------------------------------------------------------
-# Whether a mirror still ends with what its last copy worker wrote. Equal ends of both sides do not show whose records they are.
+# Whether a mirror still ends with the records of its last copy worker. Equal ends do not show whose records they are.
 # A copy worker that ends in an orderly way releases its lease with the mirror's end and the leader epoch of the source under
 # which it had read everything below (``copyjob.source.epoch_history``). A foreign write to a mirror that is not being copied
 # to, or records that the source lost and replaced, can make the ends equal as well; then either of the two numbers differs.

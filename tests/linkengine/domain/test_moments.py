@@ -1,12 +1,8 @@
-"""Timestamps as text, whatever a producer wrote, and due times, whatever clocks do."""
-
-from datetime import UTC, datetime, timedelta
+"""Timestamps as text, whatever a producer wrote."""
 
 import pytest
 
-from linkengine.domain.moments import is_due, utc_words
-
-NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+from linkengine.domain.moments import utc_words
 
 
 @pytest.mark.parametrize(
@@ -22,13 +18,3 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 )
 def test_every_timestamp_has_a_text(timestamp_ms: int, words: str) -> None:
     assert utc_words(timestamp_ms) == words
-
-
-@pytest.mark.parametrize(
-    ("ahead_s", "due"),
-    [(None, True), (-3600, True), (0, True), (0.1, False), (30, False), (32, False), (32.1, True), (3600, True)],
-)
-def test_a_time_further_ahead_than_the_longest_pause_is_due(ahead_s: float | None, *, due: bool) -> None:
-    at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
-
-    assert is_due(at, now=NOW, longest=timedelta(seconds=30)) is due
