@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
     from console.models import ApiKey
+    from console.models.approvals import ApprovalRequestQuerySet
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Actor:
     client_address: str = ""
     trusted: bool = False  # may do everything; never set for a request over the network
     key: ApiKey | None = None  # the API key of the request, which may be limited to a role and a place
+    for_fragment: bool = False  # of a request for a part of a page, such as a poll, which shows no approval requests
 
     @property
     def may_do_all(self) -> bool:
@@ -37,7 +39,8 @@ class Actor:
     def bindings(self) -> tuple[RoleBinding, ...]:
         """The role bindings of the user and of the user's groups that are in force now; a single query per actor.
 
-        With those that no API key limits come the requests of other users that wait for an approval, wherever they are.
+        With those that no API key limits come the requests of other users that wait for an approval, wherever they are, unless
+        they are ``for_fragment``: the subquery takes as long as the rest of a poll.
         All permission checks and all lists of visible rows read the roles here. Expired bindings are left out, and an API key
         that is limited to a role or a place limits them.
         """
@@ -45,9 +48,8 @@ class Actor:
             return ()
         now = timezone.now()
         if self.key is None or not self._is_limited:
-            waiting = ApprovalRequest.objects.waiting(now).exclude(user=self.user)
             rows = RoleBinding.objects.of_user(self.user).in_force(now)
-            return tuple(rows.annotate(waiting_requests=Subquery(waiting.as_json())))
+            return tuple(rows if self.for_fragment else rows.annotate(waiting_requests=Subquery(self._waiting().as_json())))
         if self._is_superuser:
             return self.key.narrow(_of_superuser(self.user))
         rows = RoleBinding.objects.of_user(self.user).in_force(now)
@@ -55,9 +57,17 @@ class Actor:
 
     @property
     def waiting_requests(self) -> list[ApprovalRequest]:
-        """The requests that came with ``bindings``: requester, operation and place of the link."""
+        """The requests that came with ``bindings``: requester, operation and place of the link.
+
+        A query if they are ``for_fragment``, as for an error page instead of the fragment.
+        """
+        if self.for_fragment:
+            return list(self._waiting().select_related("link__destination__environment"))
         found = getattr(self.bindings[0], "waiting_requests", None) if self.bindings else None
         return ApprovalRequest.objects.from_json(found or ())
+
+    def _waiting(self) -> ApprovalRequestQuerySet:
+        return ApprovalRequest.objects.waiting(timezone.now()).exclude(user=self.user)
 
     @property
     def _is_superuser(self) -> bool:

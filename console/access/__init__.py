@@ -14,6 +14,7 @@ from console.access.permissions import (
 )
 from console.access.visibility import (
     cluster_names,
+    known_links,
     link_words,
     links_with_sight,
     sight_of,
@@ -37,6 +38,7 @@ __all__ = [
     "check_anywhere",
     "check_permission",
     "cluster_names",
+    "known_links",
     "link_words",
     "links_with_sight",
     "role_needed",

@@ -92,11 +92,11 @@ class ApprovalNeed:
 def approval_need(
     link: ClusterLink, operation: MirrorEvent | None, mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime
 ) -> ApprovalNeed | None:
-    """Return the approvals that an operation on mirrors of the link needs; None if it needs none. Two queries if it does."""
+    """Return the approvals that an operation on mirrors of the link needs; None if it needs none. One query if it does."""
     if operation is None or not needs_approval(link, operation, by=by):
         return None
     requests = open_requests(link, operation, by=by)
-    missing = {mirror.name for mirror in mirrors} - {mirror.name for mirror in covered(mirrors, operation, requests)}
+    missing = {mirror.name for mirror in mirrors} - {mirror.name for mirror in covered(mirrors, requests)}
     rows = [
         {
             "url": request.get_absolute_url(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
 from django.utils import timezone
 
 from console import audit
@@ -18,6 +18,7 @@ from console.actors import Actor
 from console.errors import DeniedError
 from console.mirrors.rules import permission_for
 from console.models import ApprovalRequest, ClusterLink, Environment, MirrorTopic, StateTransition
+from console.models.approvals import AsArray
 from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent
 
@@ -64,32 +65,28 @@ def approved(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Acto
         return list(mirrors)
     if by.user is None:
         return []
-    return covered(mirrors, operation, open_requests(mirrors[0].link, operation, by=by))
+    return covered(mirrors, open_requests(mirrors[0].link, operation, by=by))
 
 
-def covered(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, requests: Sequence[ApprovalRequest]) -> list[MirrorTopic]:
+def covered(mirrors: Sequence[MirrorTopic], requests: Sequence[ApprovalRequest]) -> list[MirrorTopic]:
     """Return those of the mirrors that an approved request covers, and on which the operation has not begun since.
 
-    So an approval is used up for a mirror topic when the operation begins. One query if there is an approval.
+    So an approval is used up for a mirror topic when the operation begins. ``requests`` are from ``open_requests``. No query.
     """
-    given = [(request, request.decided_at) for request in requests if request.is_approved and request.decided_at is not None]
-    if not given:
-        return []
-    first = min(decided_at for _request, decided_at in given)
-    steps = StateTransition.objects.filter(mirror__in=[row.pk for row in mirrors if row.pk is not None], at__gte=first)
-    begun = dict(steps.filter(event=operation.value).order_by("at").values_list("mirror_id", "at"))
-    return [
-        mirror
-        for mirror in mirrors
-        if any(row.covers(mirror) and (mirror.pk not in begun or begun[mirror.pk] < decided_at) for row, decided_at in given)
-    ]
+    given = [(request, frozenset(request.begun or ())) for request in requests if request.is_approved]  # type: ignore[attr-defined]
+    return [mirror for mirror in mirrors if any(request.covers(mirror) and mirror.pk not in begun for request, begun in given)]
 
 
 def open_requests(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> list[ApprovalRequest]:
-    """Return the requests of the actor that have not ended, approved ones included, whose approver is still an active user."""
+    """Return the requests of the actor that have not ended, approved ones included, whose approver is still an active user.
+
+    Each has the primary keys of the mirrors of the link on which the operation has ``begun`` since the decision. One query.
+    """
+    steps = StateTransition.objects.filter(mirror__link=link, event=operation.value, at__gte=OuterRef("decided_at"))
     rows = ApprovalRequest.objects.filter(link=link, operation=operation.value, user=by.user, expires_at__gt=timezone.now())
     requested, given = Q(status=Status.REQUESTED), Q(status=Status.APPROVED, decided_by__is_active=True)
-    return list(rows.filter(requested | given).select_related("decided_by"))
+    begun = Subquery(steps.order_by().values(json=AsArray("mirror_id")))
+    return list(rows.filter(requested | given).select_related("decided_by").annotate(begun=begun))
 
 
 def may_decide(request: ApprovalRequest, *, by: Actor) -> bool:

@@ -63,12 +63,21 @@ def visible_links(by: Actor) -> QuerySet[ClusterLink]:
 
     Each row has ``sees_source``: whether the actor may see the registered source cluster.
     """
+    return links_with_sight(by).filter(_sight_of_links(by))
+
+
+def known_links(by: Actor) -> QuerySet[ClusterLink]:
+    """Return ``visible_links`` without ``sees_source``, for values that do not depend on it."""
+    return ClusterLink.objects.filter(_sight_of_links(by))
+
+
+def _sight_of_links(by: Actor) -> Q:
     if by.may_do_all:
-        return links_with_sight(by)
+        return Q()
     scope = _NOTHING
     for binding in by.bindings:
         scope |= _link_scope(binding)
-    return links_with_sight(by).filter(scope)
+    return scope
 
 
 def whole_links(by: Actor) -> QuerySet[ClusterLink]:

@@ -7,14 +7,14 @@ the mirror exists. A deleted mirror is therefore missing in the past, too.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import accumulate, groupby
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext
@@ -94,13 +94,26 @@ class Marker:
     topic: str = ""
 
 
+class Change(NamedTuple):
+    """A row of StateTransition; cheaper than its model where thousands are read."""
+
+    pk: int
+    mirror_id: int
+    from_state: str
+    to_state: str
+    event: str
+    by: str
+    detail: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """The mirrors of a link, or a single mirror, with their state transitions since a time, oldest first."""
 
     names: Mapping[int, str]
     states: Mapping[int, MirrorState]  # present
-    transitions: Mapping[int, Sequence[StateTransition]]
+    transitions: Mapping[int, Sequence[Change | StateTransition]]
 
     def state_at(self, mirror: int, at: datetime) -> MirrorState | None:
         """Return the state of a mirror just before ``at``; None before its creation."""
@@ -109,7 +122,7 @@ class Past:
             return self.states[mirror]
         return MirrorState(later.from_state) if later.from_state else None
 
-    def within(self, start: datetime, end: datetime) -> list[StateTransition]:
+    def within(self, start: datetime, end: datetime) -> list[Change | StateTransition]:
         """Return the transitions of a time span, oldest first."""
         found = [step for steps in self.transitions.values() for step in steps if start <= step.at < end]
         return sorted(found, key=lambda step: (step.at, step.pk))
@@ -125,9 +138,10 @@ def mirrors_of(subject: ClusterLink | MirrorTopic) -> QuerySet[MirrorTopic]:
 def read_past(subject: ClusterLink | MirrorTopic, *, start: datetime) -> Past:
     """Read states and transitions since ``start``. Two queries."""
     rows = list(mirrors_of(subject).order_by("name").values_list("pk", "name", "state"))
-    transitions: defaultdict[int, list[StateTransition]] = defaultdict(list)
+    transitions: defaultdict[int, list[Change]] = defaultdict(list)
     names = {pk: name for pk, name, _ in rows}
-    for step in StateTransition.objects.filter(mirror__in=mirrors_of(subject).values("pk"), at__gte=start).order_by("pk"):
+    changes = StateTransition.objects.filter(mirror__in=mirrors_of(subject).values("pk"), at__gte=start).order_by("pk")
+    for step in map(Change._make, changes.values_list(*Change._fields)):
         if step.mirror_id in names:  # not created since the first query
             transitions[step.mirror_id].append(step)
     return Past(names=names, states={pk: MirrorState(state) for pk, _, state in rows}, transitions=transitions)
@@ -190,15 +204,25 @@ def audit_events(subject: ClusterLink | MirrorTopic, *, start: datetime, end: da
 
 
 def errors(
-    subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime, most: int = MOST, without: Collection[str] = ()
+    subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime, most: int = MOST
 ) -> list[StateTransitionError | EndedError]:
     """Return the errors that lasted at any time of a span, at most those that began last; oldest first. Two queries."""
-    begun = Q(mirror__in=mirrors_of(subject).values("pk"), since__lt=end) & ~Q(code__in=without)
+    begun = Q(mirror__in=mirrors_of(subject).values("pk"), since__lt=end)
     found: list[StateTransitionError | EndedError] = [
         *_with_name(StateTransitionError.objects.filter(begun))[:most],
         *_with_name(EndedError.objects.filter(begun, until__gte=start))[:most],
     ]
     return sorted(found, key=lambda error: error.since)[-most:]
+
+
+def _begun_errors(subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime) -> list[tuple[datetime, str, str]]:
+    """Return begin, code and mirror of the errors that began in a span, at most the last; oldest first. Two queries."""
+    found: list[tuple[datetime, str, str]] = []
+    for model in (StateTransitionError, EndedError):
+        rows = model.objects.filter(mirror__in=mirrors_of(subject).values("pk"), since__gte=start, since__lt=end)
+        newest = rows.exclude(code__in=WAITING).order_by("-since", "-pk")
+        found += newest.values_list("since", "code", "mirror__name")[:MOST]
+    return sorted(found)[-MOST:]
 
 
 def _with_name(rows: QuerySet[Error]) -> QuerySet[Error]:
@@ -229,9 +253,8 @@ def markers(subject: ClusterLink | MirrorTopic, *, past: Past, start: datetime, 
         if step.event in _KINDS
     ]
     found += [
-        Marker(at=error.since, kind=MarkerKind.ERROR, text=error.code, topic=error.mirror.name)
-        for error in errors(subject, start=start, end=end, without=WAITING)
-        if error.since >= start
+        Marker(at=since, kind=MarkerKind.ERROR, text=code, topic=name)
+        for since, code, name in _begun_errors(subject, start=start, end=end)
     ]
     for run in verify_runs(subject, start=start, end=end)[:MOST]:
         if run.finished_at is not None:

@@ -35,7 +35,7 @@ from console.history.queries import (
     window,
 )
 from console.links import queries as link_queries
-from console.links.pages import crumbs, head_poll, link_context
+from console.links.pages import HEAD, crumbs, head_poll, link_context, polled
 from console.mirrors import queries as mirror_queries
 from console.mirrors.presenters import steps
 from console.models import ClusterLink, EndedError, MirrorTopic, StateTransitionError
@@ -119,6 +119,7 @@ def charts_url(subject: Subject) -> str:
 
 @page("links")
 @require_GET
+@polled(fragments=HEAD)
 def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the charts of a link. They are polled at the sampling interval, the heading as on tabs with a form."""
     by, now = actor_of(request), timezone.now()

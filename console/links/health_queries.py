@@ -88,7 +88,13 @@ class MirrorHealth:
     partitions: int  # 0: not set up yet
     has_error: bool
     is_unseen: bool  # not stopped, and without partitions: its lag is unknown
+    deleting: bool = False
     task_error: str = ""  # message of a recurring task that names it
+
+    @property
+    def is_stoppable(self) -> bool:
+        """Whether a failover would stop it, as ``MirrorTopicQuerySet.stoppable``."""
+        return self.state is not MirrorState.STOPPED and not self.deleting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,12 @@ class LinkHealth:
     def errors(self) -> int:
         """Number of mirrors with an error."""
         return sum(mirror.has_error for mirror in self.mirrors.values())
+
+    @cached_property
+    def concerned(self) -> int:
+        """Number of mirrors with the health of the link for the same reason."""
+        statuses = (mirror.status for mirror in self.mirrors.values())
+        return sum((status.health, status.reason) == (self.status.health, self.status.reason) for status in statuses)
 
     @cached_property
     def attention(self) -> int:
@@ -188,36 +200,28 @@ def links_health(
             partitions=row.num_partitions,
             has_error=bool(row.codes),
             is_unseen=state is not MirrorState.STOPPED and pk not in reports,
+            deleting=row.deletion_requested_at is not None,
             task_error=errors[0][1] if errors else "",
         )
     with_tasks = set(shown)
     found = {}
     for link in links:
-        own = LinkInputs(
-            state=LinkState(link.state),
-            engine_error=bool(link.engine_error),
-            failing_tasks=len(failing.get(link.pk, ())) if link.pk in with_tasks else 0,
-            deleting=link.deletion_requested_at is not None,
-            holds_mirrors=link.mode != LinkMode.SOURCE,
-        )
+        failed = len(failing.get(link.pk, ())) if link.pk in with_tasks else 0
         of_link = by_link[link.pk]
-        status = link_health(own, [mirror.status for mirror in of_link.values()])
-        found[link.pk] = LinkHealth(status=status, mirrors=of_link)
+        found[link.pk] = LinkHealth(status=_status_of_link(link, of_link.values(), failing_tasks=failed), mirrors=of_link)
     return found
 
 
-def health_of_link(
-    link: ClusterLink,
-    mirrors: MirrorTopicQuerySet,
-    *,
-    now: datetime,
-    failing: Sequence[LinkTask],
-    shows_tasks: bool,
-    current: Iterable[CurrentMirror] | None = None,
-) -> LinkHealth:
-    """Return the health of a link whose failing tasks were read; two queries, one if ``current`` was read."""
-    shown = [link.pk] if shows_tasks else []
-    return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown, current=current)[link.pk]
+def _status_of_link(link: ClusterLink, mirrors: Iterable[MirrorHealth], *, failing_tasks: int) -> HealthStatus:
+    """Return the health of a link with these mirrors."""
+    own = LinkInputs(
+        state=LinkState(link.state),
+        engine_error=bool(link.engine_error),
+        failing_tasks=failing_tasks,
+        deleting=link.deletion_requested_at is not None,
+        holds_mirrors=link.mode != LinkMode.SOURCE,
+    )
+    return link_health(own, [mirror.status for mirror in mirrors])
 
 
 # --- links with all their mirrors, as pages show them -----------------------------------------------------------------
@@ -253,6 +257,31 @@ class Observation:
     def missing(self) -> Mapping[int, Missing]:
         """What a failover now would not copy, by primary key of the mirror."""
         return {pk: missing_of(rows) for pk, rows in self.partitions.items()}
+
+    @cached_property
+    def stoppable(self) -> Sequence[MirrorHealth]:
+        """The mirrors that a failover would stop."""
+        return [mirror for mirror in self.health.mirrors.values() if mirror.is_stoppable]
+
+    @cached_property
+    def stoppable_total(self) -> Figures:
+        """The figures of the mirrors that a failover would stop."""
+        if not any(mirror.deleting for mirror in self.health.mirrors.values()):
+            return self.total
+        total = Figures()
+        for mirror in self.stoppable:
+            total.add(figures_of(self.partitions.get(mirror.pk, ()), now=self.read_at))
+        total.add_unseen(sum(mirror.is_unseen for mirror in self.stoppable))
+        return total
+
+    @cached_property
+    def records_at_risk(self) -> Mapping[int, int | None]:
+        """What a failover now would not copy, by primary key of the mirror, unless its source topic has more partitions."""
+        missing = self.missing
+        return {
+            mirror.pk: missing[mirror.pk].known_for(mirror.partitions) if mirror.pk in missing else None
+            for mirror in self.stoppable
+        }
 
 
 class _Shared(NamedTuple):
@@ -555,49 +584,37 @@ _NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIR
 _SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 
 
-def link_readiness(*, link: ClusterLink, now: datetime) -> Readiness:
-    """Return the readiness of a link. The caller has checked the permission on the whole link. Six queries."""
-    return readiness_with_health(link=link, now=now)[0]
+def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Readiness:
+    """Return the readiness of a link, of which ``seen`` is the whole state. Three queries, none without mirrors.
 
-
-def readiness_with_health(*, link: ClusterLink, now: datetime) -> tuple[Readiness, LinkHealth | None]:
-    """Return the readiness of a link and the health from which it was derived, None without mirrors. Six queries.
-
-    That health is of the mirrors that are neither stopped nor being deleted.
+    It is that of the mirrors that a failover would stop.
     """
-    mirrors = link.mirrors.listed().unstopped().filter(deletion_requested_at=None)
-    current = progress.current(mirrors, now=now)
-    if not current:
-        return readiness(StoredFacts(mirrors=0)), None
-    tasks = {task.name: task for task in link.tasks.all()}
-    failing = [task for task in tasks.values() if task.error_count]
-    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=True, current=current)
-    lag = Figures()
-    for mirror in current:
-        lag.add(figures_of(mirror.partitions, now=now))
-    lag.add_unseen(sum(not mirror.partitions for mirror in current))
+    mirrors = seen.stoppable
+    if not mirrors:
+        return readiness(StoredFacts(mirrors=0))
+    health = _status_of_link(link, mirrors, failing_tasks=len(seen.failing))
     drill = link.drills.filter(status__in=_OVER).first()
     drilled = set(drill.topics if drill else ())
-    found = _of_mirrors(mirrors)
-    refused = sum(error.get("code") == _RIGHTS for task in failing for error in task.errors)
-    offsets = tasks.get(TaskName.CONSUMER_OFFSETS)
+    found = _of_mirrors(link.mirrors.listed().stoppable())
+    refused = sum(error.get("code") == _RIGHTS for task in seen.failing for error in task.errors)
+    groups, synced_at = _groups(link)
     stored = StoredFacts(
-        mirrors=len(current),
-        health=health.status.health,
+        mirrors=len(mirrors),
+        health=health.health,
         drill_passed=drill.status == Drill.Status.PASSED if drill else None,
         drill_age_ms=_known_age_ms(drill.finished_at if drill else None, now),
-        not_drilled=sum(mirror.name not in drilled for mirror in current),
+        not_drilled=sum(mirror.name not in drilled for mirror in mirrors),
         differing=found["differing"],
-        never_compared=len(current) - found["compared"],
+        never_compared=found["mirrors"] - found["compared"],
         compared_age_ms=_known_age_ms(found["oldest_comparison"], now),
         source_reached=link.probed_at is not None,
         missing_rights=found["refused"] + refused + (link.error_code == _RIGHTS),
-        **_groups(link),
-        groups_age_ms=_known_age_ms(offsets.succeeded_at if offsets else None, now),
-        lag_ms=lag.oldest_ms(now),
-        retention_ms=_retention_ms(found, len(current)),
+        **groups,
+        groups_age_ms=_known_age_ms(synced_at, now),
+        lag_ms=seen.stoppable_total.oldest_ms(now),
+        retention_ms=_retention_ms(found),
     )
-    return readiness(stored), health
+    return readiness(stored)
 
 
 def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
@@ -612,6 +629,7 @@ def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
         lacks_right=Exists(errors.filter(code=_RIGHTS)),
     )
     return annotated.aggregate(
+        mirrors=Count("pk"),
         compared=Count("compared_at"),
         oldest_comparison=Min("compared_at"),
         differing=Count("pk", filter=Q(differs=True)),
@@ -621,20 +639,26 @@ def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
     )
 
 
-def _groups(link: ClusterLink) -> dict[str, Any]:
-    """Return whether consumer offsets are synced, and the numbers of groups to sync and of those with errors. One query."""
+def _groups(link: ClusterLink) -> tuple[dict[str, Any], datetime | None]:
+    """Return whether consumer offsets are synced, the numbers of groups to sync and of those with errors, and the last success.
+
+    One query.
+    """
     enabled = FilteredRelation("configs", condition=Q(configs__name=_SYNC_OFFSETS))
+    offsets = FilteredRelation("tasks", condition=Q(tasks__name=TaskName.CONSUMER_OFFSETS))
     to_sync, failed = ~Q(groups__status__in=_NOT_TO_SYNC), Q(groups__status=GroupStatus.FAILED)
-    links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled).order_by().values("enabled__value")
-    found = links.annotate(to_sync=Count("groups", filter=to_sync), failed=Count("groups", filter=failed)).get()
+    links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled, offsets=offsets).order_by()
+    grouped = links.values("enabled__value", "offsets__succeeded_at")
+    found = grouped.annotate(to_sync=Count("groups", filter=to_sync), failed=Count("groups", filter=failed)).get()
+    synced_at: datetime | None = found["offsets__succeeded_at"]
     if (found["enabled__value"] or LINK_CONFIGS[_SYNC_OFFSETS].default) != "true":
-        return {"groups_synced": False}
-    return {"groups_synced": True, "groups": found["to_sync"], "groups_failing": found["failed"]}
+        return {"groups_synced": False}, synced_at
+    return {"groups_synced": True, "groups": found["to_sync"], "groups_failing": found["failed"]}, synced_at
 
 
-def _retention_ms(found: dict[str, Any], mirrors: int) -> int | None:
+def _retention_ms(found: dict[str, Any]) -> int | None:
     """Return the shortest retention of the source topics; -1 if all are unlimited, None if any is unknown."""
-    if found["with_retention"] < mirrors:
+    if found["with_retention"] < found["mirrors"]:
         return None
     shortest: int | None = found["shortest_retention"]
     return -1 if shortest is None else shortest

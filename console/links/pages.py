@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import wraps
 
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
@@ -46,8 +48,8 @@ from console.web.configs import config_words
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health_view, severity
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
-from console.web.polling import is_unchanged, seen_token
-from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, reply
+from console.web.polling import is_in_time, is_unchanged, seen_token
+from console.web.request_handling import Crumb, Tab, View, actor_of, done, fragment_of, page, reply
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.plans import GapFiller
@@ -89,6 +91,7 @@ _GROUPS = (
     (gettext_noop("Settings"), (("configuration", gettext_noop("Configuration"), "pages:link-configuration"),)),
     (gettext_noop("Activity"), (("activity", gettext_noop("Activity"), "pages:link-activity"),)),
 )
+HEAD = ("head",)  # fragments of tabs of which only the heading is polled
 # Tabs that show data of all mirrors of the link; they need VIEW on the link itself.
 _WHOLE_LINK_TABS = {
     "history",
@@ -178,16 +181,36 @@ def link_context(
     }
 
 
+def polled(*, whole: bool = True, fragments: Collection[str] = ("live", *HEAD)) -> Callable[[View], View]:
+    """Decorate the view of a page of a link: return 204 for polls of a page that shows the present version of the link.
+
+    Polls come every second or two and rarely find a change, so the link is loaded only for those that do. ``whole``: the page
+    is for users who may see the whole link. ``fragments``: those of the page that this version covers.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def poll(request: HttpRequest, cluster_id: str, link_name: str, **more: str) -> HttpResponse:
+            by, now = actor_of(request), timezone.now()
+            if request.method == "GET" and fragment_of(request) in fragments and is_in_time(request, now=now):
+                version = link_queries.version_now(cluster_id=cluster_id, name=link_name, by=by, whole=whole)
+                if version is not None and is_unchanged(request, version, now=now):
+                    return HttpResponse(status=204)
+            return view(request, cluster_id, link_name, **more)
+
+        return poll
+
+    return decorate
+
+
 def head_poll(request: HttpRequest, link: ClusterLink, *, by: Actor, now: datetime, tab: str) -> HttpResponse | None:
     """Return the response to a poll of the heading; None for other requests.
 
     Tabs with a form, and tabs with charts that scripts draw, poll their heading instead of the whole page, so that the rest is
-    not replaced. 204 as for ``is_unchanged``.
+    not replaced. Their views are ``polled`` with ``HEAD``.
     """
     if fragment_of(request) != "head":
         return None
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     return reply(request, "links/polled_head.html", link_context(link, by=by, now=now, tab=tab))
 
 
@@ -422,12 +445,11 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page("links")
 @require_GET
+@polled(whole=False)
 def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the overview: flow, figures and mirror topics. Polled every second; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     seen = observe(link, by=by, now=now)
     listed = MIRRORS.read(request)
     if listed.format:
@@ -497,6 +519,7 @@ def _mirror_list(listed: Listed, link: ClusterLink, seen: Observation, *, by: Ac
 
 @page("links")
 @require_GET
+@polled(fragments=HEAD)
 def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the effective configs. Secrets are masked."""
     by, now = actor_of(request), timezone.now()
@@ -520,12 +543,11 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
 
 @page("links")
 @require_GET
+@polled(whole=False)
 def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the audit events of the link and its mirror topics. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     listed, readable = EVENTS.read(request), readable_events_of(link, by=by)
     found = listed.select(readable)
     if listed.format:
@@ -543,12 +565,11 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
 
 @page("links")
 @require_GET
+@polled()
 def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the recurring tasks of a link. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     seen = observe(link, by=by, now=now)
     rows = [task_row(task, now=now) for task in list_tasks(link=link, current=seen.current)]
     context = link_context(link, by=by, now=now, tab="tasks", health=headline(link, by=by, now=now, seen=seen))

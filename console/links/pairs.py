@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 
-from django.db.models import Exists, OuterRef, QuerySet, Value
+from django.db.models import Case, Exists, FilteredRelation, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, SourceTopic, StateTransitionError
@@ -37,16 +38,18 @@ def other_side(link: ClusterLink) -> ClusterLink | None:
 
 def other_sides(link: ClusterLink) -> QuerySet[ClusterLink]:
     """Return the row of ``other_side`` as a QuerySet, for a link that ``has_two_sides``."""
-    found = ClusterLink.objects.filter(
+    return ClusterLink.objects.filter(_is_other_side(link)).select_related("destination__environment", "source__environment")
+
+
+def _is_other_side(link: ClusterLink) -> Q:
+    found = Q(
         name=link.name,
         mode=_OTHER_MODE[LinkMode(link.mode)],
         destination__cluster_id=link.source_cluster_id,
         source_cluster_id=link.destination.cluster_id,
         deletion_requested_at=None,
     )
-    if link.mode == LinkMode.SOURCE:
-        found = found.filter(connection_mode=ConnectionMode.INBOUND)
-    return found.select_related("destination__environment", "source__environment")
+    return found & Q(connection_mode=ConnectionMode.INBOUND) if link.mode == LinkMode.SOURCE else found
 
 
 def has_two_sides(link: ClusterLink) -> bool:
@@ -237,10 +240,18 @@ def fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
 _DIFFERENT, _TRANSACTIONAL = -1, -2
 
 
-def mirrors_that_need(cluster_id: str, topics: Collection[str]) -> Mapping[str, MirrorTopic]:
-    """Return mirrors that are being made from ordinary topics of a cluster and may need their records, by the topic."""
-    rows = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic__in=topics, state__in=CLOSED_FIRST)
-    return {row.source_topic: row for row in rows.order_by("-pk")}
+def copies_of(cluster_id: str, topics: Collection[str]) -> Mapping[str, Sequence[MirrorTopic]]:
+    """Return the mirrors, not stopped, of topics of a cluster, by the topic; oldest first. One query."""
+    found: dict[str, list[MirrorTopic]] = defaultdict(list)
+    rows = MirrorTopic.objects.unstopped().filter(link__source_cluster_id=cluster_id, source_topic__in=topics)
+    for row in rows.select_related("link__destination__environment").order_by("pk"):
+        found[row.source_topic].append(row)
+    return found
+
+
+def that_needs_records(copies: Iterable[MirrorTopic]) -> MirrorTopic | None:
+    """Return the first of the mirrors of an ordinary topic that is being made from it and may need its records."""
+    return next((row for row in copies if row.state in CLOSED_FIRST), None)
 
 
 class RelatedRows:
@@ -256,7 +267,7 @@ class RelatedRows:
     @cached_property
     def other_side(self) -> ClusterLink | None:
         """The other side of the link."""
-        return other_side(self._mirrors[0].link)
+        return next((row for row in self._links_there if row.is_other_side), None)  # type: ignore[attr-defined]
 
     def counterpart(self, mirror: MirrorTopic) -> MirrorTopic | None:
         """Return the row of the other topic of a pair, as ``counterpart`` does."""
@@ -274,8 +285,28 @@ class RelatedRows:
 
     @cached_property
     def _there(self) -> Mapping[str, Sequence[MirrorTopic]]:
-        other, names = self.other_side, {mirror.source_topic for mirror in self._mirrors}
-        return _rows_by_name(other.destination_id, names) if other is not None else {}
+        found: dict[str, list[MirrorTopic]] = defaultdict(list)
+        for row in self._links_there if self.other_side is not None else ():
+            mirror: MirrorTopic | None = getattr(row, "of_topic", None)
+            if mirror is not None:
+                mirror.link = row
+                found[mirror.name].append(mirror)
+        return {name: sorted(rows, key=attrgetter("pk")) for name, rows in found.items()}
+
+    @cached_property
+    def _links_there(self) -> Sequence[ClusterLink]:
+        """The other side of the link, and each link of its cluster with a mirror of a source topic's name, once per mirror."""
+        link, names = self._mirrors[0].link, {mirror.source_topic for mirror in self._mirrors}
+        if not has_two_sides(link):
+            return ()
+        is_other_side = _is_other_side(link)
+        links = ClusterLink.objects.filter(destination__cluster_id=link.source_cluster_id).annotate(
+            of_topic=FilteredRelation("mirrors", condition=Q(mirrors__name__in=names)),
+            is_other_side=Case(When(is_other_side, then=True), default=False),
+        )
+        shown = links.filter(is_other_side | Q(of_topic__isnull=False))
+        related = ("destination__environment", "source__environment", "of_topic")
+        return list(shown.select_related(*related))
 
     @cached_property
     def _here(self) -> Mapping[str, Sequence[MirrorTopic]]:
@@ -319,9 +350,13 @@ class RelatedRows:
         return set(found.values_list("name", flat=True))
 
     @cached_property
-    def dependent(self) -> Mapping[str, MirrorTopic]:
-        """``mirrors_that_need`` the topics of the mirrors."""
-        return mirrors_that_need(self._mirrors[0].link.destination.cluster_id, [mirror.name for mirror in self._mirrors])
+    def copies(self) -> Mapping[str, Sequence[MirrorTopic]]:
+        """``copies_of`` the topics of the mirrors."""
+        return copies_of(self._mirrors[0].link.destination.cluster_id, [mirror.name for mirror in self._mirrors])
+
+    def dependent(self, mirror: MirrorTopic) -> MirrorTopic | None:
+        """Return the first mirror that needs the records of the topic of a mirror."""
+        return that_needs_records(self.copies.get(mirror.name, ()))
 
 
 def _rows_by_name(cluster_pk: int, names: Collection[str]) -> Mapping[str, Sequence[MirrorTopic]]:

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
-from django.db.models import BooleanField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Value, prefetch_related_objects
+from django.db import connection
+from django.db.models import (
+    BooleanField,
+    Case,
+    Count,
+    Exists,
+    F,
+    FilteredRelation,
+    OuterRef,
+    Q,
+    QuerySet,
+    Value,
+    When,
+    Window,
+    prefetch_related_objects,
+)
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Concat, Left, Length
+from django.db.models.lookups import Exact, GreaterThan
 from django.utils import timezone
 from django.utils.translation import gettext
 
@@ -15,9 +33,11 @@ from console.access import (
     Permission,
     can,
     check_permission,
+    known_links,
     link_words,
     visible_clusters,
     visible_links,
+    whole_links,
     words_for_link,
 )
 from console.actors import Actor
@@ -31,8 +51,19 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfi
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
 from linkengine.domain.messages import gettext_lazy, gettext_noop
-from linkengine.domain.mirrorability import JudgedTopic, KnownMirror, Place, Surroundings, Topic, judge, judge_all
-from linkengine.domain.names import NameFilter, known_filters
+from linkengine.domain.mirrorability import JudgedTopic, KnownMirror, Place, Standing, Surroundings, Topic, judge, judge_all
+from linkengine.domain.names import (
+    INTERNAL_NAMES,
+    INTERNAL_PREFIXES,
+    MAX_TOPIC_LENGTH,
+    SCRATCH,
+    WILDCARD,
+    FilterType,
+    NameFilter,
+    PatternType,
+    contains,
+    known_filters,
+)
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
 # --- links, totals and effective configs ------------------------------------------------------------------------------
@@ -113,6 +144,13 @@ def version_of(link: ClusterLink) -> str:
     return version
 
 
+def version_now(*, cluster_id: str, name: str, by: Actor, whole: bool) -> str | None:
+    """Return the ``version_of`` a link without loading it; None if it is not visible, or not as a ``whole``. One query."""
+    links = whole_links(by) if whole else known_links(by)
+    found = links.filter(destination__cluster_id=cluster_id, name=name).order_by().values_list("sequence", "link_uuid").first()
+    return None if found is None else f"{found[0]} {progress.news([found[1].hex])}"
+
+
 def versions_of(links: Iterable[ClusterLink], *, by: Actor) -> list[object]:
     """Return what changes with all that a page shows of links from ``load_links``, except ages and figures. One Redis request.
 
@@ -151,9 +189,15 @@ def load_links(
     environment: Environment | None = None,
     search: str = "",
     state: str = "",
+    only_versions: bool = False,
 ) -> list[ClusterLink]:
-    """Return the links of ``list_links`` without figures and health. One query."""
+    """Return the links of ``list_links`` without figures and health. One query.
+
+    ``only_versions``: for ``versions_of``, without the properties of links and clusters, which would be decrypted.
+    """
     links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
+    if only_versions:
+        links = links.defer("properties", "source__properties", "destination__properties")
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
@@ -352,14 +396,15 @@ def _sight_of(field: str, by: Actor | None) -> Exists | Value:
 
 
 def _mirrors(
-    destination: Cluster, *, by: Actor | None, link: ClusterLink | None = None
+    destination: Cluster, *, by: Actor | None, link: ClusterLink | None = None, condition: Q | None = None
 ) -> tuple[dict[str, KnownMirror], dict[Place, Place]]:
     """Return the mirrors on a cluster by name, and the source topic of each mirror of all links that is not stopped. One query.
 
-    Mirrors of ``link`` are its own.
+    Mirrors of ``link`` are its own. ``condition``: for those that are needed.
     """
     here = Q(link__destination=destination, drill=None)
-    rows = MirrorTopic.objects.filter(here | ~Q(state=MirrorState.STOPPED)).order_by().annotate(seen=_sight_of("link_id", by))
+    needed = (here | ~Q(state=MirrorState.STOPPED)) & (Q() if condition is None else condition)
+    rows = MirrorTopic.objects.filter(needed).order_by().annotate(seen=_sight_of("link_id", by))
     columns = ("name", "link_id", "link__name", "state", "stop_reason", "drill_id", "link__destination__cluster_id", "seen")
     known: dict[str, KnownMirror] = {}
     sources: dict[Place, Place] = {}
@@ -418,6 +463,193 @@ def _trouble(link: ClusterLink) -> str:
     return gettext_lazy(text, problem=link.error_message) if text else ""
 
 
+# --- the status of many source topics ---------------------------------------------------------------------------------
+#
+# A source can have many thousands of topics, and to judge each of them in Python takes longer than all other parts of a page.
+# A page therefore sorts, filters and counts by the expressions below, which have the same result as ``mirrorability.judge``
+# (a test compares them), and judges only the topics that it shows.
+
+
+RANKS = {standing: rank for rank, standing in enumerate(Standing)}
+FEW = 500  # source topics; for more, as in a file, all mirrors are read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPage:
+    """Some source topics with their checks, and the numbers of all that match."""
+
+    rows: Sequence[JudgedTopic]
+    start: int
+    total: int
+    mirrorable: int  # a mirror topic can be added, whatever the auto-create filters include
+
+
+def judged_page(
+    *, link: ClusterLink, by: Actor, select: Callable[[QuerySet[Any]], QuerySet[Any]], start: int, size: int
+) -> JudgedPage:
+    """Return a page of source topics. ``select`` filters and sorts the topics of ``with_standing``.
+
+    Four queries, and a further one for each cluster through which the records of a shown topic have come. A start beyond the
+    end returns the last page.
+    """
+    prefetch_related_objects([link], "configs")
+    destination = link.destination
+    names, reserved = _clusters(destination, by=by, link=link)
+    taken = Exists(SourceTopic.objects.filter(cluster=destination, name=_mirror_name(link)).order_by())
+    tried = FilteredRelation("link__auto_create_failures", condition=Q(link__auto_create_failures__source_topic=F("name")))
+    counts = {"total": Window(Count("pk")), "possible": Window(Count(Case(When(mirrorable=True, then=1))))}
+    columns = ("name", "internal", "is_mirror", "taken", "tried__code", "tried__message", "total", "possible")
+    chosen = select(with_standing(link, reserved=reserved)).annotate(taken=taken, tried=tried, **counts)
+    rows = list(chosen.values_list(*columns)[start : start + size])
+    if not rows and start:
+        start = max(0, (chosen.count() - 1) // size * size)
+        rows = list(chosen.values_list(*columns)[start : start + size])
+    topics = [Topic(name=name, internal=internal, is_mirror=is_mirror) for name, internal, is_mirror, *_ in rows]
+    mirrors, sources = _mirrors_of(link, [topic.name for topic in topics], by=by)
+    around = Surroundings(
+        source=link.source_cluster_id,
+        destination=destination.cluster_id,
+        prefix=link.prefix,
+        auto_create=link.config(AUTO_CREATE) == "true",
+        filters=filters_of(link),
+        link_trouble=_trouble(link),
+        mirrors=mirrors,
+        taken=frozenset(f"{link.prefix}{row[0]}" for row in rows if row[3]),
+        reserved=reserved,
+        sources=sources,
+        cluster_names=names,
+        failures={row[0]: TaskError(code=row[4], message=row[5]) for row in rows if row[4] is not None},
+    )
+    return JudgedPage(
+        rows=list(judge_all(topics, around)),
+        start=start,
+        total=rows[0][6] if rows else 0,
+        mirrorable=rows[0][7] if rows else 0,
+    )
+
+
+def with_standing(link: ClusterLink, *, reserved: Collection[str]) -> QuerySet[Any]:
+    """Return the source topics of a link, each with the ``rank`` of its status in ``RANKS`` and whether it is ``mirrorable``.
+
+    ``reserved``: the namespaces of ``_clusters``. The configs have to be read. No query.
+    """
+    prevented = _prevented(link, reserved)
+    is_mirrored = Exists(_mirrors_named(link).filter(link=link).exclude(state=MirrorState.STOPPED))
+    rank = Case(When(is_mirrored, then=RANKS[Standing.MIRRORED]), *_waiting(link), default=RANKS[Standing.NOT_MIRRORED])
+    mirrorable = (
+        Value(value=False) if prevented is None else Case(*(When(found, then=False) for found in prevented), default=True)
+    )
+    return SourceTopic.objects.filter(link=link).annotate(mirrorable=mirrorable, rank=rank)
+
+
+def _prevented(link: ClusterLink, reserved: Iterable[str]) -> list[Any] | None:
+    """Return the conditions under which no mirror topic can be added for a source topic; None if none can be added for any."""
+    prefix, destination = link.prefix, link.destination
+    if _trouble(link) or link.source_cluster_id == destination.cluster_id:
+        return None
+    taken = SourceTopic.objects.filter(cluster=destination, name=_mirror_name(link))
+    found: list[Any] = [
+        Exists(_mirrors_named(link).filter(link__destination=destination)),  # first: it applies to most topics
+        Exists(taken.order_by()),
+        Q(internal=True),
+        Q(name__in=sorted(INTERNAL_NAMES)),
+        *(_begins_with(start) for start in INTERNAL_PREFIXES),
+        Q(name__regex=SCRATCH.pattern),
+        GreaterThan(Length("name"), MAX_TOPIC_LENGTH - len(prefix)),
+    ]
+    for namespace in reserved:
+        if namespace.startswith(prefix):
+            found.append(_begins_with(namespace.removeprefix(prefix)) if namespace else ~_begins_with("_"))
+        elif contains(namespace, prefix):
+            return None
+    return [*found, Q(name__in=_returning(link))]
+
+
+def _waiting(link: ClusterLink) -> list[When]:
+    """Return the cases of the status of a source topic without a mirror topic; without a match it is not mirrored."""
+    rules = filters_of(link) if link.config(AUTO_CREATE) == "true" else ()
+    without: list[Any] = [_matched_by(rule) for rule in rules if rule.filter_type is FilterType.EXCLUDE]
+    if link.prefix:  # no mirrors of mirrors
+        above = MirrorTopic.objects.filter(link__destination__cluster_id=link.source_cluster_id, name=OuterRef("name"))
+        without += [Q(is_mirror=True), Exists(above.exclude(state=MirrorState.STOPPED).order_by())]
+    without.append(Q(mirrorable=False))
+    included = [_matched_by(rule) for rule in rules if rule.filter_type is FilterType.INCLUDE]
+    return [
+        *(When(condition, then=RANKS[Standing.NOT_MIRRORED]) for condition in without),
+        *(When(condition, then=RANKS[Standing.WAITING]) for condition in included),
+    ]
+
+
+def _matched_by(rule: NameFilter) -> Q:
+    if rule.pattern_type is PatternType.PREFIXED:
+        return _begins_with(rule.name)
+    return Q(name__isnull=False) if rule.name == WILDCARD else Q(name=rule.name)
+
+
+def _begins_with(prefix: str) -> Q:
+    """Compare with LEFT, because LIKE ignores case in SQLite."""
+    return Q(Exact(Left("name", len(prefix)), prefix))
+
+
+def _mirror_name(link: ClusterLink) -> Concat | OuterRef:
+    """Return the expression for the name of the mirror topic, in a subquery for a source topic."""
+    return Concat(Value(link.prefix), OuterRef("name")) if link.prefix else OuterRef("name")
+
+
+def _mirrors_named(link: ClusterLink) -> QuerySet[MirrorTopic]:
+    """Return the mirrors with the name of the mirror topic of a source topic, on all links, for a subquery."""
+    return MirrorTopic.objects.filter(drill=None, name=_mirror_name(link)).order_by()
+
+
+# The topics of a cluster whose records come from another cluster, perhaps through several mirrors, as for ``find_ring``.
+_RETURNING = """
+WITH RECURSIVE fed (cluster_id, topic) AS (
+    SELECT c.cluster_id, m.name
+    FROM {mirrors} m JOIN {links} l ON l.id = m.link_id JOIN {clusters} c ON c.id = l.destination_id
+    WHERE m.state <> %s AND l.source_cluster_id = %s
+  UNION
+    SELECT c.cluster_id, m.name
+    FROM fed JOIN {links} l ON l.source_cluster_id = fed.cluster_id
+    JOIN {mirrors} m ON m.link_id = l.id AND m.source_topic = fed.topic JOIN {clusters} c ON c.id = l.destination_id
+    WHERE m.state <> %s
+)
+SELECT fed.topic FROM fed WHERE fed.cluster_id = %s
+"""
+
+
+def _returning(link: ClusterLink) -> RawSQL:
+    """Return the query for the names of the source topics whose records come from the destination."""
+    models = {"mirrors": MirrorTopic, "links": ClusterLink, "clusters": Cluster}
+    tables = {name: connection.ops.quote_name(model._meta.db_table) for name, model in models.items()}  # noqa: SLF001
+    stopped = MirrorState.STOPPED
+    return RawSQL(  # noqa: S611 - names of tables only
+        _RETURNING.format(**tables), [stopped, link.destination.cluster_id, stopped, link.source_cluster_id]
+    )
+
+
+def _mirrors_of(link: ClusterLink, topics: Collection[str], *, by: Actor) -> tuple[dict[str, KnownMirror], dict[Place, Place]]:
+    """Return what ``_mirrors`` returns, as far as it is needed for some source topics.
+
+    One query, and a further one for each cluster through which records of these topics have come to the source.
+    """
+    if len(topics) > FEW:
+        return _mirrors(link.destination, by=by, link=link)
+    needed = Q(link__destination=link.destination, name__in=[f"{link.prefix}{name}" for name in topics])
+    known, sources = dict[str, KnownMirror](), dict[Place, Place]()
+    places = {Place(link.source_cluster_id, name) for name in topics}
+    while places:
+        for cluster in {place.cluster for place in places}:
+            above = [place.topic for place in places if place.cluster == cluster]
+            needed |= Q(link__destination__cluster_id=cluster, name__in=above)
+        mirrors, found = _mirrors(link.destination, by=by, link=link, condition=needed)
+        known |= {name: mirror for name, mirror in mirrors.items() if name not in known}
+        sources |= found
+        places = {sources[place] for place in places if place in sources} - sources.keys()
+        places = {place for place in places if place.cluster != link.destination.cluster_id}
+        needed = Q(pk__in=())
+    return known, sources
+
+
 # --- source topics to choose from -------------------------------------------------------------------------------------
 #
 # As of the last refresh, for the form that adds a mirror topic.
@@ -456,12 +688,16 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list
 def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str) -> list[str]:
     """Return the names of the source topics that can be mirrored and match the filter of the source topics list.
 
-    Three queries, and eight more with a ``standing``.
+    Three queries, and three more with a ``standing``.
     """
     names = [choice.name for choice in source_topics_for(link=link, by=by, search=search) if choice.available]
     if not standing:
         return names
-    matching = {row.topic for row in judge_source(link=link, by=by, search=search) if row.standing == standing}
+    prefetch_related_objects([link], "configs")
+    _, reserved = _clusters(link.destination, by=None, link=link)
+    rank = RANKS[Standing(standing)] if standing in list(Standing) else None
+    found = with_standing(link, reserved=reserved).filter(name__icontains=search, rank=rank).order_by()
+    matching = set(found.values_list("name", flat=True))
     return [name for name in names if name in matching]
 
 

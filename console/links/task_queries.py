@@ -282,7 +282,8 @@ _READ = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED, GroupStatus.IN_USE)  # t
 def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
     """Return the offsets of these groups by primary key of the group. One query."""
     offsets: dict[int, list[GroupOffset]] = {}
-    rows = GroupOffset.objects.filter(group__in=groups).select_related("mirror")
+    columns = [column.name for column in GroupOffset._meta.concrete_fields]  # noqa: SLF001 - Django documents it
+    rows = GroupOffset.objects.filter(group__in=groups).select_related("mirror").only(*columns, "mirror__name")
     for row in rows.order_by("mirror__name", "partition"):
         offsets.setdefault(row.group_id, []).append(row)
     return offsets

@@ -23,15 +23,14 @@ from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
 from console.links.command_presenters import alteration_command
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
-from console.links.pages import crumbs, head_poll, headline, link_context, observe
-from console.links.queries import filters_of, judge_source, judge_topic
+from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
+from console.links.queries import RANKS, filters_of, judge_source, judge_topic, judged_page
 from console.links.rules import syncs_offsets
-from console.links.task_presenters import STANDING_BADGES, check_rows, is_mirrorable, source_topic_row
+from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
-from console.web.lists import Column, Filter, Listing
-from console.web.polling import is_unchanged
+from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
@@ -48,11 +47,12 @@ SOURCE_TOPICS = Listing(
     noun=gettext_noop("source topic"),
     plural=gettext_noop("source topics"),
     columns=(
-        Column(title=gettext_lazy("Source topic"), key="name", by=lambda judged: judged.topic),
-        Column(title=gettext_lazy("Status"), key="standing", by=lambda judged: list(STANDING_BADGES).index(judged.standing)),
+        Column(title=gettext_lazy("Source topic"), key="name", by=("name",)),
+        Column(title=gettext_lazy("Status"), key="standing", by=("rank", "name")),
         Column(title=gettext_lazy("Mirror topic or reason")),
     ),
     default="name",
+    search=("name",),
     search_label=gettext_lazy("Filter by topic name"),
     filters=(
         Filter(
@@ -60,7 +60,7 @@ SOURCE_TOPICS = Listing(
             label=gettext_lazy("Status"),
             every=gettext_lazy("All statuses"),
             options=[(badge.code, gettext_lazy(badge.label)) for badge in STANDING_BADGES.values()],
-            by=lambda judged: judged.standing.value,
+            by=lambda standing: Q(rank=RANKS[Standing(standing)]),
         ),
     ),
     export={
@@ -75,6 +75,7 @@ SOURCE_TOPICS = Listing(
 
 @page("links")
 @require_GET
+@polled(fragments=HEAD)
 def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the source topics with their status."""
     by, now = actor_of(request), timezone.now()
@@ -82,19 +83,20 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if polled := head_poll(request, link, by=by, now=now, tab="topics"):
         return polled
     listed = SOURCE_TOPICS.read(request)
-    matching = listed.select(judge_source(link=link, by=by, search=listed.query))
+    size, start = (EVERY, 0) if listed.format else (PAGE_SIZE, start_of(request))
+    found = judged_page(link=link, by=by, select=listed.select, start=start, size=size)
     if listed.format:
-        return listed.csv(f"source-topics-{link.name}", map(source_topic_row, matching))
+        return listed.csv(f"source-topics-{link.name}", map(source_topic_row, found.rows))
+    listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
     seen = observe(link, by=by, now=now)
     statuses = {mirror.name: mirror.status for mirror in seen.health.mirrors.values()}
     health = headline(link, by=by, now=now, seen=seen)
-    rows = [source_topic_row(judged, health=statuses.get(judged.mirror)) for judged in listed.page(matching)]
-    mirrorable = sum(is_mirrorable(judged) for judged in matching)
+    rows = [source_topic_row(judged, health=statuses.get(judged.mirror)) for judged in found.rows]
     context = {
         "list": listed,
         "rows": rows,
-        "mirrorable": mirrorable,
-        "pick_all": numbers.count(mirrorable),
+        "mirrorable": found.mirrorable,
+        "pick_all": numbers.count(found.mirrorable),
         "mirrorable_shown": sum(row.mirrorable for row in rows),
         "filtered": listed.is_filtered,  # for parts/picked.html
         "listed": link.topics_at is not None,
@@ -105,6 +107,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 
 @page("links")
 @require_GET
+@polled(fragments=HEAD)
 def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str) -> HttpResponse:
     """Show why a source topic is mirrored or not. The topic need not exist."""
     by, now = actor_of(request), timezone.now()
@@ -127,6 +130,7 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+@polled(fragments=HEAD)
 def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the auto-create filters; preview or save changes."""
     by, now = actor_of(request), timezone.now()
@@ -335,12 +339,11 @@ ACLS = Listing(
 
 @page("links")
 @require_GET
+@polled()
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List consumer groups. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = GROUPS.read(request)
     found = listed.select(link.groups.all())
@@ -349,7 +352,8 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     shown = listed.page(found)
     offsets = group_queries.offsets_of(shown)
     seen = observe(link, by=by, now=now)
-    ends = {(mirror.pk, row.partition): row for mirror in seen.current for row in mirror.partitions}
+    mirrors = {offset.mirror_id for own in offsets.values() for offset in own}
+    ends = {(pk, row.partition): row for pk in mirrors for row in seen.partitions.get(pk, ())}
     counts = group_queries.count_groups(link=link)
     listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
     rows = []
@@ -363,12 +367,11 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 
 @page("links")
 @require_GET
+@polled()
 def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List ACLs. ``?status=conflicts`` lists conflicting ACLs. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     prefetch_related_objects([link], "configs")
     listed = ACLS.read(request)
     found = listed.select(link.acls.all())

@@ -14,10 +14,10 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from console.access import can, role_needed, visible_mirrors, visible_operations
+from console.access import Permission, can, role_needed, visible_mirrors, visible_operations
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.links.pairs import RelatedRows
+from console.links.pairs import RelatedRows, copies_of
 from console.links.rules import syncs_offsets
 from console.mirrors import figures
 from console.mirrors.rules import OFFERED, permission_for, why_not
@@ -163,16 +163,14 @@ def cautions_of_many(
     ``risks`` are the risks of a reversal by mirror topic, if they were read from the clusters. The partitions must be
     prefetched. ``related`` are the rows of these mirrors and others, if they were read.
     """
+    beside = RelatedRows(mirrors) if related is None else related
     if operation in REVERSALS:
-        beside = RelatedRows(mirrors) if related is None else related
         found = {
             mirror.pk: _of_reversal(mirror, risks.get(mirror.name), transactional=beside.has_transactions(mirror))
             for mirror in mirrors
         }
     elif operation is MirrorEvent.DELETE and mirrors:
-        names = {mirror.name for mirror in mirrors}
-        copied = _mirrored_elsewhere(mirrors[0].link.destination.cluster_id, names, by=by)
-        found = {mirror.pk: [copied.get(mirror.name, "")] for mirror in mirrors}
+        found = {mirror.pk: [_deletion_warning(mirror.name, beside.copies.get(mirror.name, ()), by=by)] for mirror in mirrors}
     else:
         found = {mirror.pk: [] for mirror in mirrors}
     return {pk: tuple(warning for warning in warnings if warning) for pk, warnings in found.items()}
@@ -180,27 +178,21 @@ def cautions_of_many(
 
 def mirrored_elsewhere(cluster_id: str, topic: str, *, by: Actor) -> str:
     """Return the warning on mirrors that copy from a topic, "" if there are none. Lists only those that the actor may see."""
-    return _mirrored_elsewhere(cluster_id, [topic], by=by).get(topic, "")
+    return _deletion_warning(topic, copies_of(cluster_id, [topic]).get(topic, ()), by=by)
 
 
-def _mirrored_elsewhere(cluster_id: str, topics: Iterable[str], *, by: Actor) -> dict[str, str]:
-    """Return the warning by topic, without the topics from which no mirror copies."""
-    mirrors = MirrorTopic.objects.listed().unstopped().filter(link__source_cluster_id=cluster_id, source_topic__in=topics)
-    found = mirrors.annotate(is_seen=Exists(visible_mirrors(by).filter(pk=OuterRef("pk"))))
-    totals: dict[str, int] = defaultdict(int)
-    named: dict[str, list[str]] = defaultdict(list)
-    for mirror in found.select_related("link__destination").order_by("pk"):
-        totals[mirror.source_topic] += 1
-        if mirror.is_seen:  # type: ignore[attr-defined]
-            named[mirror.source_topic].append(
-                gettext("'%(name)s' on cluster '%(cluster)s' (link '%(link)s')")
-                % {"name": mirror.name, "cluster": mirror.link.destination.name, "link": mirror.link.name}
-            )
-    return {topic: _deletion_warning(topic, named[topic][:_NAMED], total) for topic, total in totals.items()}
-
-
-def _deletion_warning(topic: str, named: Sequence[str], total: int) -> str:
-    others = total - len(named)
+def _deletion_warning(topic: str, copies: Sequence[MirrorTopic], *, by: Actor) -> str:
+    """Return the warning on the mirrors that copy from a topic, "" if there are none."""
+    listed = [mirror for mirror in copies if mirror.drill_id is None]
+    if not listed:
+        return ""
+    named = [
+        gettext("'%(name)s' on cluster '%(cluster)s' (link '%(link)s')")
+        % {"name": mirror.name, "cluster": mirror.link.destination.name, "link": mirror.link.name}
+        for mirror in listed
+        if can(by, Permission.VIEW, mirror=mirror)
+    ][:_NAMED]
+    others = len(listed) - len(named)
     more = []
     if others:
         text = gettext("%(count)s more") if named else gettext("%(count)s on other clusters")

@@ -61,7 +61,7 @@ from console.web.errors import error_note, transition_notes
 from console.web.health_presenters import mirror_health_view
 from console.web.lists import Column, Listing, page_from
 from console.web.numbers import Moment, moment
-from console.web.polling import is_unchanged, seen_token
+from console.web.polling import is_in_time, is_unchanged, seen_token
 from console.web.request_handling import Tab, actor_of, page, problem_of, reply, status_of
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
 
@@ -241,10 +241,13 @@ def _tab(name: str, template: str) -> Callable[[Read], View]:
         @require_GET
         @wraps(read)
         def view(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-            by, now, names = actor_of(request), timezone.now(), {"cluster_id": cluster_id, "link_name": link_name}
-            mirror = mirror_queries.get_mirror_only(**names, mirror_name=mirror_name, by=by)
-            if is_unchanged(request, version_of(mirror.link), now=now):
-                return HttpResponse(status=204)
+            by, now = actor_of(request), timezone.now()
+            names = {"cluster_id": cluster_id, "link_name": link_name, "mirror_name": mirror_name}
+            if is_in_time(request, now=now):  # a poll, which rarely finds a change: the mirror is loaded only for those that do
+                version = mirror_queries.version_now(**names, by=by)
+                if version is not None and is_unchanged(request, version, now=now):
+                    return HttpResponse(status=204)
+            mirror = mirror_queries.get_mirror_only(**names, by=by)
             mirror_queries.load_parts(mirror)
             shown = read(request, mirror, by, now)
             if not isinstance(shown, dict):

@@ -22,6 +22,7 @@ from linkengine.domain.linkrules import EARLIEST, LATEST, start_time_ms
 from linkengine.domain.states import GapReason, MirrorState
 
 if TYPE_CHECKING:
+    from console.history.incidents import Change
     from console.mirrors.lineage import Origin
     from console.mirrors.queries import MirrorSummary
     from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransition
@@ -254,7 +255,7 @@ class Step:
     detail: str
 
 
-def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step]:
+def steps(transitions: Iterable[StateTransition | Change], *, now: datetime) -> list[Step]:
     """Return the rows of state transitions, in their order. A stop has the label of the event that started it."""
     return [
         Step(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from django.db.models import (
     Case,
@@ -44,6 +44,7 @@ from console.models import (
     GapRange,
     MirrorPartition,
     MirrorTopic,
+    SourceTopic,
     StateTransition,
     StateTransitionError,
 )
@@ -121,6 +122,13 @@ def get_mirror_only(*, cluster_id: str, link_name: str, mirror_name: str, by: Ac
     mirror = _first(found, link_name=link_name, mirror_name=mirror_name)
     mirror.link.sees_source = mirror.sees_source  # type: ignore[attr-defined]  # see ``ClusterLink.known_source``
     return mirror
+
+
+def version_now(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> str | None:
+    """Return the ``version_of`` the link of a mirror without loading them; None if the mirror is not visible. One query."""
+    found = visible_mirrors(by).filter(link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name)
+    row = found.order_by().values_list("link__sequence", "link__link_uuid").first()
+    return None if row is None else f"{row[0]} {progress.news([row[1].hex])}"
 
 
 def _first(found: QuerySet[MirrorTopic], *, link_name: str, mirror_name: str) -> MirrorTopic:
@@ -261,7 +269,7 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     search: str = "",
     state: str = "",
     names: Sequence[str] | None = None,
-    with_stopped: bool = True,
+    only: Literal["", "unstopped", "stoppable"] = "",
     order: str = "",
     start: int = 0,
     size: int = 50,
@@ -273,14 +281,18 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
 
     Two queries, and two more for links and configs. The order by health needs ``severities`` (0 is the worst), that by risk
     ``at_risk``, the records at risk; both by primary key. A start beyond the end returns the last page. Without an order,
-    mirrors that need attention come first. ``current`` are mirrors whose progress was read; partitions of the others are read
-    here.
+    mirrors that need attention come first. ``only``: those of this method of ``MirrorTopicQuerySet``, with
+    ``source_partitions``, the number of partitions of the source topic as last listed. ``current`` are mirrors whose progress
+    was read; partitions of the others are read here.
     """
     now = timezone.now()
-    mirrors = visible_mirrors(by) if with_stopped else visible_mirrors(by).unstopped()
-    found = _filtered(mirrors, link=link, search=search, state=state, names=names)
+    found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
+    if only:
+        found = found.stoppable() if only == "stoppable" else found.unstopped()
+        topics = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic")).order_by()
+        found = found.annotate(source_partitions=Subquery(topics.values("partitions")[:1]))
     if order.removeprefix("-") in (*_FIGURES, _RISK):
-        chosen = bool(search or state) or names is not None or not with_stopped
+        chosen = bool(search or state) or names is not None or bool(only)
         keys = None if chosen or not severities else set(severities)
         reading: dict[str, Any] = {"link": link, "by": by, "start": start, "size": size, "now": now}
         return _page_by_figure(found, order, **reading, at_risk=at_risk, current=current, keys=keys)

@@ -211,12 +211,12 @@ def why_not_deletable(mirror: MirrorTopic) -> str:
 def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent, related: RelatedRows) -> str:
     if operation is not _E.DELETE or mirror.state != MirrorState.STOPPED:
         return ""
-    return _needed_by(related.dependent.get(mirror.name))
+    return _needed_by(related.dependent(mirror))
 
 
 def why_needed(cluster_id: str, topic: str) -> str:
     """Return why an ordinary topic cannot be deleted, "" if it can: a restore on the other side may make it the only copy."""
-    return _needed_by(pairs.mirrors_that_need(cluster_id, [topic]).get(topic))
+    return _needed_by(pairs.that_needs_records(pairs.copies_of(cluster_id, [topic]).get(topic, ())))
 
 
 def _needed_by(there: MirrorTopic | None) -> str:

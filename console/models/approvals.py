@@ -38,7 +38,7 @@ class ApprovalRequestQuerySet(models.QuerySet["ApprovalRequest"]):
             environment=f"{cluster}__environment",
             organization=f"{cluster}__environment__organization",
         )
-        return self.order_by().annotate(json=_AsArray(request)).values("json")  # type: ignore[return-value]
+        return self.order_by().annotate(json=AsArray(request)).values("json")  # type: ignore[return-value]
 
     @staticmethod
     def from_json(rows: Iterable[dict[str, Any]]) -> list[ApprovalRequest]:
@@ -51,7 +51,7 @@ class ApprovalRequestQuerySet(models.QuerySet["ApprovalRequest"]):
         return found
 
 
-class _AsArray(Func):
+class AsArray(Func):
     """All values of a column as a JSON array."""
 
     function = "JSON_GROUP_ARRAY"

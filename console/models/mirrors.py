@@ -41,6 +41,10 @@ class MirrorTopicQuerySet(models.QuerySet["MirrorTopic"]):
         """Return those that are, or are to become, copies of their sources."""
         return self.exclude(state=MirrorState.STOPPED)
 
+    def stoppable(self) -> Self:
+        """Return those that a failover would stop: neither stopped nor being deleted."""
+        return self.unstopped().filter(deletion_requested_at=None)
+
     def with_links(self, links: models.QuerySet[ClusterLink] | None = None) -> Self:
         """Load links, clusters and configs with the mirrors, by two more queries; mirrors of a link share an object.
 

@@ -7,6 +7,9 @@ than the page for everything else. Here a connection that Django closes is kept 
 Django's pool (``psycopg_pool``) is not used: its check of a connection waits for a database that hangs, and a request waits for
 the pool instead of failing with the error of the database. Here a kept connection has ``RESPONSE_S`` to respond; otherwise a
 new connection is opened, with its timeouts and its error.
+
+PostgreSQL compiles a query to machine code (``jit``) if its estimated cost is high, as it is for lists of thousands of topics.
+That takes longer than such a query itself, and is repeated for each query, so it is turned off.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             kept.close()
         connection: psycopg.Connection[Any] = super().get_new_connection(conn_params)
         connection.adapters.register_loader(TIMESTAMPTZ, TimeLoader)
+        connection.pgconn.exec_(b"SET jit = off")  # by libpq: psycopg would begin a transaction
         return connection
 
     def close_pool(self) -> None:

@@ -92,7 +92,7 @@ def failover_tiles(risk: FailoverRisk) -> list[Tile]:
         Tile(
             label=gettext("Topics to fail over"),
             value=numbers.count(topics),
-            hint=gettext("mirror topics that are not stopped"),
+            hint=gettext("mirror topics that are neither stopped nor being deleted"),
         ),
         Tile(
             label=gettext("RPO now"),

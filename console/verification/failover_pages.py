@@ -19,13 +19,13 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_http_methods
 
-from console.access import Permission, can, role_needed, visible_mirrors
+from console.access import Permission, can, role_needed
 from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.links import queries as link_queries
 from console.links.command_presenters import operation_command
 from console.links.health_queries import Observation
-from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
+from console.links.pages import MIRROR_STATE, head_poll, link_context, observe, polled
 from console.mirrors import bulk_actions
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of
 from console.mirrors.operation_pages import NAMES_SHOWN, refusals_of
@@ -44,11 +44,10 @@ from console.verification.failover_page_presenters import (
     records_words,
     rpo_words,
 )
-from console.verification.queries import FailoverRisk, failover_risk
+from console.verification.queries import FailoverRisk, failover_risk, records_at_risk
 from console.web import numbers
 from console.web.health_presenters import link_health_view
 from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_request, pager, start_of
-from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, reply
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -88,6 +87,7 @@ _KEPT = ("q", "state", "sort")  # parameters of the list that a selection submit
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+@polled(whole=False)
 def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the topics with what a failover would cost (polled); review a selection; start the confirmed failover.
 
@@ -96,8 +96,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
     by, now, values = actor_of(request), timezone.now(), request.POST
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
-        return head_poll(request, link, by=by, now=now, tab="failover") or unchanged or _choose(request, link)
+        return head_poll(request, link, by=by, now=now, tab="failover") or _choose(request, link)
     seen = observe(link, by=by, now=now)
     chosen = _chosen(request, link, seen, by=by)
     if not chosen:
@@ -125,19 +124,19 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
 
 
 def _chosen(request: HttpRequest, link: ClusterLink, seen: Observation, *, by: Actor) -> Sequence[MirrorSummary]:
-    """Return the selected topics, or all that match the filter; stopped mirrors cannot be failed over.
+    """Return the selected topics that are not stopped, or all that match the filter and can be failed over.
 
     Raises InvalidInputError if more match than an operation takes.
     """
     values = request.POST
-    common: dict[str, Any] = {"link": link, "with_stopped": False, "order": "name", "current": seen.current}
+    common: dict[str, Any] = {"link": link, "order": "name", "current": seen.current}
     if values.get("all"):
         query, state = values.get("q", "").strip(), values.get("state", "")
-        found = mirror_page(by=by, search=query, state=state, size=bulk_actions.MOST, **common)
+        found = mirror_page(by=by, search=query, state=state, only="stoppable", size=bulk_actions.MOST, **common)
         bulk_actions.check_number(found.total)
         return found.rows
     names = values.getlist("mirror")
-    return mirror_page(by=by, names=names, size=len(names) or 1, **common).rows
+    return mirror_page(by=by, names=names, only="unstopped", size=len(names) or 1, **common).rows
 
 
 def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
@@ -165,7 +164,7 @@ def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **mor
     else:
         listed = TOPICS.read(request)
     seen = observe(link, by=by, now=now)
-    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
+    risk = failover_risk(link, seen, now=now)
     rows = _rows(listed, link, seen, risk, by=by, now=now)
     if listed.format:
         return listed.csv(f"failover-{link.name}", rows)
@@ -192,7 +191,7 @@ def _rows(
         link=link,
         search=listed.query,
         state=listed.values["state"],
-        with_stopped=False,
+        only="stoppable",
         order=listed.sort,
         start=0 if listed.format else start_of(listed.request),
         size=EVERY if listed.format else PAGE_SIZE,
@@ -230,8 +229,7 @@ def _review(
     refusals = refusals_of(link, chosen, VERB, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     mirrors = [summary.mirror for summary in possible]
-    risk = failover_risk(visible_mirrors(by).filter(link=link), seen.missing, seen.total, now=now)
-    at_risk = {mirror.pk: risk.records.get(mirror.pk) for mirror in mirrors}
+    at_risk = {mirror.pk: records_at_risk(mirror, seen) for mirror in mirrors}
     groups = groups_at_risk(link, mirrors, rows=seen.partitions)
     known = [count for count in at_risk.values() if count is not None]
     clamped = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})

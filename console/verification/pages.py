@@ -17,8 +17,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from console.access import Permission, can, check_permission, visible_operations
 from console.errors import ConsoleError, InvalidInputError, NotFoundError
 from console.links import queries as link_queries
-from console.links.health_queries import readiness_with_health
-from console.links.pages import crumbs, head_poll, link_context
+from console.links.health_queries import link_readiness
+from console.links.pages import crumbs, head_poll, headline, link_context, observe, polled
 from console.links.presenters import readiness_view, source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
@@ -39,9 +39,7 @@ from console.verification.report_presenters import (
 )
 from console.web import numbers
 from console.web.badges import GAP_BADGES
-from console.web.health_presenters import link_health_view
 from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from, time_of
-from console.web.polling import is_unchanged
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import GapReason, MirrorEvent
@@ -55,13 +53,13 @@ _STARTS = (LATEST, EARLIEST)
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+@polled()
 def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the drills (polled like the overview); start one."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
-        return head_poll(request, link, by=by, now=now, tab="drills") or unchanged or _show(request, link)
+        return head_poll(request, link, by=by, now=now, tab="drills") or _show(request, link)
     start = request.POST.get("start", LATEST)
     try:
         start_drill(link=link, start_spec=start if start in _STARTS else LATEST, by=by, now=now)
@@ -95,16 +93,15 @@ def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int)
 
 @page("links")
 @require_GET
+@polled()
 def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
-    found, health = readiness_with_health(link=link, now=now)
-    view = None if health is None else link_health_view(health, link)
+    seen = observe(link, by=by, now=now)
+    found, view = link_readiness(link, seen, now=now), headline(link, by=by, now=now, seen=seen)
     context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
-    more = {"readiness": readiness_view(found)}
+    more = {"readiness": readiness_view(found), "uncounted": len(seen.health.mirrors) - len(seen.stoppable)}
     return reply(request, "links/readiness.html", context | more)
 
 
@@ -378,14 +375,13 @@ LINK_REPORTS = replace(
 
 @page("links")
 @require_GET
+@polled(whole=False)
 def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the failover reports of a link with records not copied, RPO and RTO. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if polled := head_poll(request, link, by=by, now=now, tab="stops"):
         return polled
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
     reports = verification_queries.link_reports(link=link, by=by)
     listed = LINK_REPORTS.read(request)
     found = listed.select(reports)

@@ -6,16 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.db.models import Count, OuterRef, QuerySet, Subquery, Window
+from django.db.models import Count, F, FilteredRelation, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from console.access import visible_mirrors, visible_reports
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.links import pairs
-from console.mirrors.figures import Figures, Missing
 from console.models import (
     AuditEvent,
     ClampedOffset,
@@ -28,7 +27,6 @@ from console.models import (
     VerifiedRange,
     VerifyRun,
 )
-from console.models.mirrors import MirrorTopicQuerySet
 from console.verification.rules import GATED
 from linkengine.domain import ranges
 from linkengine.domain.configs import follows_start
@@ -36,6 +34,9 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import MirrorState
+
+if TYPE_CHECKING:
+    from console.links.health_queries import Observation
 
 # --- verification runs and verified ranges ----------------------------------------------------------------------------
 
@@ -301,7 +302,7 @@ def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverRisk:
-    """The records at risk and the time lag of mirrors that are not stopped. Unknown is None, never 0."""
+    """The records at risk and the time lag of the mirrors that a failover would stop. Unknown is None, never 0."""
 
     records: Mapping[int, int | None]  # by primary key of the mirror
     rpo_ms: int | None  # of the worst partition
@@ -318,17 +319,20 @@ class FailoverRisk:
         return sum(count is None for count in self.records.values())
 
 
-def failover_risk(
-    mirrors: MirrorTopicQuerySet, missing: Mapping[int, Missing], total: Figures, *, now: datetime
-) -> FailoverRisk:
-    """Return the risk of mirrors; ``missing`` and ``total`` are of those that are not stopped. One query.
+def records_at_risk(mirror: MirrorTopic, seen: Observation) -> int | None:
+    """Return ``FailoverRisk.records`` of a stoppable mirror from ``mirror_page``; None if unknown. No query."""
+    listed: int = mirror.source_partitions or 0  # type: ignore[attr-defined]  # as ``mirror_page`` has read it
+    missing = seen.missing.get(mirror.pk)
+    return None if missing is None else missing.known_for(max(mirror.num_partitions, listed))
 
-    A mirror that was added since these were read is unknown.
-    """
-    topics = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic"))
-    chosen = mirrors.unstopped().order_by().annotate(listed=Subquery(topics.values("partitions")[:1]))
-    records = {
-        pk: missing[pk].known_for(max(own, listed or 0)) if pk in missing else None
-        for pk, own, listed in chosen.values_list("pk", "num_partitions", "listed")
-    }
+
+def failover_risk(link: ClusterLink, seen: Observation, *, now: datetime) -> FailoverRisk:
+    """Return the risk of the mirrors that were seen. One query, for source topics with more partitions than their mirrors."""
+    mirror = FilteredRelation("link__mirrors", condition=Q(link__mirrors__source_topic=F("name")))
+    topics = SourceTopic.objects.filter(link=link).annotate(mirror=mirror).order_by()
+    records = dict(seen.records_at_risk)
+    for pk, partitions in topics.filter(partitions__gt=F("mirror__num_partitions")).values_list("mirror", "partitions"):
+        if pk in records:
+            records[pk] = seen.missing[pk].known_for(partitions) if pk in seen.missing else None
+    total = seen.stoppable_total
     return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), never_seen=total.never)

@@ -344,10 +344,8 @@ def severity(view: HealthView) -> int:
 
 
 def _share(health: LinkHealth) -> str:
-    worst, total = health.status, len(health.mirrors)
-    statuses = [mirror.status for mirror in health.mirrors.values()]
-    number = sum((status.health, status.reason) == (worst.health, worst.reason) for status in statuses)
-    if not number or worst.health is Health.HEALTHY:
+    total, number = len(health.mirrors), health.concerned
+    if not number or health.status.health is Health.HEALTHY:
         return ""
     text = ngettext("%(number)s of %(total)s mirror topic:", "%(number)s of %(total)s mirror topics:", total)
     return text % {"number": numbers.count(number), "total": numbers.count(total)}

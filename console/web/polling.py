@@ -33,11 +33,16 @@ def seen_token(*versions: object, now: datetime, steady: bool = True) -> str:
 
 def is_unchanged(request: HttpRequest, *versions: object, now: datetime) -> bool:
     """Return whether the page that polls is up to date."""
-    digest, _, until = request.GET.get("seen", "").partition(":")
+    return is_in_time(request, now=now) and request.GET["seen"].partition(":")[0] == _digest(versions)
+
+
+def is_in_time(request: HttpRequest, *, now: datetime) -> bool:
+    """Return whether the request is a poll of a page that need not be drawn again unless a version has changed."""
+    until = request.GET.get("seen", "").partition(":")[2]
     if not (request.htmx and until.isdecimal()):  # type: ignore[attr-defined]
         return False
     left_ms = int(until[:_MOST_DIGITS]) - now.timestamp() * 1000
-    return 0 < left_ms <= REFRESH.total_seconds() * 1000 and digest == _digest(versions)
+    return 0 < left_ms <= REFRESH.total_seconds() * 1000
 
 
 def _digest(versions: tuple[object, ...]) -> str:

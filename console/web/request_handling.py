@@ -122,6 +122,7 @@ def actor_of(request: HttpRequest) -> Actor:
             user=request.user,  # type: ignore[arg-type]
             request_id=getattr(request, "request_id", ""),
             client_address=request.META.get("REMOTE_ADDR", ""),
+            for_fragment=bool(fragment_of(request)),
         )
         request.page_actor = actor  # type: ignore[attr-defined]
     return actor

@@ -47,7 +47,7 @@ class ReadyFact(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFacts:
-    """Stored facts about a link and its mirrors that are not stopped. Ages are in milliseconds; None is unknown."""
+    """Stored facts about a link and the mirrors that a failover would stop. Ages are in milliseconds; None is unknown."""
 
     mirrors: int
     health: Health = Health.UNKNOWN  # of the link and these mirrors

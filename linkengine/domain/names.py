@@ -21,9 +21,9 @@ from linkengine.domain.states import LinkState, MirrorState
 MAX_TOPIC_LENGTH = 249
 MAX_LINK_LENGTH = 200
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-_INTERNAL_PREFIXES = ("__", "_confluent")
-_INTERNAL_NAMES = frozenset({"_schemas", "confluent-audit-log-events"})
-_SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a failover drill (``domain.failover``)
+INTERNAL_PREFIXES = ("__", "_confluent")
+INTERNAL_NAMES = frozenset({"_schemas", "confluent-audit-log-events"})
+SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a failover drill (``domain.failover``)
 
 
 def check_topic_name(name: str) -> None:
@@ -88,7 +88,7 @@ def mirror_name(source_topic: str, *, prefix: str = "") -> str:
 
 def is_internal(topic: str) -> bool:
     """Return whether ``topic`` is an internal topic of a cluster, which no filter mirrors."""
-    return topic.startswith(_INTERNAL_PREFIXES) or topic in _INTERNAL_NAMES or bool(_SCRATCH.search(topic))
+    return topic.startswith(INTERNAL_PREFIXES) or topic in INTERNAL_NAMES or bool(SCRATCH.search(topic))
 
 
 # --- filters -------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,22 @@ from django.utils import timezone
 from console.actors import ENGINE, Actor
 from console.errors import NotFoundError
 from console.http.metrics import prometheus_text
-from console.links.queries import effective_configs, get_link, list_links
+from console.links.queries import effective_configs, get_link, judge_source, judged_page, list_links, with_standing
+from console.links.task_presenters import is_mirrorable
 from console.mirrors.queries import summarize
-from console.models import ClusterLink, LinkConfig, MirrorPartition, StateTransitionError
+from console.models import (
+    AutoCreateFailure,
+    Cluster,
+    ClusterLink,
+    LinkConfig,
+    MirrorPartition,
+    MirrorTopic,
+    Namespace,
+    SourceTopic,
+    StateTransitionError,
+)
+from linkengine.domain.mirrorability import Standing
+from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 from tests.console.observed import link_figures
@@ -171,3 +184,98 @@ def test_search_ignores_the_name_of_a_source_that_the_reader_may_not_see(
     assert list_links(by=colleague, search="Sourc") == []
     (seen,) = list_links(by=colleague, search="west")
     assert (seen.link.source, seen.link.known_source) == (link.source, None)
+
+
+# --- the status of source topics in SQL and in Python -----------------------------------------------------------------
+
+
+def list_source_topics(link: ClusterLink) -> None:
+    """List topics at the source, at least one for each check, with what the destination and other links have."""
+    destination, seen = link.destination, {"partitions": 1, "seen_at": NOW}
+    third = Cluster.objects.create(
+        environment=destination.environment, name="Third", cluster_id="third-id", bootstrap_servers="third.test:9092",
+        properties={}, created_at=NOW,
+    )  # fmt: skip
+    other = copy_of(link, name="other", source_cluster_id="third-id")
+    back = copy_of(link, name="back", destination=link.source, source_cluster_id=destination.cluster_id)
+    far = copy_of(link, name="far", destination=third, source_cluster_id=destination.cluster_id)
+    round_about = copy_of(link, name="round-about", destination=link.source, source_cluster_id="third-id")
+    names = [
+        "mirrored", "stopped", "elsewhere", "taken", "free", "Free", "freely", "secret.a", "public", "failed",
+        "__internal", "_confluent-x", "_schemas", "_private", "broker-internal", "t.clusterlink-drill-7", "x" * 248,
+        "returning", "returned-once", "returning-far", "relayed", "marked", "promoted-here",
+    ]  # fmt: skip
+    SourceTopic.objects.bulk_create(
+        SourceTopic(link=link, name=name, internal=name == "broker-internal", is_mirror=name == "marked", **seen)
+        for name in names
+    )
+    SourceTopic.objects.create(cluster=destination, name=f"{link.prefix}taken", **seen)
+    SourceTopic.objects.create(cluster=destination, name=f"{link.prefix}mirrored", **seen)
+    SourceTopic.objects.create(cluster=destination, name="FREELY", **seen)
+    AutoCreateFailure.objects.create(
+        link=link, source_topic="failed", code="TIMEOUT", message="No reply.", since=NOW, tried_at=NOW
+    )
+    common = {"state_since": NOW, "created_at": NOW}
+    for place, name, topic, state in (
+        (link, f"{link.prefix}mirrored", "mirrored", MirrorState.PAUSED),
+        (link, f"{link.prefix}stopped", "stopped", MirrorState.STOPPED),
+        (other, f"{link.prefix}elsewhere", "elsewhere", MirrorState.ACTIVE),
+        (other, f"{link.prefix}mirrored", "mirrored", MirrorState.STOPPED),
+        (other, f"{link.prefix}promoted-here", "promoted-here", MirrorState.STOPPED),
+        (back, "returning", "origin", MirrorState.ACTIVE),
+        (back, "returned-once", "origin-2", MirrorState.STOPPED),
+        (far, "way", "origin-3", MirrorState.ACTIVE),
+        (round_about, "returning-far", "way", MirrorState.ACTIVE),
+        (round_about, "relayed", "own-of-third", MirrorState.ACTIVE),
+    ):
+        MirrorTopic.objects.create(link=place, name=name, source_topic=topic, state=state, **common)
+
+
+INCLUDE, EXCLUDE = FilterType.INCLUDE, FilterType.EXCLUDE
+PREFIXED = PatternType.PREFIXED
+ALL = NameFilter(name="*", filter_type=INCLUDE)
+
+
+@pytest.mark.parametrize("trouble", ["", "PAUSED"])
+@pytest.mark.parametrize("reserved", [(), ("secret.",), ("",), ("east.sec",), ("ea",)])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        None,
+        (ALL,),
+        (NameFilter(name="free", filter_type=INCLUDE), NameFilter(name="re", pattern_type=PREFIXED, filter_type=INCLUDE)),
+        (
+            ALL,
+            NameFilter(name="free", pattern_type=PREFIXED, filter_type=EXCLUDE),
+            NameFilter(name="public", filter_type=EXCLUDE),
+        ),
+        (NameFilter(name="*", filter_type=EXCLUDE), ALL),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "east."])
+def test_status_in_sql_is_that_of_the_checks(
+    link: ClusterLink,
+    owner: Actor,
+    prefix: str,
+    filters: tuple[NameFilter, ...] | None,
+    reserved: tuple[str, ...],
+    trouble: str,
+) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(prefix=prefix, state=trouble or LinkState.ACTIVE)
+    link = get_link(cluster_id="destination-id", name=link.name, by=owner)
+    list_source_topics(link)
+    if filters is not None:
+        LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.enable", value="true")
+        LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.filters", value=filters_to_json(filters))
+    for namespace in reserved:
+        place = {"cluster": link.destination, "created_at": NOW, "created_by": "owner"}
+        Namespace.objects.create(prefix=namespace, reserved=True, **place)
+    judged = {topic.topic: topic for topic in judge_source(link=link, by=owner)}
+    expected = {name: (topic.standing, is_mirrorable(topic)) for name, topic in judged.items()}
+
+    shown = judged_page(link=link, by=owner, select=lambda rows: rows.order_by("name"), start=0, size=50)
+    found = with_standing(link, reserved=reserved).values_list("name", "rank", "mirrorable")
+
+    assert {name: (list(Standing)[rank], mirrorable) for name, rank, mirrorable in found} == expected
+    assert {topic.topic: topic for topic in shown.rows} == judged
+    assert (shown.total, shown.mirrorable) == (len(judged), sum(mirrorable for _, mirrorable in expected.values()))

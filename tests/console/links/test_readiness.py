@@ -8,7 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from console.links.health_queries import link_readiness
+from console.actors import ENGINE
+from console.links.health_queries import link_readiness, observe_links
 from console.models import Drill, LinkConfig, LinkTask, MirrorPartition, MirrorTopic, SourceTopic, SyncedGroup, VerifiedRange
 from console.models.mirrors import RECORDS_DIFFER
 from console.reconciling import transition_errors
@@ -17,6 +18,7 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import PageData, make_mirror, make_page_data
+from tests.console.observed import readiness_of
 
 
 @pytest.fixture
@@ -49,12 +51,12 @@ def drill(page_data: PageData, status: str, topics: list[str], *, age: timedelta
 
 def states(page_data: PageData) -> dict[ReadyFact, ReadyState]:
     page_data.link.refresh_from_db()
-    found = link_readiness(link=page_data.link, now=page_data.now)
+    found = readiness_of(page_data.link, now=page_data.now)
     return {fact.fact: fact.state for fact in found.facts}
 
 
 def test_link_with_all_facts_is_ready(page_data: PageData) -> None:
-    found = link_readiness(link=page_data.link, now=page_data.now)
+    found = readiness_of(page_data.link, now=page_data.now)
 
     assert found.state is ReadyState.READY, found.sentence
     assert "1 consumer group synced 20 s ago" in found.sentence
@@ -86,6 +88,13 @@ def test_stopped_mirrors_and_scratch_copies_do_not_count(page_data: PageData) ->
     make_mirror(page_data.link, "stopped", MirrorState.STOPPED, now=page_data.now)
     scratch = make_mirror(page_data.link, "scratch", MirrorState.ACTIVE, now=page_data.now)
     MirrorTopic.objects.filter(pk=scratch.pk).update(drill=page_data.link.drills.first())
+
+    assert set(states(page_data).values()) == {ReadyState.READY}
+
+
+def test_mirror_that_is_being_deleted_does_not_count(page_data: PageData) -> None:
+    doomed = make_mirror(page_data.link, "doomed", MirrorState.FAILED, lag=9, now=page_data.now)
+    MirrorTopic.objects.filter(pk=doomed.pk).update(deletion_requested_at=page_data.now)
 
     assert set(states(page_data).values()) == {ReadyState.READY}
 
@@ -152,6 +161,7 @@ def test_more_mirrors_need_no_more_queries(page_data: PageData) -> None:
         make_mirror(page_data.link, f"extra-{number}", MirrorState.ACTIVE, rate=1.0, now=page_data.now)
 
     with CaptureQueriesContext(connection) as queries:
-        link_readiness(link=page_data.link, now=page_data.now)
+        seen = observe_links([page_data.link], by=ENGINE, now=page_data.now, failing={})
+        link_readiness(page_data.link, seen[page_data.link.pk], now=page_data.now)
 
-    assert len(queries) == 6
+    assert len(queries) == 5

@@ -16,7 +16,6 @@ from django.utils import timezone
 from console.actors import Actor
 from console.config import signing_keys
 from console.http.metrics import prometheus_text
-from console.links.health_queries import link_readiness
 from console.links.queries import list_links
 from console.mirrors import progress
 from console.mirrors.queries import get_mirror, list_mirrors, mirror_page
@@ -32,7 +31,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyRep
 from linkengine.domain.ranges import CheckedRange, hash_of
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import MakeMirror
-from tests.console.observed import link_figures
+from tests.console.observed import link_figures, readiness_of
 
 AGO = timedelta(minutes=10)
 
@@ -154,12 +153,12 @@ def test_an_idle_partition_is_as_old_as_the_last_renewal_of_its_report(
 
 
 def test_readiness_has_the_time_lag_of_the_newest_report(mirror: MirrorTopic, link: ClusterLink) -> None:
-    before = link_readiness(link=link, now=timezone.now()).sentence
+    before = readiness_of(link, now=timezone.now()).sentence
 
     publish(mirror, report(mirror))
 
     assert "time lag 10 min" in before  # since the stored row
-    after = link_readiness(link=link, now=timezone.now()).sentence
+    after = readiness_of(link, now=timezone.now()).sentence
     lag = re.search(r"time lag (\d+) s\b", after)
     assert lag is not None, after
     assert 2 <= int(lag[1]) < 20

@@ -217,8 +217,7 @@ def test_confirmation_of_more_topics_needs_no_more_queries(
     many = _queries_of_confirmation(admin, operation)
 
     assert many <= few
-    approved = approvals and (operation in APPROVABLE or operation not in BULK_VERBS)
-    assert many <= (MOST + 3 if approved else MOST)
+    assert many <= MOST
 
 
 def _queries_of_confirmation(client: Client, operation: str) -> int:

@@ -72,6 +72,13 @@ def value_of(connection: BaseDatabaseWrapper, sql: str) -> object:
         return value
 
 
+def test_the_server_does_not_compile_queries(databases: ConnectionHandler) -> None:
+    def setting(connection: BaseDatabaseWrapper) -> object:
+        return value_of(connection, "SHOW jit"), connection.get_autocommit()
+
+    assert [in_a_thread(databases, setting) for _ in range(2)] == [("off", True)] * 2  # of a new and of a kept connection
+
+
 def test_the_next_thread_uses_the_connection(databases: ConnectionHandler) -> None:
     first = in_a_thread(databases, server_process)
 
