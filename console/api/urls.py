@@ -20,7 +20,7 @@ from console.http.middleware import encode_segment
 from console.links import health_rest
 from console.links import rest as link_rest
 from console.links import v1_rest as links_v1_rest
-from console.mirrors import offset_rest, operation_rest, v1_rest
+from console.mirrors import operation_rest, v1_rest
 from console.mirrors import rest as mirror_rest
 from console.verification import failover_rest
 from console.verification import rest as verification_rest
@@ -136,7 +136,7 @@ v1_patterns = [
     path(f"{_LINK}/consumer-groups", links_v1_rest.GroupListView.as_view()),
     path(f"{_LINK}/acls", links_v1_rest.AclListView.as_view()),
     path(f"{_LINK}/history", history_rest.LinkHistoryView.as_view()),
-    path(f"{_LINK}/rates", v1_rest.LinkRatesView.as_view()),
+    path(f"{_LINK}/rates", links_v1_rest.LinkRatesView.as_view()),
     path(f"{_LINK}/drills", failover_rest.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", failover_rest.DrillView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>/cancel", failover_rest.CancelDrillView.as_view()),
@@ -158,8 +158,8 @@ v1_patterns = [
     path(f"{_MIRROR}/verification", verification_rest.VerificationView.as_view()),
     path(f"{_MIRROR}/verified-ranges", verification_rest.VerifiedRangeListView.as_view()),
     path(f"{_MIRROR}/records", verification_rest.RecordComparisonView.as_view()),
-    path(f"{_MIRROR}/offsets-for-time", offset_rest.OffsetsForTimeView.as_view()),
-    path(f"{_MIRROR}/group-resets", offset_rest.GroupResetView.as_view()),
+    path(f"{_MIRROR}/offsets-for-time", v1_rest.OffsetsForTimeView.as_view()),
+    path(f"{_MIRROR}/group-resets", v1_rest.GroupResetView.as_view()),
     path(f"{_MIRROR}/clamped-offsets", links_v1_rest.ClampedOffsetListView.as_view()),
     path(f"{_MIRROR}/gaps", v1_rest.GapListView.as_view()),
     path(f"{_MIRROR}/refused-configs", operation_rest.RefusedConfigsView.as_view()),

@@ -45,7 +45,8 @@ from console.links.health_queries import links_health
 from console.links.pages import LINKS, MIRROR_EXPORT, MIRROR_STATE
 from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
 from console.links.task_queries import failing_rows
-from console.mirrors import page_queries, progress
+from console.mirrors import progress
+from console.mirrors import queries as mirror_queries
 from console.mirrors.presenters import mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.models import Cluster, ClusterLink, Environment, Namespace
@@ -446,8 +447,8 @@ def topic_index(request: HttpRequest) -> HttpResponse:
         "order": listed.sort,
     }
     if listed.format:
-        return listed.csv("mirror-topics", page_queries.mirror_page(**chosen, size=EVERY).rows)
-    found = page_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
+        return listed.csv("mirror-topics", mirror_queries.mirror_page(**chosen, size=EVERY).rows)
+    found = mirror_queries.mirror_page(**chosen, start=start_of(request), size=PAGE_SIZE)
     listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
     statuses = _statuses(found.rows, by=by, now=now)
     context = {

@@ -1,4 +1,4 @@
-"""Creates, configures and deletes cluster links."""
+"""Creates, configures and deletes cluster links, and runs their recurring tasks on request."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from console import audit
 from console.access import Permission, check_permission
 from console.access.approvals import check_approved
 from console.actors import Actor
-from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
+from console.errors import BadRequestError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from console.links import checks as link_checks
-from console.links import pairs, task_actions
+from console.links import pairs
+from console.links.rules import state_of_task, why_not_run
 from console.mirrors import operation_actions
-from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
+from console.models import Cluster, ClusterLink, LinkConfig, LinkTask, RoleBinding
 from console.models.fields import readable
 from console.models.links import LinkMode
 from console.models.row_changes import lock_clusters, lock_link
 from console.queue import dispatch
 from console.verification.drill_actions import check_no_drill
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences
-from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
+from linkengine.domain.linktasks import TASKS, TaskName, concerned_by, switched_off_by
 from linkengine.domain.messages import gettext_lazy, listed_names
 from linkengine.domain.names import check_link_name
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
@@ -42,6 +44,12 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 # Configs that copy workers have to be given, beside those of the connection: log start sync and the bandwidth limit.
 KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
 _ACL_CONFIGS = {link_checks.ACL_SYNC, link_checks.ACL_FILTERS}
+_SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
+_NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC)
+_SYNC_IS_OFF = gettext_lazy(
+    "Consumer offset sync is off (%(enable)s is not true). The group keeps the offsets that it has on the destination.",
+    enable=_SYNC_OFFSETS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +129,22 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
 
 def _switch_groups(link: ClusterLink, wanted: dict[str, str | None]) -> None:
     if TaskName.CONSUMER_OFFSETS in switched_off_by(wanted):
-        task_actions.set_groups_waiting(link)
-    elif task_actions.ENABLE in wanted:
-        task_actions.clear_waiting_reason(link)
+        set_groups_waiting(link)
+    elif _SYNC_OFFSETS in wanted:
+        clear_waiting_reason(link)
+
+
+def set_groups_waiting(link: ClusterLink) -> None:
+    """Set the status of the link's groups to WAITING because the sync was switched off.
+
+    The rows keep the offsets that are known, for the time when the sync is switched on again.
+    """
+    link.groups.exclude(status__in=_NOT_TO_SYNC).update(status=GroupStatus.WAITING, message=_SYNC_IS_OFF)
+
+
+def clear_waiting_reason(link: ClusterLink) -> None:
+    """Remove the message "sync is off" from waiting groups: the sync was switched on, and they wait for its next run."""
+    link.groups.filter(status=GroupStatus.WAITING).update(message="")
 
 
 def _update_copying_side(link: ClusterLink, wanted: Iterable[str]) -> ClusterLink | None:
@@ -394,3 +415,36 @@ def _still_attached(link: ClusterLink, names: list[str]) -> str:
         link=link.name,
         listed=listed_names(names, most=NAMES_SHOWN),
     )
+
+
+# --- run a recurring task now -----------------------------------------------------------------------------------------
+
+
+def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkTask:
+    """Request an immediate run of a task; if a run is in progress, another run follows it.
+
+    Raises NotFoundError for an unknown task and ConflictError if the task cannot run, for example because it is switched off.
+    """
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    task_name = _task_name(name)
+    row = LinkTask.objects.filter(link=link, name=task_name).first()
+    mirrors = link.mirrors.unstopped().exists()
+    reason = why_not_run(link, task_name, state=state_of_task(link, task_name, row=row, mirrors=mirrors))
+    if reason:
+        raise ConflictError(reason, code="TASK_NOT_POSSIBLE")
+    with transaction.atomic():
+        row, _ = LinkTask.objects.update_or_create(
+            link=link, name=task_name, defaults={"requested_at": now, "requested_by": by.name}
+        )
+        audit.record(by=by, action="RunLinkTask", resource=audit.path_of(link), now=now, detail={"task": task_name})
+    dispatch.send("run_link_task", link_id=link.pk, task=task_name)
+    return row
+
+
+def _task_name(name: str) -> TaskName:
+    if name not in set(TaskName):
+        raise NotFoundError(
+            gettext_lazy("Cluster links have no task '%(name)s'. Use one of %(names)s.", name=name, names=", ".join(TaskName)),
+            code="UNKNOWN_TASK",
+        )
+    return TaskName(name)

@@ -1,9 +1,6 @@
-r"""The creation of a link as commands to copy: curl, linkctl and Terraform. Each can be run as printed.
+"""Commands to copy: REST requests with curl, and the creation of a link with curl, linkctl and Terraform.
 
-Secrets are never in the text. They come from shell variables, files, or Terraform variables, which the first lines name. In
-shell commands the documents are here-documents, so secrets do not appear in the list of processes either. Two levels of quoting
-apply to a password: ``sasl.jaas.config`` needs a backslash before quotes and backslashes, and JSON needs the same around that
-again. The shell function ``quote`` does it, and turns line breaks into ``\n`` for JSON.
+Each can be run as printed. No secret is in the text.
 """
 
 from __future__ import annotations
@@ -13,9 +10,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.translation import gettext
 
+from console.links.actions import ConfigChange
 from console.links.drafts import DraftValues
+from console.models import BulkOperation, ClusterLink
 from linkengine.domain.addresses import (
     OAUTH,
     ClusterAddress,
@@ -24,6 +25,68 @@ from linkengine.domain.addresses import (
     parse_servers,
     properties_of,
 )
+from linkengine.domain.states import MirrorEvent
+
+# --- REST requests as curl commands -----------------------------------------------------------------------------------
+#
+# The API key comes from shell variables.
+
+
+_CREDENTIALS = '-u "$API_KEY:$API_SECRET"'
+# Topics that a command names. With names of 249 characters, its body is still below 128 KiB, the most that Linux passes as an
+# argument.
+MOST_IN_COMMAND = 400
+_REST_VERBS: Mapping[str, str] = {
+    MirrorEvent.REVERSE_AND_START: "reverse-and-start-mirror",
+    MirrorEvent.REVERSE_AND_PAUSE: "reverse-and-pause-mirror",
+}
+# (method, URL name) of the operations that REST has for one topic at a time
+_EACH: Mapping[str, tuple[str, str]] = {
+    MirrorEvent.DELETE: ("DELETE", "kafka:topic"),
+    MirrorEvent.RECOVER: ("POST", "v1-recover"),
+    BulkOperation.VERIFY: ("POST", "v1-verify-runs"),
+}
+
+
+def curl(method: str, url: str, body: Mapping[str, object] | None = None) -> str:
+    """Return a request as a curl command."""
+    lines = [f"curl {_CREDENTIALS} -X {method} {shlex.quote(url)}"]
+    if body is not None:
+        lines.append("  -H 'Content-Type: application/json'")
+        lines.append(f"  -d {shlex.quote(json.dumps(body, indent=2))}")
+    return " \\\n".join(lines)
+
+
+def operation_command(request: HttpRequest, link: ClusterLink, operation: str, names: Sequence[str]) -> str:
+    """Return the curl commands that request an operation on mirror topics; "" for more than ``MOST_IN_COMMAND`` topics."""
+    if not 1 <= len(names) <= MOST_IN_COMMAND:
+        return ""
+    if operation in _EACH:
+        method, url = _EACH[operation]
+        place = link.url_args[:1] if operation == MirrorEvent.DELETE else link.url_args
+        return "\n".join(curl(method, rest_url(request, url, (*place, name))) for name in names)
+    url = f"{rest_url(request, 'kafka:mirrors', link.url_args)}:{_REST_VERBS.get(operation, operation)}"
+    return curl("POST", url, {"mirror_topic_names": list(names)})
+
+
+def alteration_command(request: HttpRequest, link: ClusterLink, changes: Sequence[ConfigChange]) -> str:
+    """Return the curl command that changes configs of a link."""
+    rows = [{"name": change.name, "value": change.value, "operation": change.operation} for change in changes]
+    return curl("PUT", rest_url(request, "kafka:link-configs", link.url_args), {"data": rows})
+
+
+def rest_url(request: HttpRequest, name: str, args: Sequence[str], **query: str) -> str:
+    """Return the absolute URL of a REST endpoint, for a command to copy."""
+    return request.build_absolute_uri(reverse(name, args=args, query=query))
+
+
+# --- the creation of a link as curl, linkctl and Terraform ------------------------------------------------------------
+#
+# Secrets are never in the text. They come from shell variables, files, or Terraform variables, which the first lines name. In
+# shell commands the documents are here-documents, so secrets do not appear in the list of processes either. Two levels of
+# quoting apply to a password: ``sasl.jaas.config`` needs a backslash before quotes and backslashes, and JSON needs the same
+# around that again. The shell function ``quote`` does it, and turns line breaks into ``\n`` for JSON.
+
 
 # Placeholders in the configs; letters only, so that no quoting changes them.
 _PASSWORD, _CERTIFICATE, _KEY, _KEY_PASSWORD = "xPASSWORDx", "xCERTIFICATEx", "xKEYx", "xKEYPASSWORDx"
@@ -115,7 +178,7 @@ def _curl(values: DraftValues, *, url: str) -> LinkCommand:
     lines = [
         _required(variables),
         *([_QUOTE] if _has_secrets(address) else []),
-        f'curl -u "$API_KEY:$API_SECRET" -X POST {shlex.quote(url)} \\',
+        f"curl {_CREDENTIALS} -X POST {shlex.quote(url)} \\",
         "  -H 'Content-Type: application/json' --data-binary @- <<JSON",
         _filled(document, quoted),
         "JSON",

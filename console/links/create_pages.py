@@ -21,13 +21,21 @@ from console.access import Permission, can, visible_clusters
 from console.actors import Actor
 from console.clusters.queries import list_environments
 from console.errors import ConsoleError, NotFoundError
-from console.links import draft_actions, draft_queries, pairs
-from console.links import draft_presenters as drafts
+from console.links import draft_presenters, drafts, pairs
 from console.links.checks import LinkValidation
 from console.links.command_presenters import LinkCommand, link_commands
 from console.links.create_forms import ConfigurationForm, NameForm, OtherClusterForm, OwnClusterForm, StartForm, part_of
-from console.links.draft_presenters import CONFIGURATION, DESTINATION, PRESETS, REVIEW, SOURCE, PreviewRow
-from console.links.draft_queries import count_acls, count_groups, count_topics
+from console.links.draft_presenters import (
+    CONFIGURATION,
+    DESTINATION,
+    PRESETS,
+    REVIEW,
+    SOURCE,
+    PreviewRow,
+    count_acls,
+    count_groups,
+    count_topics,
+)
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, Direction, checklist, distance_rows
 from console.models import Cluster, ClusterLink, LinkDraft
@@ -59,7 +67,7 @@ def start(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _start_form(request, form, clusters, status=422)
     try:
-        draft = draft_actions.start(values=form.values(), by=by, now=now)
+        draft = drafts.start(values=form.values(), by=by, now=now)
     except ConsoleError as error:
         if error.kind == "denied":
             raise
@@ -72,7 +80,7 @@ def start(request: HttpRequest) -> HttpResponse:
 def discard(request: HttpRequest, draft_id: int) -> HttpResponse:
     """Delete a draft."""
     by = actor_of(request)
-    draft_actions.discard(draft=draft_queries.get_draft(draft_id=draft_id, by=by, now=timezone.now()), by=by)
+    drafts.discard(draft=drafts.get_draft(draft_id=draft_id, by=by, now=timezone.now()), by=by)
     return done(request, reverse("pages:new-link"), gettext("Draft discarded."))
 
 
@@ -82,9 +90,9 @@ def discard(request: HttpRequest, draft_id: int) -> HttpResponse:
 def step(request: HttpRequest, draft_id: int, step: str) -> HttpResponse:
     """Show a step of a draft; store it, and test the connection, list the source, validate or create the link."""
     by, now = actor_of(request), timezone.now()
-    draft = draft_queries.get_draft(draft_id=draft_id, by=by, now=now, with_listing=step == CONFIGURATION)
+    draft = drafts.get_draft(draft_id=draft_id, by=by, now=now, with_listing=step == CONFIGURATION)
     values = values_of(draft)
-    if step not in drafts.steps_of(values):
+    if step not in draft_presenters.steps_of(values):
         raise NotFoundError(gettext("This draft has no step %(step)s.") % {"step": repr(step)})
     clusters = list(visible_clusters(by).select_related("environment").order_by("environment__name", "name"))
     wizard = _Wizard(request=request, draft=draft, values=values, step=step, clusters=clusters)
@@ -99,7 +107,7 @@ class _Wizard:
     ) -> None:
         self.request, self.draft, self.values, self.step, self.clusters = request, draft, values, step, clusters
         self.by, self.now = actor_of(request), timezone.now()
-        self.direction: Direction = drafts.direction_of(values)
+        self.direction: Direction = draft_presenters.direction_of(values)
         self.intent = request.POST.get("intent", "")
 
     @property
@@ -112,21 +120,21 @@ class _Wizard:
 
     def save(self, form: OwnClusterForm | OtherClusterForm | ConfigurationForm | NameForm) -> None:
         entered = form.entered() if isinstance(form, OtherClusterForm) else ()
-        self.draft = draft_actions.save(draft=self.draft, changes=form.changes(), entered=entered, by=self.by, now=self.now)
+        self.draft = drafts.save(draft=self.draft, changes=form.changes(), entered=entered, by=self.by, now=self.now)
         self.values = values_of(self.draft)
 
     def redirect_to(self, step: str, *, anchor: str = "") -> HttpResponse:
-        return go(self.request, f"{drafts.step_url(self.draft.pk, step)}{anchor}")
+        return go(self.request, f"{draft_presenters.step_url(self.draft.pk, step)}{anchor}")
 
     def redirect_onward(self) -> HttpResponse:
         """Redirect to the next or, if requested, to the previous step."""
-        return self.redirect_to(drafts.neighbour(self.values, self.step, back=self.intent == "back"))
+        return self.redirect_to(draft_presenters.neighbour(self.values, self.step, back=self.intent == "back"))
 
     def show(self, template: str, form: Any, *, status: int = 200, **more: Any) -> HttpResponse:
         context = {
             "form": form,
             "direction": self.direction,
-            "steps": drafts.step_views(self.draft.pk, self.values, current=self.step),
+            "steps": draft_presenters.step_views(self.draft.pk, self.values, current=self.step),
             "first": self.step == SOURCE,
             "discard_url": reverse("pages:new-link-discard", args=(self.draft.pk,)),
             "crumbs": [*_crumbs(), Crumb(label=self.values.name or gettext("Draft"))],
@@ -136,7 +144,7 @@ class _Wizard:
 
 def _cluster_step(wizard: _Wizard) -> HttpResponse:
     """Show the step of a cluster; store it, or test the connection as well."""
-    side = drafts.side_of(wizard.step, wizard.direction)
+    side = draft_presenters.side_of(wizard.step, wizard.direction)
     facts: dict[str, Any] = {"draft": wizard.values, "direction": wizard.direction, "clusters": wizard.clusters}
     form: OwnClusterForm | OtherClusterForm = (
         OwnClusterForm(wizard.data, **facts) if side == OWN_SIDE else OtherClusterForm(wizard.data, **facts)
@@ -148,7 +156,7 @@ def _cluster_step(wizard: _Wizard) -> HttpResponse:
     try:
         wizard.save(form)
         if wizard.intent == "test":
-            draft_actions.check_side(draft=wizard.draft, side=side, by=wizard.by, now=wizard.now)
+            drafts.check_side(draft=wizard.draft, side=side, by=wizard.by, now=wizard.now)
             return wizard.redirect_to(wizard.step, anchor="#checklist")
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
@@ -157,7 +165,7 @@ def _cluster_step(wizard: _Wizard) -> HttpResponse:
 
 
 def _show_cluster(wizard: _Wizard, form: Any, *, side: str, status: int = 200, **more: Any) -> HttpResponse:
-    tested = draft_queries.checks_of(wizard.draft).get(side)
+    tested = drafts.checks_of(wizard.draft).get(side)
     if tested is not None and status == 200:
         more["checklist"] = checklist(tested.checks, tested_at=tested.tested_at, now=wizard.now)
     title = wizard.direction.own if side == OWN_SIDE else wizard.direction.other
@@ -176,7 +184,7 @@ def _configuration_step(wizard: _Wizard) -> HttpResponse:
     try:
         wizard.save(form)
         if wizard.intent == "list":
-            draft_actions.list_source(draft=wizard.draft, by=wizard.by, now=wizard.now)
+            drafts.list_source(draft=wizard.draft, by=wizard.by, now=wizard.now)
             return wizard.redirect_to(CONFIGURATION, anchor="#preview-title")
     except ConsoleError as error:
         return _show_configuration(wizard, form, wizard.values, problem=_problem(wizard, error), status=status_of(error))
@@ -192,7 +200,7 @@ def _show_configuration(
         "rows": _preview(wizard, values, listing) if values is not None and listing is not None else [],
         "invalid": values is None,
         "listed": moment(wizard.draft.listed_at if listing is not None else None, now=wizard.now),
-        "url": drafts.step_url(wizard.draft.pk, CONFIGURATION),
+        "url": draft_presenters.step_url(wizard.draft.pk, CONFIGURATION),
     }
     return wizard.show("links/new_configuration.html", form, status=status, **context, **more)
 
@@ -209,7 +217,7 @@ def _listing(wizard: _Wizard) -> SourceListing | None:
     may_list = values.has_own_connection or (
         other is not None and (values.connection_mode == "INBOUND" or can(wizard.by, Permission.USE_CREDENTIALS, cluster=other))
     )
-    return draft_queries.listing_of(wizard.draft) if may_list and wizard.draft.listed_at is not None else None
+    return drafts.listing_of(wizard.draft) if may_list and wizard.draft.listed_at is not None else None
 
 
 def _preview(wizard: _Wizard, values: DraftValues, listing: SourceListing) -> list[PreviewRow]:
@@ -226,7 +234,7 @@ def _preview(wizard: _Wizard, values: DraftValues, listing: SourceListing) -> li
             "Mirror topics are created for %(matched)s of %(total)s source topics.",
             counts.total or 0,
         )
-        rows.append(drafts.preview_row(gettext("Topics"), sentence, counts))
+        rows.append(draft_presenters.preview_row(gettext("Topics"), sentence, counts))
     if values.sync_offsets:
         counts = count_groups(listing=listing, values=values)
         sentence = ngettext(
@@ -234,13 +242,13 @@ def _preview(wizard: _Wizard, values: DraftValues, listing: SourceListing) -> li
             "Synced: %(matched)s of %(total)s consumer groups.",
             counts.total or 0,
         )
-        rows.append(drafts.preview_row(gettext("Consumer groups"), sentence, counts))
+        rows.append(draft_presenters.preview_row(gettext("Consumer groups"), sentence, counts))
     if values.sync_acls:
         counts = count_acls(listing=listing, values=values)
         sentence = ngettext(
             "Synced: %(matched)s of %(total)s ACL.", "Synced: %(matched)s of %(total)s ACLs.", counts.total or 0
         )
-        rows.append(drafts.preview_row(gettext("ACLs"), sentence, counts))
+        rows.append(draft_presenters.preview_row(gettext("ACLs"), sentence, counts))
     return rows
 
 
@@ -279,9 +287,7 @@ def _review_step(wizard: _Wizard) -> HttpResponse:
         wizard.save(form)
         if wizard.intent in ("back", "commands"):
             return wizard.redirect_onward() if wizard.intent == "back" else wizard.redirect_to(REVIEW, anchor="#commands-title")
-        launched = draft_actions.launch(
-            draft=wizard.draft, validate_only=wizard.intent == "validate", by=wizard.by, now=wizard.now
-        )
+        launched = drafts.launch(draft=wizard.draft, validate_only=wizard.intent == "validate", by=wizard.by, now=wizard.now)
     except ConsoleError as error:
         problem = {} if form.refuse(error) else _problem(wizard, error)
         return _show_review(wizard, form, problem=problem, status=status_of(error))
@@ -295,8 +301,8 @@ def _show_review(wizard: _Wizard, form: NameForm, *, status: int = 200, **more: 
     values = wizard.values
     is_complete = bool(values.name and values.own and values.has_other)
     context = {
-        "summary": drafts.summary_rows(values, wizard.names),
-        "configs": drafts.config_rows(values),
+        "summary": draft_presenters.summary_rows(values, wizard.names),
+        "configs": draft_presenters.config_rows(values),
         "commands": _commands(wizard) if is_complete else [],
         "missing": _missing(wizard),
         "tests": _tests(wizard),
@@ -320,7 +326,7 @@ def _missing(wizard: _Wizard) -> list[tuple[str, str]]:
     parts = {OWN_SIDE: bool(wizard.values.own), OTHER_SIDE: wizard.values.has_other}
     labels = {OWN_SIDE: wizard.direction.own, OTHER_SIDE: wizard.direction.other}
     return [
-        (labels[part], drafts.step_url(wizard.draft.pk, drafts.step_of(part, wizard.direction)))
+        (labels[part], draft_presenters.step_url(wizard.draft.pk, draft_presenters.step_of(part, wizard.direction)))
         for part, complete in parts.items()
         if not complete
     ]
@@ -328,25 +334,27 @@ def _missing(wizard: _Wizard) -> list[tuple[str, str]]:
 
 def _tests(wizard: _Wizard) -> list[tuple[str, str, Any]]:
     """Return label, URL and last connection test of each cluster; None if it was not tested since its last change."""
-    tested = draft_queries.checks_of(wizard.draft)
+    tested = drafts.checks_of(wizard.draft)
     found = []
     for key in (SOURCE, DESTINATION):
-        side = drafts.side_of(key, wizard.direction)
+        side = draft_presenters.side_of(key, wizard.direction)
         test = tested.get(side)
         label = wizard.direction.own if side == OWN_SIDE else wizard.direction.other
         view = checklist(test.checks, tested_at=test.tested_at, now=wizard.now) if test else None
-        found.append((label, drafts.step_url(wizard.draft.pk, key), view))
+        found.append((label, draft_presenters.step_url(wizard.draft.pk, key), view))
     return found
 
 
 def _problem(wizard: _Wizard, error: ConsoleError) -> dict[str, str]:
     """Return an error with the step that corrects it, if that is another step."""
     problem, part = problem_of(error), part_of(error)
-    step = drafts.step_of(part, wizard.direction)
-    if not part or step == wizard.step or step not in drafts.steps_of(wizard.values):
+    step = draft_presenters.step_of(part, wizard.direction)
+    if not part or step == wizard.step or step not in draft_presenters.steps_of(wizard.values):
         return problem
-    label = next(view.label for view in drafts.step_views(wizard.draft.pk, wizard.values, current="") if view.key == step)
-    return problem | {"step_url": drafts.step_url(wizard.draft.pk, step), "step_label": label}
+    label = next(
+        view.label for view in draft_presenters.step_views(wizard.draft.pk, wizard.values, current="") if view.key == step
+    )
+    return problem | {"step_url": draft_presenters.step_url(wizard.draft.pk, step), "step_label": label}
 
 
 def _next_step(wizard: _Wizard, link: ClusterLink) -> str:
@@ -370,7 +378,7 @@ def _start_form(
         "presets": PRESETS.values(),
         "directions": DIRECTIONS.values(),
         "drafts": [
-            drafts.draft_row(draft, names, now=now) for draft in draft_queries.own_drafts(by=by, now=now).defer("listing")
+            draft_presenters.draft_row(draft, names, now=now) for draft in drafts.own_drafts(by=by, now=now).defer("listing")
         ],
         "crumbs": _crumbs(),
     }

@@ -1,27 +1,30 @@
-"""View models of a cluster link that is being created: steps, summary, configs, and what its filters match."""
+"""View models of a cluster link that is being created: purposes, steps, summary, configs, and what its filters match."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 
-from console.links.draft_queries import KEEP_DRAFTS
-from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
+from console.actors import Actor
+from console.languages import translated
+from console.links.drafts import KEEP_DRAFTS, OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
+from console.links.queries import surroundings_of_new
+from console.models import Cluster, LinkDraft
 from console.web import numbers
 from console.web.numbers import Moment, moment, readable_config
+from linkengine.domain.acls import is_guard, parse_acl_filters
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
-
-if TYPE_CHECKING:
-    from console.links.draft_queries import FilterCounts
-    from console.models import LinkDraft
-
+from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing, judge_all
+from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
+from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing
 
 # --- purposes to choose from ------------------------------------------------------------------------------------------
 #
@@ -124,17 +127,6 @@ class DraftRow:
     discard_url: str
     changed: Moment | None
     expires: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewRow:
-    """The matches of the filters of a kind."""
-
-    title: str
-    sentence: str
-    names: Sequence[str]
-    more: str
-    problems: Sequence[str]
 
 
 def direction_of(values: DraftValues) -> Direction:
@@ -247,6 +239,135 @@ def config_rows(values: DraftValues) -> list[tuple[str, str]]:
     ]
 
 
+def _on(value: bool) -> str:  # noqa: FBT001 - the value itself
+    return gettext("on") if value else gettext("off")
+
+
+def _connection_words(values: DraftValues) -> str:
+    if not values.has_own_connection:
+        return gettext("registered address and credentials")
+    mechanism = values.connection.get("sasl.mechanism", "")
+    protocol = " ".join(filter(None, (values.connection.get("security.protocol", ""), mechanism)))
+    if not protocol:
+        return gettext("with its own credentials")
+    return gettext("%(protocol)s with its own credentials") % {"protocol": protocol}
+
+
+# --- matches of the filters -------------------------------------------------------------------------------------------
+#
+# Topics are judged by the same checks as those of a stored link (``linkengine.domain.mirrorability``), so a topic counts only
+# if its mirror would be created. An unknown list has no counts.
+
+
+NAMES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterCounts:
+    """The result for one kind. ``total`` is None if the list is unknown, and ``reason`` says why, or why it is incomplete."""
+
+    total: int | None
+    matched: int = 0
+    left_out: Sequence[tuple[str, int]] = ()  # why, and how many
+    names: Sequence[str] = ()  # of the first that match
+    problems: Sequence[str] = ()  # sentences about what the filters include and the link cannot do
+    reason: str = ""
+    at_least: bool = False  # the list was incomplete or cut off
+
+    @property
+    def more_names(self) -> int:
+        return self.matched - len(self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewRow:
+    """The matches of the filters of a kind."""
+
+    title: str
+    sentence: str
+    names: Sequence[str]
+    more: str
+    problems: Sequence[str]
+
+
+def count_topics(
+    *, listing: SourceListing, values: DraftValues, destination: Cluster, cluster_names: Mapping[str, str], by: Actor
+) -> FilterCounts:
+    """Return which mirror topics would be created. Five queries. ``cluster_names``: of those that the user may see wholly."""
+    if listing.topics is None:
+        return _unknown(listing, TOPICS)
+    around = surroundings_of_new(
+        destination=destination,
+        source_cluster_id=values.remote_id,
+        prefix=values.prefix if values.add_prefix else "",
+        filters=known_filters(values.topic_filters),
+        cluster_names=cluster_names,
+        by=by,
+    )
+    judged_topics = list(judge_all(listing.topics, around))
+    created = [judged.mirror for judged in judged_topics if judged.standing is not Standing.NOT_MIRRORED]
+    failed = [_first_block(judged) for judged in judged_topics if judged.standing is Standing.NOT_MIRRORED]
+    counted = Counter(_REASONS.get(check.code, _OTHER_REASON) for check in failed)
+    return FilterCounts(
+        total=len(judged_topics),
+        matched=len(created),
+        left_out=[(reason, counted[reason]) for reason in (*_REASONS.values(), _OTHER_REASON) if counted[reason]],
+        names=created[:NAMES_SHOWN],
+        problems=[_problem(judged) for judged in judged_topics if judged.problems][:NAMES_SHOWN],
+        reason=listing.errors.get(TOPICS, ""),
+        at_least=_is_incomplete(listing, TOPICS),
+    )
+
+
+def count_groups(*, listing: SourceListing, values: DraftValues) -> FilterCounts:
+    """Return which consumer groups would be synced."""
+    groups = listing.synced_groups
+    if groups is None or listing.groups is None:
+        return _unknown(listing, GROUPS)
+    filters = known_filters(values.group_filters, key="groupFilters")
+    matched = [group.name for group in groups if chooses(filters, group.name)]
+    excluded = sum(_is_excluded(filters, group.name) for group in groups)
+    other_types = len(listing.groups) - len(groups)
+    left_out = (
+        (gettext_noop("excluded"), excluded),
+        (gettext_noop("not matched"), len(groups) - len(matched) - excluded),
+        (gettext_noop("of a type that is not synced (share, streams)"), other_types),
+    )
+    return FilterCounts(
+        total=len(listing.groups),
+        matched=len(matched),
+        left_out=[(reason, number) for reason, number in left_out if number],
+        names=matched[:NAMES_SHOWN],
+        reason=listing.errors.get(GROUPS, ""),
+        at_least=_is_incomplete(listing, GROUPS),
+    )
+
+
+def count_acls(*, listing: SourceListing, values: DraftValues) -> FilterCounts:
+    """Return which ACLs would be synced."""
+    if listing.acls is None:
+        return _unknown(listing, ACLS)
+    try:
+        filters = parse_acl_filters(values.acl_filters)
+    except LinkEngineError:
+        filters = ()
+    chosen = [acl for acl in listing.acls if any(acl_filter.matches(acl) for acl_filter in filters)]
+    synced = [acl for acl in chosen if acl.is_known and not is_guard(acl)]
+    left_out = (
+        (gettext_noop("not matched"), len(listing.acls) - len(chosen)),
+        (gettext_noop("that protect mirror topics"), sum(is_guard(acl) for acl in chosen)),
+        (gettext_noop("of an unsupported type"), sum(not acl.is_known for acl in chosen)),
+    )
+    return FilterCounts(
+        total=len(listing.acls),
+        matched=len(synced),
+        left_out=[(reason, number) for reason, number in left_out if number],
+        names=[str(acl) for acl in synced[:NAMES_SHOWN]],
+        reason=listing.errors.get(ACLS, ""),
+        at_least=_is_incomplete(listing, ACLS),
+    )
+
+
 def preview_row(title: str, sentence: str, counts: FilterCounts) -> PreviewRow:
     """Return a preview, for example "Synced: 12 of 14 consumer groups. Not included: 2 excluded.".
 
@@ -271,15 +392,33 @@ def preview_row(title: str, sentence: str, counts: FilterCounts) -> PreviewRow:
     return PreviewRow(title=title, sentence=" ".join(sentences), names=counts.names, more=more, problems=counts.problems)
 
 
-def _on(value: bool) -> str:  # noqa: FBT001 - the value itself
-    return gettext("on") if value else gettext("off")
+_OTHER_REASON = gettext_noop("not possible")
+_REASONS = {
+    CheckCode.INTERNAL_TOPIC: gettext_noop("internal"),
+    CheckCode.NOT_EXCLUDED: gettext_noop("excluded"),
+    CheckCode.INCLUDED: gettext_noop("not matched"),
+    CheckCode.NAME_FREE: gettext_noop("already on the destination"),
+    CheckCode.MIRRORED_ELSEWHERE: gettext_noop("mirrored by another link"),
+    CheckCode.RING: gettext_noop("from the destination itself"),
+    CheckCode.NAMESPACE: gettext_noop("in a reserved namespace"),
+}
 
 
-def _connection_words(values: DraftValues) -> str:
-    if not values.has_own_connection:
-        return gettext("registered address and credentials")
-    mechanism = values.connection.get("sasl.mechanism", "")
-    protocol = " ".join(filter(None, (values.connection.get("security.protocol", ""), mechanism)))
-    if not protocol:
-        return gettext("with its own credentials")
-    return gettext("%(protocol)s with its own credentials") % {"protocol": protocol}
+def _unknown(listing: SourceListing, kind: str) -> FilterCounts:
+    return FilterCounts(total=None, reason=listing.errors.get(kind, gettext_noop("It was not listed.")))
+
+
+def _is_incomplete(listing: SourceListing, kind: str) -> bool:
+    return kind in listing.cut or kind in listing.errors
+
+
+def _first_block(judged: JudgedTopic) -> Check:
+    return next(check for check in judged.failed if check.blocks)
+
+
+def _problem(judged: JudgedTopic) -> str:
+    return f"{judged.topic}: {translated(judged.problems[0].finding)}"
+
+
+def _is_excluded(filters: Sequence[NameFilter], name: str) -> bool:
+    return any(each.filter_type is FilterType.EXCLUDE and each.matches(name) for each in filters)

@@ -21,7 +21,7 @@ from console.links import actions as link_actions
 from console.links import pairs
 from console.links import queries as link_queries
 from console.links.actions import ConfigChange, alter_configs
-from console.links.form_presenters import curl
+from console.links.command_presenters import alteration_command, curl, rest_url
 from console.links.health_queries import health_of_mirrors
 from console.links.pages import crumbs, link_head
 from console.links.presenters import source_servers
@@ -29,7 +29,6 @@ from console.links.queries import EffectiveConfig
 from console.mirrors import figures
 from console.mirrors import queries as mirror_queries
 from console.mirrors.figures import sum_if_known
-from console.mirrors.pages import alteration_command, rest_url
 from console.mirrors.presenters import mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink, MirrorTopic

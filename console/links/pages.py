@@ -20,6 +20,7 @@ from console.access.queries import readable_events_of
 from console.actors import Actor
 from console.links import pairs
 from console.links import queries as link_queries
+from console.links.actions import run_task
 from console.links.health_queries import LinkHealth, Observation, observe_links
 from console.links.presenters import (
     GAP_FILLERS,
@@ -33,13 +34,12 @@ from console.links.presenters import (
     other_side,
     tiles,
 )
-from console.links.task_actions import run_task
 from console.links.task_presenters import task_label, task_row
 from console.links.task_queries import failing_of, list_tasks
-from console.mirrors import page_queries
+from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import bulk_verbs
-from console.mirrors.page_queries import MirrorPage
 from console.mirrors.presenters import mirror_row
+from console.mirrors.queries import MirrorPage
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.web import numbers
@@ -485,13 +485,13 @@ def _figures(
     """Return the figures of the side with the mirror topics. If the user may not see that side, only the two clusters."""
     if holder is None:
         return {"flow": flow(link, None, health)}
-    figures = page_queries.link_figures(seen, now=now)
+    figures = mirror_queries.link_figures(seen, now=now)
     return {"flow": flow(link, figures, health), "tiles": tiles(figures, seen.health)}
 
 
 def _mirrors(listed: Listed, link: ClusterLink, seen: Observation, *, by: Actor, size: int, start: int = 0) -> MirrorPage:
     """Return the mirrors of the link that match the filter, in the order of the list."""
-    return page_queries.mirror_page(
+    return mirror_queries.mirror_page(
         by=by,
         link=link,
         search=listed.query,

@@ -26,7 +26,7 @@ from linkengine.domain.plans import GapFiller
 if TYPE_CHECKING:
     from console.links.health_queries import LinkHealth
     from console.links.queries import LinkSummary
-    from console.mirrors.page_queries import LinkFigures
+    from console.mirrors.queries import LinkFigures
     from console.models import ClusterLink
 
 

@@ -21,11 +21,11 @@ from console.links import queries as link_queries
 from console.links import task_queries as acl_queries
 from console.links import task_queries as group_queries
 from console.links.actions import ConfigChange, alter_configs
+from console.links.command_presenters import alteration_command
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
 from console.links.queries import RANKS, filters_of, judge_source, judge_topic, judged_page
 from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row
-from console.mirrors.pages import alteration_command
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error

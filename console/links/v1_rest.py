@@ -1,4 +1,4 @@
-"""Recurring tasks, consumer groups, ACLs and source topics of a link, below /api/v1."""
+"""Rates, recurring tasks, consumer groups, ACLs and source topics of a link, below /api/v1."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api import v1_schemas
 from console.api.errors import UnreadableError
+from console.api.kafka_schemas import mirror_status
 from console.api.schema import ADDITIONS, OffsetField, operation
 from console.api.views import RestView, actor_of, choice, moment
 from console.links import queries as link_queries
 from console.links import task_queries
+from console.links.actions import run_task
 from console.links.queries import judge_source, judge_topic
-from console.links.task_actions import run_task
 from console.links.task_queries import get_task, list_tasks
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import ClampedOffset, ClusterLink, GroupOffset, SyncedAcl, SyncedGroup
@@ -24,6 +26,29 @@ from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.linktasks import TaskState
 from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
+
+# --- rates ------------------------------------------------------------------------------------------------------------
+
+
+class LinkRatesView(RestView):
+    """…/links/{link_name}/rates"""
+
+    @operation("getLinkRates", summary="Get a link's rates and lag", responses={200: v1_schemas.LinkRates}, tag=ADDITIONS)
+    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """Return throughput and lag of a link."""
+        by = actor_of(request)
+        link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+        summary = link_queries.summarize([link], by=by)[0]
+        states: dict[str, int] = {}
+        for state, count in summary.mirrors_by_state.items():
+            status = mirror_status(state, link_state=link.state)
+            states[status] = states.get(status, 0) + count
+        figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "lag_bytes", "oldest_lag_ms")}
+        figures["max_lag"] = None if summary.unknown_lags else summary.max_lag
+        figures["unknown_lag_partitions"] = summary.unknown_lags
+        about = {"link_name": link.name, "link_state": link.state, "gap_filler": link.gap_filler}
+        return Response({**about, "mirrors": states, **figures})
+
 
 # --- recurring tasks --------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
-"""Creates and deletes mirror topics, and retries configs that the destination refused when a mirror was stopped."""
+"""Creates and deletes mirror topics, retries configs that the destination refused at the stop, and resets groups' offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -13,7 +14,8 @@ from console.access import Permission, check_permission, link_words, whole_clust
 from console.access.approvals import check_approved
 from console.actors import ENGINE, Actor
 from console.clusters.actions import check_free
-from console.errors import BadRequestError, ConflictError, InvalidInputError, from_cluster, from_engine
+from console.clusters.live_queries import change, no_topic, run_query
+from console.errors import BadRequestError, ConflictError, InvalidInputError, NotFoundError, from_cluster, from_engine
 from console.links import checks as link_checks
 from console.links.rules import auto_creates
 from console.mirrors import transitions
@@ -24,6 +26,7 @@ from console.models.mirrors import DELETION_REFUSED
 from console.models.row_changes import lock_clusters
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import shown, without_nul
 from linkengine.domain.linkrules import CONFIG as START_SPEC
 from linkengine.domain.linkrules import EARLIEST, start_problem
 from linkengine.domain.messages import gettext_lazy, gettext_noop
@@ -361,3 +364,33 @@ def retry_refused_configs(*, mirror: MirrorTopic, by: Actor, now: datetime) -> S
     refused = [RefusedStep(**row) for row in rows]
     audit.record(by=by, action=action, resource=resource, now=now, detail={"refused": [step.name for step in refused]})
     return refused
+
+
+# --- consumer groups --------------------------------------------------------------------------------------------------
+
+
+def reset_group(
+    *, mirror: MirrorTopic, group: str, offsets: Sequence[tuple[int, int]], execute: bool, by: Actor, now: datetime
+) -> list[dict[str, Any]]:
+    """Set the offsets of a consumer group on a mirror topic; return the result per partition.
+
+    ``offsets`` are pairs of partition and offset. With ``execute=False`` nothing is changed, and the result shows what would
+    be. Needs the permission to manage the group. The audit log has the requested offsets, whether or not the cluster accepted
+    them.
+    """
+    cluster, kind = mirror.link.destination, RoleBinding.ResourceType.GROUP
+    check_permission(by, Permission.MANAGE_GROUP, cluster=cluster, resource_type=kind, resource_name=without_nul(group))
+    arguments = {"topic": mirror.name, "group_id": group, "offsets": [list(pair) for pair in offsets], "execute": execute}
+    if not execute:
+        return _reset(run_query, mirror, arguments)
+    resource = f"{audit.path_of(mirror)}/group/{shown(group)[1:-1]}"
+    detail: dict[str, Any] = {"offsets": {str(partition): offset for partition, offset in offsets}}
+    audited = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, response_key="partitions")
+    return _reset(audited, mirror, arguments)
+
+
+def _reset(query: Any, mirror: MirrorTopic, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    try:
+        return list(query(mirror.link.destination, "reset_group", **arguments))
+    except NotFoundError as error:
+        raise no_topic(mirror.name) from error

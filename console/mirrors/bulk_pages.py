@@ -1,37 +1,51 @@
-"""Operations on several mirror topics of a link: the confirmation. ``bulk_result_pages`` shows the results."""
+"""Operations on several mirror topics of a link: the confirmation, and the Operations section with the results."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
-from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
-from django.views.decorators.http import require_http_methods
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import visible_operations
+from console.access import Permission, can, visible_operations
 from console.access.approval_pages import approval_need
 from console.actors import Actor
-from console.errors import NotFoundError
+from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
+from console.links.command_presenters import operation_command
 from console.links.pages import crumbs, link_head
 from console.links.pairs import RelatedRows
-from console.mirrors import bulk_actions, figures, operation_actions, page_queries, reversals
-from console.mirrors.operation_pages import NAMES_SHOWN, refused_of
-from console.mirrors.operation_presenters import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
+from console.mirrors import bulk_actions, figures, operation_actions, operation_queries, reversals
+from console.mirrors import queries as mirror_queries
+from console.mirrors.operation_pages import NAMES_SHOWN, checked_of, refusals_of
+from console.mirrors.operation_presenters import (
+    BULK_VERBS,
+    OPERATION_BADGES,
+    TOPIC_BADGES,
+    BulkVerb,
+    TopicRow,
+    needs_typed_name,
+    operation_row,
+    reversibility,
+    topic_row,
+)
 from console.mirrors.operation_queries import REVERSALS, WARNED, GroupAtRisk, cautions_of_many, groups_at_risk
-from console.mirrors.pages import operation_command
 from console.mirrors.presenters import MirrorRow, mirror_row
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reversals import risks_of
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.web import numbers
-from console.web.lists import MOST_DIGITS
-from console.web.request_handling import actor_of, done, page, reply
+from console.web.lists import MOST_DIGITS, Column, Filter, Listed, Listing, page_request
+from console.web.numbers import moment
+from console.web.polling import is_unchanged, seen_token
+from console.web.request_handling import Crumb, actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 # --- confirmation of an operation -------------------------------------------------------------------------------------
@@ -42,8 +56,6 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 # nothing is done and the confirmation is shown again. A worker carries the operation out (``console.mirrors.bulk_actions``).
 
 
-# Operations whose rules need no queries: all selected topics are checked, of the others only those that are listed.
-_FREE = (MirrorEvent.PAUSE, MirrorEvent.RESUME, MirrorEvent.FAILOVER)
 LONGEST_REASON = 500  # characters of the reason of a failover
 CHANGED = {
     "code": "CONFLICT",
@@ -59,35 +71,6 @@ class Stake:
     row: MirrorRow
     lost: str  # records that would not be copied, or would be deleted
     groups: int  # groups whose offsets would be clamped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
-    """The selected topics for which an operation would be refused now."""
-
-    rows: Sequence[tuple[str, str]]  # (name, reason)
-    total: int  # selected topics
-    complete: bool  # False if only the listed topics were checked
-
-    @property
-    def possible(self) -> int:
-        """Return the number of topics that the operation would change; an upper bound unless ``complete``."""
-        return self.total - len(self.rows)
-
-    @property
-    def words(self) -> str:
-        """Return the number of topics that the operation would change, for the heading of a confirmation."""
-        values = {"number": numbers.count(self.possible), "total": numbers.count(self.total)}
-        if not self.complete:
-            return pgettext("mirror topics", "at most %(number)s of %(total)s") % values
-        if not self.rows:
-            return pgettext("mirror topics", "%(total)s") % values
-        return pgettext("mirror topics", "%(number)s of %(total)s") % values
-
-    @property
-    def names(self) -> set[str]:
-        """Return the names of the topics."""
-        return {name for name, _reason in self.rows}
 
 
 @page("links")
@@ -156,11 +139,11 @@ def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | No
     """
     if values.get("all"):
         query, state, most = values.get("q", "").strip(), values.get("state", ""), bulk_actions.MOST
-        found = page_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most)
+        found = mirror_queries.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most)
         bulk_actions.check_number(found.total)
         return found.rows
     names = bulk_actions.failed_names(retried) if retried else values.getlist("mirror")
-    return page_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
+    return mirror_queries.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
 
 
 def digest_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
@@ -187,7 +170,7 @@ def _confirmation(
     groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
     at_risk = _lost(mirrors, verb)
     approval = approval_need(link, verb.event, mirrors, by=by, now=now)
-    related = RelatedRows([summary.mirror for summary in _checked(chosen, verb)])
+    related = RelatedRows([summary.mirror for summary in checked_of(chosen, verb)])
     refusals = refusals_of(link, chosen, verb, unapproved=approval.missing if approval else (), related=related, now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     context = {
@@ -279,35 +262,6 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
     )
 
 
-def refusals_of(
-    link: ClusterLink,
-    chosen: Sequence[MirrorSummary],
-    verb: BulkVerb,
-    *,
-    unapproved: Collection[str] = (),
-    related: RelatedRows | None = None,
-    now: datetime,
-) -> Refusals:
-    """Return the selected topics for which the operation would be refused now. ``unapproved`` are names without an approval."""
-    prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
-    checked = _checked(chosen, verb)
-    for summary in checked:
-        summary.mirror.link = link
-    problems = refused_of([summary.mirror for summary in checked], verb.event, related=related, now=now) if verb.event else {}
-    rows = []
-    for summary in checked:
-        if summary.mirror.name in problems:
-            rows.append((summary.mirror.name, problems[summary.mirror.name]["message"]))
-        elif summary.mirror.name in unapproved:
-            rows.append((summary.mirror.name, gettext("This operation needs the approval of a second user.")))
-    return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
-
-
-def _checked(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> Sequence[MirrorSummary]:
-    """Return the topics for which a confirmation checks whether the operation is possible."""
-    return chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
-
-
 def _warnings(
     link: ClusterLink,
     chosen: Sequence[MirrorSummary],
@@ -328,3 +282,210 @@ def _warnings(
 
 def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
     return verb.event is not None and needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")
+
+
+# --- the Operations section -------------------------------------------------------------------------------------------
+#
+# It lists the operations of all users and of REST, as far as the actor may see them, and shows the result of each topic.
+
+
+_REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
+OPERATIONS = Listing(
+    noun=gettext_noop("operation"),
+    plural=gettext_noop("operations"),
+    columns=(
+        Column(title=gettext_lazy("Operation"), key="operation", by=("operation",)),
+        Column(title=gettext_lazy("Cluster link"), key="link", by=("link_name",)),
+        Column(title=gettext_lazy("Status")),
+        Column(title=gettext_lazy("Processed"), key="done", by=("done",), css="number", descends=True),
+        Column(title=gettext_lazy("Failed"), key="failed", by=("failed",), css="number", descends=True),
+        Column(title=gettext_lazy("Requested"), key="requested", by=("requested_at",), descends=True),
+    ),
+    default="-requested",
+    search=("link_name", "requested_by"),
+    search_label=gettext_lazy("Link or user"),
+    filters=(
+        Filter(
+            name="operation",
+            label=gettext_lazy("Operation"),
+            every=gettext_lazy("All operations"),
+            options=[
+                (BulkOperation.CREATE, gettext_lazy("Add")),
+                *((verb.name, gettext_lazy(verb.label)) for verb in BULK_VERBS.values()),
+            ],
+            by="operation",
+        ),
+        Filter(
+            name="status",
+            label=gettext_lazy("Status"),
+            every=gettext_lazy("All statuses"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in OPERATION_BADGES],
+            by=operation_queries.has_status,
+        ),
+    ),
+    time="requested_at",
+    export={
+        "operation_id": "pk",
+        "operation": "operation",
+        "cluster_id": "destination_cluster_id",
+        "link": "link_name",
+        "requested_by": "requested_by",
+        "requested_at": "requested_at",
+        "finished_at": "finished_at",
+        "canceled_by": "canceled_by",
+        "topics": "topic_count",
+        "done": "done",
+        "failed": "failed",
+        "request_id": "request_id",
+    },
+)
+RESULTS = Listing(
+    noun=gettext_noop("topic"),
+    plural=gettext_noop("topics"),
+    columns=(
+        Column(title=gettext_lazy("Mirror topic"), key="name", by=("name",)),
+        Column(title=gettext_lazy("Result"), key="result", by=("rank", "outcome", "name")),
+        Column(title=gettext_lazy("State now")),
+        Column(title=gettext_lazy("Reason")),
+        Column(title=gettext_lazy("Time"), key="time", by=("done_at",), descends=True, optional=True),
+    ),
+    default="",  # failed topics first, then by name: rows keep their places while the page is polled
+    search=("name",),
+    search_label=gettext_lazy("Filter by topic name"),
+    filters=(
+        Filter(
+            name="status",
+            label=gettext_lazy("Result"),
+            every=gettext_lazy("All results"),
+            options=[(badge.code, gettext_lazy(badge.label)) for badge in TOPIC_BADGES.values()],
+            by="outcome",
+        ),
+    ),
+    export={
+        "topic": "name",
+        "result": "badge.code",
+        "state": lambda row: row.state.code if row.state else "",
+        "error_code": "code",
+        "message": "message",
+        "done_at": "done_at",
+    },
+)
+CREATIONS = replace(RESULTS, columns=(replace(RESULTS.columns[0], title=gettext_lazy("Source topic")), *RESULTS.columns[1:]))
+
+
+@page("operations")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List the operations."""
+    by, now = actor_of(request), timezone.now()
+    listed = OPERATIONS.read(request)
+    found = listed.select(operation_queries.with_counts(visible_operations(by)))
+    if listed.format:
+        return listed.csv("operations", found)
+    shown = listed.page(found)
+    counts = operation_queries.count_topics(shown)
+    rows = [operation_row(operation, counts[operation.pk], now=now) for operation in shown]
+    return reply(request, "operations/list.html", {"list": listed, "operations": rows})
+
+
+def results_listing(operation: str) -> Listing:
+    """Return the list of the topics of an operation. ``select`` takes ``topics_of``, the page and the file take rows."""
+    return CREATIONS if operation == BulkOperation.CREATE else RESULTS
+
+
+@page("operations")
+@require_GET
+def detail(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Show an operation with the result of each topic. Polled every second; returns 204 if nothing has changed."""
+    operation = operation_queries.get_operation(operation_id=operation_id, by=actor_of(request))
+    if is_unchanged(request, *_versions(operation), now=timezone.now()):
+        return HttpResponse(status=204)
+    listed = results_listing(operation.operation).read(request)
+    if listed.format:
+        found = listed.select(operation_queries.topics_of(operation))
+        return listed.csv(f"operation-{operation.pk}", _results(operation, found, by=actor_of(request), now=timezone.now()))
+    return _show(request, operation, listed)
+
+
+@page("operations")
+@require_POST
+def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Cancel the topics that have not begun."""
+    by = actor_of(request)
+    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
+    try:
+        canceled = bulk_actions.cancel(operation=operation, by=by, now=timezone.now())
+    except ConsoleError as error:
+        return _refused(request, operation, error)
+    message = ngettext("%(count)s topic canceled.", "%(count)s topics canceled.", canceled)
+    return done(request, operation.get_absolute_url(), message % {"count": numbers.count(canceled)})
+
+
+@page("operations")
+@require_POST
+def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Create the mirror topics that failed. Other operations are retried through their confirmation (``operate_many``)."""
+    by = actor_of(request)
+    operation = operation_queries.get_operation(operation_id=operation_id, by=by)
+    try:
+        started = bulk_actions.retry_creation(operation=operation, by=by, now=timezone.now())
+    except ConsoleError as error:
+        return _refused(request, operation, error)
+    return done(request, started.get_absolute_url())
+
+
+def _refused(request: HttpRequest, operation: BulkOperation, error: ConsoleError) -> HttpResponse:
+    if error.kind == "denied":
+        raise error
+    listed = results_listing(operation.operation).read(page_request(request, operation.get_absolute_url()))
+    return _show(request, operation, listed, problem=problem_of(error), status=status_of(error))
+
+
+def _versions(operation: BulkOperation) -> tuple[object, ...]:
+    """Return what changes whenever the page does: the link's sequence also changes with the states of the mirrors."""
+    return operation.pk, operation.link.sequence if operation.link else "deleted", operation.finished_at is None
+
+
+def _deletion(operation: BulkOperation, *, by: Actor, now: datetime) -> dict[str, Any] | None:
+    """Return when the operation's link was deleted, and by whom if the user may view the audit log; None if it was not."""
+    if operation.link_id is not None:
+        return None
+    event, cluster = operation_queries.deletion_of_link(operation), operation.destination
+    sees_actor = by.may_do_all or (cluster is not None and can(by, Permission.VIEW_AUDIT, cluster=cluster))
+    return {"at": event and moment(event.at, now=now), "by": event.actor if event and sees_actor else ""}
+
+
+def _results(operation: BulkOperation, topics: Iterable[Any], *, by: Actor, now: datetime) -> list[TopicRow]:
+    """Return the rows of topics. Three queries."""
+    shown, link = list(topics), operation.link
+    prefix = link.prefix if link and operation.operation == BulkOperation.CREATE else ""
+    mirrors = operation_queries.mirrors_by_name(link, [f"{prefix}{topic.name}" for topic in shown], by=by)
+    return [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), now=now) for topic in shown]
+
+
+def _show(request: HttpRequest, operation: BulkOperation, listed: Listed, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now, link = actor_of(request), timezone.now(), operation.link
+    row = operation_row(operation, operation_queries.count_topics([operation])[operation.pk], now=now)
+    listed.options = {"status": row.outcomes}
+    topics = _results(operation, listed.page(listed.select(operation_queries.topics_of(operation))), by=by, now=now)
+    context = {
+        "operation": row,
+        "deletion": _deletion(operation, by=by, now=now),
+        "poll_url": request.get_full_path() if request.method == "GET" else row.url,
+        "list": listed,
+        "seen": seen_token(*_versions(operation), now=now),
+        "topics": topics,
+        "creates": operation.operation == BulkOperation.CREATE,
+        "verb": operation.operation,
+        "retry_of": operation.retry_of_id,
+        "has_report": operation.operation in _REPORTED,
+        "reason": operation.options.get("reason", ""),
+        "checklist": operation.options.get("checklist", ()),
+        "may_cancel": bool(row.waiting and link) and bulk_actions.may_cancel(operation, by=by),
+        "environment_name": operation.destination.environment.name if operation.destination else "",
+        "crumbs": [
+            Crumb(label=gettext("Operations"), url=reverse("pages:operations")),
+            Crumb(label=gettext("Operation %(number)s") % {"number": operation.pk}),
+        ],
+    }
+    return reply(request, "operations/operation.html", context | more, status=status)

@@ -1,17 +1,18 @@
-"""Operations on a mirror topic with a confirmation that shows the effects; restores and reparenting."""
+"""Operations on a mirror topic: with a confirmation that shows the effects; exported records, reparenting, verification."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 from urllib.parse import urlencode
 
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, check_permission
@@ -20,25 +21,25 @@ from console.access.approvals import approved, refusal_of
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
 from console.links import queries as link_queries
+from console.links.command_presenters import operation_command
 from console.links.group_presenters import readable_name
 from console.links.health_queries import health_of_mirror
 from console.links.pages import crumbs
 from console.links.pairs import RelatedRows
 from console.mirrors import diverged_exports, operation_actions, reversals
 from console.mirrors import queries as mirror_queries
-from console.mirrors.operation_presenters import VERBS, Verb, explanation, needs_typed_name, reversibility
+from console.mirrors.operation_presenters import VERBS, BulkVerb, Verb, explanation, needs_typed_name, reversibility
 from console.mirrors.operation_queries import REVERSALS, Preview, cautions_of, preview
-from console.mirrors.page_parts import mirror_head, show_refusal
-from console.mirrors.pages import operation_command
+from console.mirrors.pages import mirror_head, show_refusal
 from console.mirrors.queries import MirrorSummary
 from console.mirrors.reparenting import reparent
 from console.mirrors.reversals import risks_of
 from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
+from console.verification import actions as verification_actions
 from console.verification.rules import gates_closed
 from console.web import numbers
 from console.web.health_presenters import HealthView, mirror_health_view
-from console.web.lists import page_from
 from console.web.numbers import readable_config
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
@@ -93,28 +94,6 @@ def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor
         operation_actions.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
     else:
         operation_actions.operate(mirror=mirror, operation=verb.event, by=by, now=now)
-
-
-def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
-    """Return why an operation is not possible now; empty if it is possible."""
-    return refused_of([mirror], event, now=now).get(mirror.name, {})
-
-
-def refused_of(
-    mirrors: Sequence[MirrorTopic], event: MirrorEvent, *, related: RelatedRows | None = None, now: datetime
-) -> dict[str, dict[str, str]]:
-    """Return why an operation is not possible now on mirrors of a link, by name, without those on which it is possible.
-
-    The number of queries depends on the operation only.
-    """
-    related = RelatedRows(mirrors) if related is None else related
-    reasons = {mirror.name: why_not(mirror, event, related=related) for mirror in mirrors}
-    possible = [mirror for mirror in mirrors if not reasons[mirror.name]]
-    closed = gates_closed(possible, now=now) if event is MirrorEvent.PROMOTE else {}
-    return {
-        **{name: problem_of(ConflictError(reason)) for name, reason in reasons.items() if reason},
-        **{name: problem_of(ConflictError(reason, code="GATE_CLOSED")) for name, reason in closed.items()},
-    }
 
 
 def _unapproved(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> dict[str, str]:
@@ -241,20 +220,94 @@ def _is_bidirectional(link: ClusterLink) -> bool:
     return link.mode == "BIDIRECTIONAL"
 
 
-# --- restores ---------------------------------------------------------------------------------------------------------
+# --- topics for which an operation is refused now ---------------------------------------------------------------------
 
 
-PER_PAGE = 10  # the file of each is checked on disk
+# Operations whose rules need no queries: all selected topics are checked, of the others only those that are listed.
+_FREE = (MirrorEvent.PAUSE, MirrorEvent.RESUME, MirrorEvent.FAILOVER)
 
 
-def restores_of(request: HttpRequest, mirror: MirrorTopic) -> dict[str, object]:
-    """Return a page of the restores of a topic, newest first, and those whose export file is missing."""
-    shown, pager = page_from(request, mirror.restores.all(), size=PER_PAGE, name="restores")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The selected topics for which an operation would be refused now."""
+
+    rows: Sequence[tuple[str, str]]  # (name, reason)
+    total: int  # selected topics
+    complete: bool  # False if only the listed topics were checked
+
+    @property
+    def possible(self) -> int:
+        """Return the number of topics that the operation would change; an upper bound unless ``complete``."""
+        return self.total - len(self.rows)
+
+    @property
+    def words(self) -> str:
+        """Return the number of topics that the operation would change, for the heading of a confirmation."""
+        values = {"number": numbers.count(self.possible), "total": numbers.count(self.total)}
+        if not self.complete:
+            return pgettext("mirror topics", "at most %(number)s of %(total)s") % values
+        if not self.rows:
+            return pgettext("mirror topics", "%(total)s") % values
+        return pgettext("mirror topics", "%(number)s of %(total)s") % values
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the topics."""
+        return {name for name, _reason in self.rows}
+
+
+def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
+    """Return why an operation is not possible now; empty if it is possible."""
+    return refused_of([mirror], event, now=now).get(mirror.name, {})
+
+
+def refused_of(
+    mirrors: Sequence[MirrorTopic], event: MirrorEvent, *, related: RelatedRows | None = None, now: datetime
+) -> dict[str, dict[str, str]]:
+    """Return why an operation is not possible now on mirrors of a link, by name, without those on which it is possible.
+
+    The number of queries depends on the operation only.
+    """
+    related = RelatedRows(mirrors) if related is None else related
+    reasons = {mirror.name: why_not(mirror, event, related=related) for mirror in mirrors}
+    possible = [mirror for mirror in mirrors if not reasons[mirror.name]]
+    closed = gates_closed(possible, now=now) if event is MirrorEvent.PROMOTE else {}
     return {
-        "restores": shown,
-        "restores_pager": pager,
-        "lost_files": [restore for restore in shown if diverged_exports.is_lost(restore)],
+        **{name: problem_of(ConflictError(reason)) for name, reason in reasons.items() if reason},
+        **{name: problem_of(ConflictError(reason, code="GATE_CLOSED")) for name, reason in closed.items()},
     }
+
+
+def refusals_of(
+    link: ClusterLink,
+    chosen: Sequence[MirrorSummary],
+    verb: BulkVerb,
+    *,
+    unapproved: Collection[str] = (),
+    related: RelatedRows | None = None,
+    now: datetime,
+) -> Refusals:
+    """Return the selected topics for which the operation would be refused now. ``unapproved`` are names without an approval."""
+    prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
+    checked = checked_of(chosen, verb)
+    for summary in checked:
+        summary.mirror.link = link
+    problems = refused_of([summary.mirror for summary in checked], verb.event, related=related, now=now) if verb.event else {}
+    rows = []
+    for summary in checked:
+        if summary.mirror.name in problems:
+            rows.append((summary.mirror.name, problems[summary.mirror.name]["message"]))
+        elif summary.mirror.name in unapproved:
+            rows.append((summary.mirror.name, gettext("This operation needs the approval of a second user.")))
+    return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
+
+
+def checked_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> Sequence[MirrorSummary]:
+    """Return the topics for which a confirmation checks whether the operation is possible."""
+    return chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
+
+
+# --- exported records, reparenting, verification ----------------------------------------------------------------------
 
 
 @page("links")
@@ -265,9 +318,6 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.READ_RECORDS, mirror=mirror)
     return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))
-
-
-# --- reparenting ------------------------------------------------------------------------------------------------------
 
 
 @page("links")
@@ -283,3 +333,16 @@ def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
     message = gettext("Mirror topic '%(name)s' moved to cluster link '%(link_name)s'. Resume it to continue copying.")
     message %= {"name": mirror.name, "link_name": moved.link.name}
     return done(request, moved.mirror.get_absolute_url(), message)
+
+
+@page("links")
+@require_POST
+def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Start a verification run. The tab Verification shows its progress."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    try:
+        verification_actions.start_verify(mirror=mirror, by=by, now=now)
+    except ConsoleError as error:
+        return show_refusal(request, mirror, error)
+    return done(request, f"{reverse('pages:mirror-verification', args=mirror.url_args)}#verify")

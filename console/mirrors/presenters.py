@@ -1,4 +1,4 @@
-"""View models of a mirror topic: list row, partitions, gaps, state history, lineage, open transactions."""
+"""View models of a mirror topic: list row, tiles, partitions, gaps, state history, lineage, open transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, ngettext
 
-from console.links.presenters import source_servers
+from console.links.presenters import Tile, source_servers
 from console.models.mirrors import UNSEEN, is_fresh
 from console.web import numbers
 from console.web.badges import GAP_BADGES, PHASE_LABELS, Badge, mirror_badge
@@ -81,6 +81,52 @@ def mirror_note(mirror: MirrorTopic, *, troubled: bool, now: datetime) -> ErrorN
     if trouble is not None:
         return error_note(trouble.code, trouble.message, now=now, since=trouble.since)
     return error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since)
+
+
+def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
+    """Return the tiles of a mirror."""
+    lags = [row.lag for row in summary.partitions]
+    behind = sum(1 for lag in lags if lag)
+    total = sum(lag for lag in lags if lag is not None) if lags and None not in lags else None
+    return [
+        Tile(
+            label=gettext("Max lag"),
+            value=numbers.count(summary.max_lag),
+            hint=ngettext("messages · %(count)s partition behind", "messages · %(count)s partitions behind", behind)
+            % {"count": numbers.count(behind)}
+            if behind
+            else gettext("messages, max of all partitions"),
+        ),
+        Tile(
+            label=gettext("Total lag"),
+            value=numbers.count(total),
+            hint=_lag_hint(summary.lag_bytes),
+        ),
+        Tile(
+            label=gettext("Time lag"),
+            value=numbers.lag_time(summary.lag_ms),
+            hint=gettext("unknown") if summary.lag_ms is None else gettext("data loss window if you fail over now"),
+        ),
+        Tile(
+            label=gettext("Throughput"),
+            value=numbers.byte_rate(summary.bytes_per_s),
+            hint=gettext("not measured") if summary.records_per_s is None else numbers.record_rate(summary.records_per_s),
+        ),
+    ]
+
+
+def _lag_hint(lag_bytes: int | None) -> str:
+    if lag_bytes is None:
+        return gettext("messages, bytes unknown")
+    text = gettext("messages, about %(size)s") if lag_bytes else gettext("messages, %(size)s")
+    return text % {"size": numbers.size(lag_bytes)}
+
+
+def copied_words(summary: MirrorSummary) -> str:
+    """Return what was copied: records and bytes."""
+    total = sum(row.bytes_copied for row in summary.partitions)
+    records = sum(row.records_copied for row in summary.partitions)
+    return gettext("%(count)s records, %(size)s") % {"count": numbers.count(records), "size": numbers.size(total)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

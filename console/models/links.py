@@ -385,7 +385,7 @@ class BulkOperationTopic(models.Model):
 
     class Status(models.TextChoices):
         WAITING = "WAITING"
-        ACCEPTED = "ACCEPTED"  # as a request for this topic alone would be; ``bulk_queries.Outcome`` is what followed
+        ACCEPTED = "ACCEPTED"  # as a request for this topic alone would be; ``operation_queries.Outcome`` is what followed
         FAILED = "FAILED"
         CANCELED = "CANCELED"  # before it began
 

@@ -10,8 +10,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
+from console.links.actions import set_groups_waiting
 from console.links.rules import syncs_offsets
-from console.links.task_actions import set_groups_waiting
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, Namespace, SyncedAcl, SyncedGroup
 from console.models.fields import key_of
 from console.models.links import show_change

@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from console.celery import for_long
 from console.history import actions as history_actions
-from console.links.draft_queries import KEEP_DRAFTS
+from console.links.drafts import KEEP_DRAFTS
 from console.models import BulkOperation, ClampedOffset, ClusterLink, LinkDraft, VerifyRun
 from console.models.fields import unseal
 from console.queue import dispatch

@@ -20,17 +20,16 @@ from console.access.approval_pages import approval_need
 from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
+from console.links.command_presenters import operation_command
 from console.links.health_queries import Observation, link_readiness
 from console.links.pages import MIRROR_STATE, head_poll, headline, link_context, observe, polled
 from console.links.presenters import readiness_view
 from console.mirrors import bulk_actions
-from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
-from console.mirrors.operation_pages import NAMES_SHOWN
+from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of
+from console.mirrors.operation_pages import NAMES_SHOWN, refusals_of
 from console.mirrors.operation_presenters import reversibility
 from console.mirrors.operation_queries import groups_at_risk
-from console.mirrors.page_queries import mirror_page
-from console.mirrors.pages import operation_command
-from console.mirrors.queries import MirrorSummary
+from console.mirrors.queries import MirrorSummary, mirror_page
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.verification.drill_actions import cancel_drill, start_drill

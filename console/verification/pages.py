@@ -21,7 +21,7 @@ from console.links.pages import crumbs, head_poll, link_context, polled
 from console.links.presenters import source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
-from console.mirrors.page_parts import mirror_head, show_refusal
+from console.mirrors.pages import mirror_head, show_refusal
 from console.models import BulkOperation, BulkOperationTopic, MirrorTopic, StopReport
 from console.verification import queries as verification_queries
 from console.verification.actions import compare_record, override_gate, start_gate

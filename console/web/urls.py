@@ -12,7 +12,8 @@ from console.clusters import pages as cluster_pages
 from console.history import pages as history_pages
 from console.links import create_pages, edit_pages, topic_pages
 from console.links import pages as link_pages
-from console.mirrors import bulk_pages, bulk_result_pages, operation_pages, tab_pages
+from console.mirrors import bulk_pages, operation_pages
+from console.mirrors import create_pages as mirror_create_pages
 from console.mirrors import pages as mirror_pages
 from console.verification import failover_pages
 from console.verification import pages as verification_pages
@@ -35,18 +36,18 @@ _CLUSTER = "clusters/<str:cluster_id>/"
 _LINK = "links/<str:cluster_id>/<str:link_name>/"
 _OPERATION_REPORT = "failover-reports/operations/<int:operation_id>/"
 _MIRROR_PAGES = [
-    path("", tab_pages.overview, name="mirror"),
-    path("verification/", tab_pages.verification, name="mirror-verification"),
-    path("filled-offsets/", tab_pages.filled_offsets, name="mirror-filled-offsets"),
-    path("lineage/", tab_pages.lineage, name="mirror-lineage"),
-    path("migration-gate/", tab_pages.gate, name="mirror-migration-gate"),
-    path("failover-reports/", tab_pages.reports, name="mirror-reports"),
-    path("restores/", tab_pages.restores, name="mirror-restores"),
-    path("configs/", tab_pages.configs, name="mirror-configs"),
-    path("history/", tab_pages.history, name="mirror-history"),
+    path("", mirror_pages.overview, name="mirror"),
+    path("verification/", mirror_pages.verification, name="mirror-verification"),
+    path("filled-offsets/", mirror_pages.filled_offsets, name="mirror-filled-offsets"),
+    path("lineage/", mirror_pages.lineage, name="mirror-lineage"),
+    path("migration-gate/", mirror_pages.gate, name="mirror-migration-gate"),
+    path("failover-reports/", mirror_pages.reports, name="mirror-reports"),
+    path("restores/", mirror_pages.restores, name="mirror-restores"),
+    path("configs/", mirror_pages.configs, name="mirror-configs"),
+    path("history/", mirror_pages.history, name="mirror-history"),
     path("gaps/", verification_pages.gaps, name="mirror-gaps"),
     path("records/", verification_pages.records, name="mirror-records"),
-    path("verify/", mirror_pages.verify, name="mirror-verify"),
+    path("verify/", operation_pages.verify, name="mirror-verify"),
     path("gate/", verification_pages.run, name="mirror-gate"),
     path("gate/override/", verification_pages.override, name="mirror-gate-override"),
     path("restores/<int:restore_id>/records.jsonl.gz", operation_pages.records, name="mirror-restore-records"),
@@ -113,7 +114,7 @@ urlpatterns = [
     path(f"{_LINK}pause/", edit_pages.pause, name="link-pause"),
     path(f"{_LINK}delete/", edit_pages.delete, name="link-delete"),
     path(f"{_LINK}bulk/", bulk_pages.operate_many, name="link-bulk"),
-    path(f"{_LINK}mirrors/new/", mirror_pages.create, name="new-mirror"),
+    path(f"{_LINK}mirrors/new/", mirror_create_pages.create, name="new-mirror"),
     path(f"{_LINK}mirrors/<str:mirror_name>/-/", include(_MIRROR_PAGES)),  # for a topic named "new"
     path(f"{_LINK}mirrors/<mirror_name:mirror_name>/", include(_MIRROR_PAGES)),
     path("failover-reports/", verification_pages.index, name="reports"),
@@ -125,10 +126,10 @@ urlpatterns = [
         f"{_OPERATION_REPORT}report.json", verification_pages.operation_report, {"form": "json"}, name="operation-report-json"
     ),
     path(f"{_OPERATION_REPORT}report.pdf", verification_pages.operation_report, {"form": "pdf"}, name="operation-report-pdf"),
-    path("operations/", bulk_result_pages.index, name="operations"),
-    path("operations/<int:operation_id>/", bulk_result_pages.detail, name="operation"),
-    path("operations/<int:operation_id>/cancel/", bulk_result_pages.cancel, name="operation-cancel"),
-    path("operations/<int:operation_id>/retry/", bulk_result_pages.retry, name="operation-retry"),
+    path("operations/", bulk_pages.index, name="operations"),
+    path("operations/<int:operation_id>/", bulk_pages.detail, name="operation"),
+    path("operations/<int:operation_id>/cancel/", bulk_pages.cancel, name="operation-cancel"),
+    path("operations/<int:operation_id>/retry/", bulk_pages.retry, name="operation-retry"),
     path("access/", access_pages.bindings, name="access"),
     path("access/new/", access_pages.grant, name="grant"),
     path("access/<int:binding_id>/remove/", access_pages.revoke, name="revoke"),

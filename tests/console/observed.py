@@ -8,15 +8,15 @@ from django.utils import timezone
 
 from console.actors import ENGINE, Actor
 from console.links.health_queries import link_readiness, observe_links
-from console.mirrors import page_queries
+from console.mirrors import queries as mirror_queries
 from console.models import ClusterLink
 from linkengine.domain.failover import Readiness
 
 
-def link_figures(*, link: ClusterLink, by: Actor) -> page_queries.LinkFigures:
+def link_figures(*, link: ClusterLink, by: Actor) -> mirror_queries.LinkFigures:
     """Return the totals of the mirrors that an actor may see."""
     now = timezone.now()
-    return page_queries.link_figures(observe_links([link], by=by, now=now, failing={})[link.pk], now=now)
+    return mirror_queries.link_figures(observe_links([link], by=by, now=now, failing={})[link.pk], now=now)
 
 
 def readiness_of(link: ClusterLink, *, now: datetime) -> Readiness:

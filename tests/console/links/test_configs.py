@@ -11,7 +11,7 @@ from cryptography.fernet import Fernet
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.links.actions import ConfigChange, alter_configs
-from console.links.config_texts import CONFIG_DESCRIPTIONS
+from console.links.form_presenters import CONFIG_DESCRIPTIONS
 from console.models import AuditEvent, Cluster, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groups import GroupStatus

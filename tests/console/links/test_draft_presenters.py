@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from console.links import draft_presenters as drafts
-from console.links.draft_queries import FilterCounts, count_acls, count_groups
+from console.links.draft_presenters import FilterCounts, count_acls, count_groups
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues
 from console.links.form_presenters import ACCEPT, BOTH, ENGINE_TEXTS, RECEIVE, SEND, Direction, checklist
 from console.web.badges import Family

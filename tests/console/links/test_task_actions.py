@@ -8,8 +8,7 @@ import pytest
 
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, NotFoundError
-from console.links.actions import ConfigChange, alter_configs
-from console.links.task_actions import run_task
+from console.links.actions import ConfigChange, alter_configs, run_task
 from console.models import AuditEvent, ClusterLink, LinkTask, MirrorTopic
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import LinkState

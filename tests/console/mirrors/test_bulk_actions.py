@@ -14,7 +14,7 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.mirrors import bulk_actions, operation_actions
 from console.mirrors.bulk_actions import BATCH, cancel, carry_out, operate_now, start
-from console.mirrors.bulk_queries import Outcome, with_outcome
+from console.mirrors.operation_queries import Outcome, with_outcome
 from console.models import AuditEvent, BulkOperation, ClusterLink, MirrorTopic, RoleBinding, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 
 from console.actors import ENGINE, Actor
 from console.links.actions import remove_link
-from console.mirrors import bulk_queries, transitions
+from console.mirrors import operation_queries, transitions
 from console.mirrors.bulk_actions import carry_out, operate_now, start
-from console.mirrors.bulk_presenters import operation_row
-from console.mirrors.bulk_queries import STATUSES, Outcome
 from console.mirrors.operation_actions import operate
+from console.mirrors.operation_presenters import operation_row
+from console.mirrors.operation_queries import STATUSES, Outcome
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -54,14 +54,16 @@ def apply(mirror: MirrorTopic, event: E, *, at: Any = LATER) -> None:
 
 
 def outcomes(operation: BulkOperation) -> list[str]:
-    return [topic.outcome for topic in bulk_queries.topics_of(operation)]
+    return [topic.outcome for topic in operation_queries.topics_of(operation)]
 
 
 def status(operation: BulkOperation) -> str:
     """Return the status that the page shows, which is also that of the filter of the list."""
     operation = BulkOperation.objects.get(pk=operation.pk)
-    shown = operation_row(operation, bulk_queries.count_topics([operation])[operation.pk], now=LATER).badge.code
-    found = [name for name in STATUSES if BulkOperation.objects.filter(bulk_queries.has_status(name), pk=operation.pk).exists()]
+    shown = operation_row(operation, operation_queries.count_topics([operation])[operation.pk], now=LATER).badge.code
+    found = [
+        name for name in STATUSES if BulkOperation.objects.filter(operation_queries.has_status(name), pk=operation.pk).exists()
+    ]
     assert found == [shown]
     return shown
 
@@ -161,7 +163,7 @@ def test_operation_of_rest_has_outcomes(link: ClusterLink, make_mirror: MakeMirr
 
     stored = BulkOperation.objects.get()
 
-    found = {topic.name: topic.outcome for topic in bulk_queries.topics_of(stored)}
+    found = {topic.name: topic.outcome for topic in operation_queries.topics_of(stored)}
     assert found == {"bills": Outcome.ENDED, "old": Outcome.FAILED, "orders": Outcome.CHANGED}
 
 
@@ -191,7 +193,7 @@ def test_outcomes_of_several_operations_are_counted_by_one_query(link: ClusterLi
     second = accept(link, BulkOperation.CREATE, make_mirror("c"), make_mirror("d", S.PENDING_SETUP))
 
     with CaptureQueriesContext(connection) as queries:
-        counts = bulk_queries.count_topics([first, second])
+        counts = operation_queries.count_topics([first, second])
 
     assert len(queries) == 1
     assert counts == {first.pk: {"REQUESTED": 2}, second.pk: {"ENDED": 1, "REQUESTED": 1}}

@@ -18,8 +18,7 @@ from console.config import signing_keys
 from console.http.metrics import prometheus_text
 from console.links.queries import list_links
 from console.mirrors import progress
-from console.mirrors.page_queries import mirror_page
-from console.mirrors.queries import get_mirror, list_mirrors
+from console.mirrors.queries import get_mirror, list_mirrors, mirror_page
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks.links import reconcile_link

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.mirrors import bulk_actions
+from console.mirrors import bulk_actions, operation_pages
 from console.mirrors import bulk_pages as pages
 from console.models import (
     BulkOperation,
@@ -343,7 +343,8 @@ def test_confirmation_counts_the_topics_that_would_change(
 def test_confirmation_of_more_topics_than_are_listed_counts_all_that_would_change(
     page_data: PageData, admin: Client, big: ClusterLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "NAMES_SHOWN", 10)
+    for module in (pages, operation_pages):
+        monkeypatch.setattr(module, "NAMES_SHOWN", 10)
     big.mirrors.filter(name__gte="topic-030").update(state=MirrorState.STOPPED)
 
     paused = request(admin, address(page_data), operation="pause", all="1").content.decode()

@@ -11,8 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.errors import UnavailableError
-from console.links.draft_queries import KEEP_DRAFTS
-from console.links.drafts import DraftValues, values_of
+from console.links.drafts import KEEP_DRAFTS, DraftValues, values_of
 from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, RoleBinding, SourceTopic
 from console.models.fields import seal
 from linkengine.domain.acls import Acl

@@ -15,8 +15,8 @@ from django.forms import model_to_dict
 from django.test import Client
 
 from console.actors import SYSTEM
+from console.links import command_presenters
 from console.links.actions import ConfigChange, alter_configs
-from console.mirrors import pages
 from console.models import Cluster, ClusterLink, Drill, LinkConfig, MirrorTopic, RestoreRun, VerifyRun
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from tests.browser.page_data import EAST, PageData, make_link
@@ -340,7 +340,7 @@ def test_command_of_the_failover_review_does_the_same_as_the_form(page_data: Pag
 def test_confirmation_of_very_many_topics_has_no_command(
     page_data: PageData, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "MOST_IN_COMMAND", 1)
+    monkeypatch.setattr(command_presenters, "MOST_IN_COMMAND", 1)
 
     page = test_bulk.request(admin, page_data.link_url, operation="pause", mirror=["flights", "planes"]).content.decode()
 

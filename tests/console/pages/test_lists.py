@@ -25,7 +25,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from time_machine import TimeMachineFixture
 
-from console.mirrors import tab_pages
+from console.mirrors import pages
 from console.models import (
     Account,
     ApiKey,
@@ -1250,7 +1250,7 @@ def test_each_restore_is_on_exactly_one_page(admin: Client, page_data: PageData)
 def test_tab_of_a_mirror_refers_to_older_failover_reports(admin: Client, page_data: PageData) -> None:
     note, tab = "View all failover reports of the link", page_data.mirror_url("gates", "failover-reports")
     report = StopReport.objects.get(mirror=page_data.mirrors["gates"])
-    for number in range(tab_pages.REPORTS_SHOWN - 1):
+    for number in range(pages.REPORTS_SHOWN - 1):
         report.pk, report.writable_at = None, page_data.now - timedelta(days=number + 1)
         report.save()
     assert note not in read(admin, tab)
@@ -1260,4 +1260,4 @@ def test_tab_of_a_mirror_refers_to_older_failover_reports(admin: Client, page_da
 
     text = read(admin, tab)
     assert note in text
-    assert text.count("<summary>Offsets by partition") == tab_pages.REPORTS_SHOWN
+    assert text.count("<summary>Offsets by partition") == pages.REPORTS_SHOWN

@@ -9,7 +9,7 @@ from django.test import Client
 
 from console.actors import Actor
 from console.errors import UnavailableError
-from console.mirrors import bulk_pages
+from console.mirrors import bulk_pages, operation_pages
 from console.models import ClusterLink, MirrorTopic
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from tests.console.conftest import Engine, MakeMirror
@@ -68,7 +68,8 @@ def test_bulk_reversal_shows_unread_risks_as_unknown_and_lists_topics_not_checke
     url = f"{make_mirror('orders').link.get_absolute_url()}bulk/"
     make_mirror("payments")
     engine.refuses("find_reversal_risks", UnavailableError("No worker responds."))
-    monkeypatch.setattr(bulk_pages, "NAMES_SHOWN", 1)
+    for module in (bulk_pages, operation_pages):
+        monkeypatch.setattr(module, "NAMES_SHOWN", 1)
 
     text = page.post(url, {"operation": "reverse-and-start", "mirror": ["orders", "payments"]}).content.decode()
     paused = page.post(url, {"operation": "pause", "mirror": ["orders", "payments"]}).content.decode()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from console.mirrors import operation_pages, tab_pages
+from console.mirrors import operation_pages, pages
 from console.models import ClampedOffset, GroupOffset, LinkConfig, MirrorTopic, StopReport, SyncedGroup
 from console.verification import queries as verification_queries
 from tests.browser.page_data import PageData
@@ -62,7 +62,7 @@ def test_clamped_groups_are_limited_per_report(admin: Client, page_data: PageDat
 def test_mirror_page_shows_the_number_of_unlisted_clamped_offsets(
     admin: Client, page_data: PageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tab_pages, "CLAMPED_SHOWN", 1)
+    monkeypatch.setattr(pages, "CLAMPED_SHOWN", 1)
     row = ClampedOffset.objects.get(mirror=page_data.mirrors["gates"])
     row.pk, row.partition = None, row.partition + 1
     row.save()

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 
 from console.actors import SYSTEM
 from console.errors import ConflictError
-from console.links.draft_queries import count_topics
+from console.links.draft_presenters import count_topics
 from console.links.drafts import DraftValues
 from console.links.queries import judge_topic
 from console.mirrors.actions import request_deletion

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.links.draft_queries import KEEP_DRAFTS
+from console.links.drafts import KEEP_DRAFTS
 from console.models import LinkDraft
 from console.tasks.links import forget_old_rows
 from tests.console.conftest import MakeActor
