@@ -18,7 +18,7 @@ from console.queue import dispatch
 from console.redis import locks
 from console.tasks import mirrors
 from console.tasks.links import KEEP_OPERATIONS, forget_old_rows
-from console.tasks.mirrors import advance_bulk_operation, advance_stop, continue_operations, delete_mirror, stop_many
+from console.tasks.mirrors import advance_bulk_operation, advance_stop, continue_operations, delete_mirror
 from devcluster.ports import free_port
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
@@ -188,10 +188,9 @@ def test_operation_on_topics_of_an_unreachable_cluster_is_accepted_and_shows_why
 
     advance_bulk_operation(operation_id=BulkOperation.objects.get().pk)
     before = operator.get(url).context["topics"]
-    if verb == "failover":
-        stop_many(link_id=link.pk)
     for mirror in link.mirrors.all():
-        {"promote": advance_stop, "delete": delete_mirror}.get(verb, lambda **_: None)(mirror_id=mirror.pk)
+        tasks = {"promote": advance_stop, "failover": advance_stop, "delete": delete_mirror}
+        tasks.get(verb, lambda **_: None)(mirror_id=mirror.pk)
     after = operator.get(url)
 
     assert [row.name for row in before] == list(OUT_OF_REACH)
