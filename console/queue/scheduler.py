@@ -18,7 +18,7 @@ from celery.utils.time import maybe_make_aware
 
 from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
-from linkengine.domain.moments import AHEAD_MS
+from linkengine.domain.times import AHEAD_MS
 
 # --- health of the beat tasks -----------------------------------------------------------------------------------------
 #

@@ -16,9 +16,9 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import KEPT, is_fresh
 from console.reconciling import transition_errors
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
-from linkengine.domain.moments import is_due
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorState, StopReason, can
+from linkengine.domain.times import is_due
 
 # --- events of a mirror -----------------------------------------------------------------------------------------------
 #

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
-from linkengine.domain.moments import utc_words
+from linkengine.domain.times import utc_words
 
 UNKNOWN = "\N{EN DASH}"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -34,11 +34,11 @@ from console.redis import locks
 from console.workflows import leases
 from console.workflows.preemption import PreemptedError, check_unchanged, unless_preempted
 from linkengine import jobs
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import MirrorEvent, MirrorState, can
+from linkengine.domain.times import pause_s
 
 BACKOFF_S = 0.5
 RELEASE_WAIT_S = 2.0

@@ -39,9 +39,8 @@ from console.redis import locks
 from console.redis.client import redis_client
 from console.workflows.probes import probe_spark
 from linkengine import jobs
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.moments import is_due
+from linkengine.domain.times import is_due, pause_s
 from linkengine.domain.workers import (
     DEAD_MS,
     CoordinationUnavailableError,

@@ -24,8 +24,8 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import GroupReport, GroupStatus, Memory, shown
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.mirrorjobs import RefusedStep
-from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.states import MirrorState
+from linkengine.domain.times import CONFIRM_AFTER_S
 
 # --- ConsumerOffsetSync -----------------------------------------------------------------------------------------------
 #

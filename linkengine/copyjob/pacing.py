@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.plans import LONG_MS, CopyTuning
+from linkengine.domain.times import pause_s
 
 GATHER_S = 0.0001  # pause per partition after a request, so that records of several partitions share the next request
 GATHER_MOST_S = 0.0125

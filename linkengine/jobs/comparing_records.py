@@ -10,8 +10,8 @@ from functools import partial
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import CanaryRead
-from linkengine.domain.moments import utc_words
 from linkengine.domain.record_views import Presence, RecordComparison, SideView
+from linkengine.domain.times import utc_words
 from linkengine.jobs.verifying import StoredBatches, check_responses
 from linkengine.kafka import single_reads
 from linkengine.kafka.admin import ClusterAdmin

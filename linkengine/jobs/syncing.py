@@ -14,8 +14,8 @@ from linkengine.domain.configs import ConfigChange, source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, GroupSync, shown
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
-from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.admin_offsets import count_partitions
 from linkengine.sync import groups

@@ -9,8 +9,8 @@ import structlog
 
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_offsets import known_topic_ids
 
