@@ -1,6 +1,6 @@
 """IP networks as settings name them, whether an address lies within, and which networks this process may connect to.
 
-No name is resolved here; ``linkengine.kafka.network_policy`` does that.
+No name is resolved here; ``linkengine.kafka.security`` does that.
 
 An IPv6 address that carries an IPv4 address (6to4, NAT64, IPv4-compatible) is denied with that IPv4 address: a gateway delivers
 there what is sent to it. It is not allowed or trusted by it. IPv4-mapped addresses are IPv4 addresses.

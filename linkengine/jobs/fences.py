@@ -21,9 +21,8 @@ from linkengine.batches.records import is_commit
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import PRODUCER_ID_BASE
-from linkengine.kafka.admin_offsets import common_end, newest_view, read_ends
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import TopicPartition
+from linkengine.kafka.offsets import TopicPartition, common_end, newest_view, read_ends
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.topicviews import TopicView

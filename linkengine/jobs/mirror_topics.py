@@ -19,7 +19,7 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.jobs.reversing import log_ranges, open_topic
 from linkengine.kafka import topic_requests
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import count_partitions, newest_ends
+from linkengine.kafka.offsets import count_partitions, newest_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import find_mirror, follow_partitions
 

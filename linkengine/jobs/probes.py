@@ -14,9 +14,9 @@ from linkengine.domain.messages import Message, gettext_lazy, join_messages
 from linkengine.domain.plans import ClusterProbe, GapFiller, TopicDescription
 from linkengine.kafka import producers
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import TopicEnds, newest_ends, newest_view
 from linkengine.kafka.brokers import measure_distances
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.offsets import TopicEnds, newest_ends, newest_view
 from linkengine.kafka.transactions import choose_gap_filler
 from linkengine.sync import topics as mirror_topics
 from linkengine.sync.configs import pending_change, read_source_configs

@@ -17,7 +17,7 @@ from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.admin_offsets import count_partitions
+from linkengine.kafka.offsets import count_partitions
 from linkengine.sync import groups
 from linkengine.sync.configs import plan_configs, restore_configs
 from linkengine.sync.groups import Following, Recall

@@ -20,8 +20,8 @@ from linkengine.domain.connectionchecks import Attempt, ClusterFacts, ConnectSte
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.connection import connect
-from linkengine.kafka.network_policy import NotPermittedError, check_names
 from linkengine.kafka.preflight import MAX_SERVERS, broker_facts
+from linkengine.kafka.security import NotPermittedError, check_names
 
 GROUPS_SAMPLED = 50  # whose committed offsets are read; a request has at most 100
 _METADATA_VERSION = 9  # the rights on topics and on the cluster are in versions 8 to 10

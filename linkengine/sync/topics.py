@@ -12,7 +12,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import known_topic_ids
+from linkengine.kafka.offsets import known_topic_ids
 
 # --- source topics -------------------------------------------------------------------------------------------------------
 # Whether a topic is still the same, and how many partitions it has. A mirror that is declared failed does not return to ACTIVE

@@ -16,7 +16,7 @@ from linkengine.domain.plans import LogRange, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs import mirror_topics, reversing, stopping, syncing
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import TopicEnds
+from linkengine.kafka.offsets import TopicEnds
 from linkengine.kafka.topicviews import Leader, TopicView
 
 TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=1, internal=False, configs={})

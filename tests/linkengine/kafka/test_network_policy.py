@@ -21,8 +21,8 @@ from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.admin_session import ClientPool
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import connect
-from linkengine.kafka.network_policy import NotPermittedError, check_names, open_socket
 from linkengine.kafka.preflight import check_reachable
+from linkengine.kafka.security import NotPermittedError, check_names, open_socket
 
 OTHER = "127.0.0.2"  # also loopback; denied in most tests
 DENIED = ("127.0.0.2/32",)

@@ -21,8 +21,7 @@ from devcluster.tokens import TokenEndpoint
 from linkengine.domain.addresses import ClusterAddress, address_from_properties, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import security
-from linkengine.kafka.network_policy import NotPermittedError
-from linkengine.kafka.security import BearerTokens, bearer_token
+from linkengine.kafka.security import BearerTokens, NotPermittedError, bearer_token
 
 ROOT = Path(__file__).resolve().parents[3]
 numbers = count()
