@@ -20,8 +20,7 @@ from linkengine.jobs.reversing import log_ranges, open_topic
 from linkengine.kafka import topic_requests
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.offsets import count_partitions, newest_ends
-from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import find_mirror, follow_partitions
+from linkengine.sync.topics import find_mirror, follow_partitions, read_source_configs, sync_configs
 
 # --- set-up --------------------------------------------------------------------------------------------------------------
 # The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that

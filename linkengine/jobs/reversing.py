@@ -26,8 +26,7 @@ from linkengine.kafka.offsets import EARLIEST, common_end, count_partitions, log
 from linkengine.kafka.producers import brokers_without_deny_write
 from linkengine.kafka.protocol import BrokerError, UnreplicatedError
 from linkengine.kafka.topicviews import TopicView
-from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import follow_partitions, observe_source
+from linkengine.sync.topics import follow_partitions, observe_source, read_source_configs, sync_configs
 
 log = structlog.get_logger(__name__)
 

@@ -38,9 +38,8 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.configs import read_source_configs, restore_configs
 from linkengine.sync.offset_clamping import clamp_groups, unread_groups
-from linkengine.sync.topics import find_mirror, missing_mirror, was_stopped
+from linkengine.sync.topics import find_mirror, missing_mirror, read_source_configs, restore_configs, was_stopped
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR})
 SLOW_S = 2.0  # to move the groups of a mirror; then those of the other mirrors of the list are not moved one after another

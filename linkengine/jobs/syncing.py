@@ -19,7 +19,6 @@ from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.offsets import count_partitions
 from linkengine.sync import groups
-from linkengine.sync.configs import plan_configs, restore_configs
 from linkengine.sync.groups import Following, Recall
 from linkengine.sync.topics import (
     find_mirror,
@@ -27,6 +26,8 @@ from linkengine.sync.topics import (
     holds_all,
     missing_mirror,
     observe_sources,
+    plan_configs,
+    restore_configs,
     stopped_error,
     was_stopped,
 )

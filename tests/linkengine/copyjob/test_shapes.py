@@ -19,7 +19,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.channel import Channel
-from linkengine.sync.configs import read_source_configs
+from linkengine.sync.topics import read_source_configs
 from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Rec, dense
 from tests.linkengine.copyjob.copying import (
     Copier,

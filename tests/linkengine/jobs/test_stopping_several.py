@@ -17,7 +17,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs import stopping
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.configs import restore_configs
+from linkengine.sync.topics import restore_configs
 from tests.linkengine.jobs.stops import assignments_of, failover_of, stop_mirror
 
 pytestmark = pytest.mark.kafka

@@ -43,6 +43,7 @@ from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed
+from linkengine.jobs.exporting import OddWriter
 from linkengine.kafka import (
     admin_acls,
     admin_groups,
@@ -59,7 +60,6 @@ from linkengine.kafka import transactions as kafka_transactions
 from linkengine.kafka.cluster import Cluster, _read_metadata
 from linkengine.kafka.connection import Connection, connect
 from linkengine.kafka.protocol import INT32, MalformedResponseError
-from linkengine.kafka.record_writer import OddWriter
 from linkengine.kafka.requests import (
     FetchLimits,
     FetchPosition,
