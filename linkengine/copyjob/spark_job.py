@@ -89,7 +89,7 @@ def run_in_executor(
 def copy_until_the_end(setup: WorkerSetup) -> None:
     """Run the copy loop with its Redis connections until its assignments end."""
     from linkengine.copyjob.coordination_thread import CoordinationPorts  # noqa: PLC0415 - sockets and codecs: executors only
-    from linkengine.copyjob.ports import SystemClock  # noqa: PLC0415
+    from linkengine.copyjob.pacing import SystemClock  # noqa: PLC0415
     from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
 
     assignments, clock = RedisAssignments(setup), SystemClock()

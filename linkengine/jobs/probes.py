@@ -232,7 +232,7 @@ def _configs(names: Sequence[str]) -> Blocker:
 # --- tail check from recorded ends ---------------------------------------------------------------------------------------
 # Whether a mirror still ends with what its last copy worker wrote. Equal ends of both sides do not show whose records they are.
 # A copy worker that ends in an orderly way releases its lease with the mirror's end and the leader epoch of the source under
-# which it had read everything below (``copyjob.source.epoch_history``). A foreign write to a mirror that is not being copied
+# which it had read everything below (``copyjob.source.leaders``). A foreign write to a mirror that is not being copied
 # to, or records that the source lost and replaced, can make the ends equal as well; then either of the two numbers differs.
 
 

@@ -31,9 +31,8 @@ from linkengine.copyjob.destination.gap_filler import Filler, TransactionFiller,
 from linkengine.copyjob.errors import LargestOnItsWay, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.foreign_writes import overtaken
 from linkengine.copyjob.pacing import Throttle, due_before_burst
-from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.release_rules import is_held_up
-from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.partition_state import PartitionState, is_held_up
+from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.copyjob.values import Chunk, Overtaken, Stage, Trouble
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
