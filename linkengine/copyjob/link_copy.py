@@ -13,7 +13,7 @@ How a partition ends decides what happens to its lease:
 | requests still in flight after ``DRAIN_S``, or fenced | left to expire: the next owner has to expect late writes |
 | lease lost | not touched; the partition waits for a new lease, unless it was stopping |
 
-A release is clean if no marker of an earlier owner can still be written either (``release_rules.is_settled``).
+A release is clean if no marker of an earlier owner can still be written either (``partition_state.is_settled``).
 """
 
 from __future__ import annotations

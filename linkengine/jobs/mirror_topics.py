@@ -1,13 +1,14 @@
-"""Sets up mirror topics (validates, creates them read-only, seeds their heads) and deletes them."""
+"""Sets up mirror topics (validates, creates them read-only, seeds their heads), deletes them, and clears Redis of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import structlog
 
+from linkengine.coordination import lease, losses, progress
 from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import check_overrides, has_mirror_configs, is_compacted, mirror_configs
@@ -330,3 +331,17 @@ def deletes_topics(address: ClusterAddress) -> bool | None:
         return topic_requests.deletes_topics(address)
     except LinkEngineError:
         return None
+
+
+def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:
+    """Remove the reports and losses of a deleted mirror, and the leases of its partitions (``keys``)."""
+    progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+    losses.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+    lease.forget_leases(redis_url, keys)
+
+
+def clear_link(redis_url: str, link_id: str, *, keys: Iterable[str] = ()) -> None:
+    """Remove the reports and losses of a deleted link, and the leases of its mirrors' partitions (``keys``)."""
+    progress.clear_link(redis_url, link_id)
+    losses.clear_losses(redis_url, link_id)
+    lease.forget_leases(redis_url, keys)
