@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from console.config.env import Environment, https_or_loopback, spark_address
 from console.config.logging import configure_logging
 from linkctl import __version__
-from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
+from linkengine.domain.addresses import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 _env = Environment()

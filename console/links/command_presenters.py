@@ -16,14 +16,8 @@ from dataclasses import dataclass, replace
 from django.utils.translation import gettext
 
 from console.links.drafts import DraftValues
-from linkengine.domain.addresses import (
-    OAUTH,
-    ClusterAddress,
-    address_from_properties,
-    join_servers,
-    parse_servers,
-    properties_of,
-)
+from linkengine.domain.addresses import OAUTH, ClusterAddress, join_servers, parse_servers
+from linkengine.domain.client_properties import address_from_properties, properties_of
 
 # Placeholders in the configs; letters only, so that no quoting changes them.
 _PASSWORD, _CERTIFICATE, _KEY, _KEY_PASSWORD = "xPASSWORDx", "xCERTIFICATEx", "xKEYx", "xKEYPASSWORDx"

@@ -17,7 +17,8 @@ from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.reconciling import ends
 from console.reconciling.groups import known_offsets
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTakeover

@@ -25,7 +25,8 @@ from console.tasks.workers import replying
 from console.workflows import probes
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import AclRule, LagView
 from linkengine.domain.connectionchecks import ConnectionRole
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -31,7 +31,7 @@ from console.tasks import clusters, mirrors, verification
 from console.tasks.workers import replying
 from console.workflows import links, observing, pool, probes
 from linkengine import jobs
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.workers import CoordinationUnavailableError
 

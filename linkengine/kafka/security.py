@@ -25,7 +25,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from linkengine.domain.addresses import OAUTH, ClusterAddress, TokenUrl, parse_token_url
+from linkengine.domain.addresses import OAUTH, ClusterAddress
+from linkengine.domain.client_properties import TokenUrl, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 # --- network policy ------------------------------------------------------------------------------------------------------

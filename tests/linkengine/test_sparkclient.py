@@ -22,7 +22,8 @@ from devcluster.spark import SparkConnectServer
 from linkengine import sparkclient
 from linkengine.coordination.pool import end_workers, write_assignments
 from linkengine.copyjob.spark_job import run_copy_worker
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import CopyPlan, VerifyPlan
 from linkengine.domain.workers import worker_id_for
 from linkengine.sparkclient import (

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkengine.copyjob.destination import maintenance
 from linkengine.copyjob.source import side
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import AFTER, BEFORE, UNLIMITED, mirror_configs
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason

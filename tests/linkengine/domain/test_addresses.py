@@ -2,13 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.addresses import (
-    MECHANISMS,
-    OAUTH,
-    ClusterAddress,
-    address_from_properties,
-    properties_of,
-)
+from linkengine.domain.addresses import MECHANISMS, OAUTH, ClusterAddress
+from linkengine.domain.client_properties import address_from_properties, properties_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="us\\"er" password="p\\\\w;\'x";'

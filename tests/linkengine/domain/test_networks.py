@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, is_permitted, parse_address, parse_network
+from linkengine.domain.addresses import DENIED_BY_DEFAULT, EVERYWHERE, is_permitted, parse_address, parse_network
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from pyspark.errors import PySparkException
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
 from linkengine.jobs.verifying import heaviest_of, read_far, verify

@@ -38,7 +38,8 @@ from kafka.protocol.metadata import MetadataResponse
 import linkengine
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.records import Record
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
