@@ -33,10 +33,10 @@ from linkengine.domain.plans import BrokerDistance
 from linkengine.domain.sourcelistings import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
 from linkengine.jobs.syncing import list_acls
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.brokers import measure_distances
 from linkengine.kafka.connection import connect
 from linkengine.kafka.preflight import MAX_SERVERS, broker_facts
 from linkengine.kafka.security import NotPermittedError, check_names
+from linkengine.kafka.views import measure_distances
 
 _Row = TypeVar("_Row")
 

@@ -18,7 +18,7 @@ from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
 from linkengine.domain.names import check_topic_name, is_internal
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.jobs.reversing import log_ranges, open_topic
-from linkengine.kafka import topic_requests
+from linkengine.kafka import admin_topics
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.offsets import count_partitions, newest_ends
 from linkengine.sync.topics import find_mirror, follow_partitions, read_source_configs, sync_configs
@@ -328,7 +328,7 @@ def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
 def deletes_topics(address: ClusterAddress) -> bool | None:
     """Return whether the cluster deletes topics (``delete.topic.enable``); None if that cannot be read."""
     try:
-        return topic_requests.deletes_topics(address)
+        return admin_topics.deletes_topics(address)
     except LinkEngineError:
         return None
 

@@ -19,13 +19,13 @@ from linkengine.domain.messages import Message, gettext_lazy, join_messages
 from linkengine.domain.plans import PRODUCER_ID_BASE, ClusterProbe, GapFiller, TopicDescription
 from linkengine.kafka import producers
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.brokers import measure_distances
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import TopicEnds, TopicPartition, common_end, newest_ends, newest_view, read_ends
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.topicviews import TopicView
 from linkengine.kafka.transactions import choose_gap_filler
+from linkengine.kafka.views import measure_distances
 from linkengine.sync import topics as mirror_topics
 from linkengine.sync.topics import missing_mirror, pending_change, read_source_configs
 

@@ -18,13 +18,13 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_topics, offsets, producers, topic_requests
+from linkengine.kafka import admin_acls, admin_groups, admin_topics, offsets, producers
 from linkengine.kafka.admin_groups import Offsets, StillDue
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.admin_topics import delete_by_id
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import OffsetKind
 from linkengine.kafka.preflight import broker_facts
-from linkengine.kafka.topic_requests import delete_by_id
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
 
@@ -169,7 +169,7 @@ class ClusterAdmin:
         real = {topic: change for topic, change in changes.items() if change}
         with closing(Cluster(self.address)) as cluster:
             what = f"one of {len(real)} topics does not show its new configs"
-            self._wait_until(lambda: not topic_requests.not_shown(cluster, real), what=what)
+            self._wait_until(lambda: not admin_topics.not_shown(cluster, real), what=what)
 
     # offsets
 

@@ -36,12 +36,12 @@ from linkengine.copyjob.values import Content, LogTail, SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
+from linkengine.kafka.admin_topics import is_compacted
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
 from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.single_reads import FEW_BYTES, read_committed, read_with_aborted
-from linkengine.kafka.topic_requests import is_compacted
 
 # Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers
 # (``gap_filler``).
