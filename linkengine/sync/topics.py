@@ -13,17 +13,21 @@ from linkengine.domain.configs import (
     ConfigChange,
     LocalEdit,
     config_difference,
+    configs_at_stop,
     has_mirror_configs,
     is_compacted,
+    lacking,
     local_edits,
     mirror_configs,
     released_names,
     source_values,
+    still_due,
     with_compaction_in_time,
 )
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorSync, RefusedStep
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorSync, RefusedStep
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.states import StopReason
 from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.offsets import known_topic_ids
@@ -362,3 +366,28 @@ def _refusals(change: ConfigChange, error: LinkEngineError) -> list[RefusedStep]
     return [
         RefusedStep(name=name, value=change.values.get(name), code=error.code, message=error.message) for name in change.names
     ]
+
+
+def restoring_change(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
+    """Return the changes that make a topic with the configs ``present`` an ordinary topic with the source's configs."""
+    values = _source_configs(stop)
+    change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
+    if not (stop.restoring_configs and present):
+        return lacking(change, present=present)
+    return still_due(change, mirror=mirror_configs(values, include=stop.sync_include, overrides=stop.configs), present=present)
+
+
+def _source_configs(stop: MirrorStop) -> dict[str, str]:
+    """Return the source's configs: for a promotion as read now, twice with the same result; otherwise those of the last sync.
+
+    They are also read for a failover if none are known.
+    """
+    if stop.source_configs and stop.reason is StopReason.FAILOVER:
+        return stop.source_configs
+    topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")
+    try:
+        first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
+    except LinkEngineError as error:
+        log.warning("mirror.source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
+        return stop.source_configs
+    return first if first == second else stop.source_configs
