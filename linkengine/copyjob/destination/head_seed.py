@@ -21,7 +21,7 @@ from linkengine.batches.compression import ZSTD
 from linkengine.batches.patch import patch_for_append, seal
 from linkengine.batches.records import varint
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT
-from linkengine.copyjob.foreign_writes import foreign_write
+from linkengine.copyjob.errors import foreign_write
 from linkengine.copyjob.producer_state import FencedError, OwnProducerState
 from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery

@@ -29,8 +29,7 @@ from linkengine.batches.records import ControlType, control_type
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.errors import Confirmation
-from linkengine.copyjob.foreign_writes import foreign_write, marker_overrun, replaced_records
+from linkengine.copyjob.errors import Confirmation, foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import Content, LogTail, SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError

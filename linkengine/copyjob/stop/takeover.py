@@ -11,8 +11,7 @@ import structlog
 
 from linkengine.batches.records import ControlType, is_commit
 from linkengine.batches.view import BatchView, check_crc
-from linkengine.copyjob.foreign_writes import batches_in
-from linkengine.copyjob.resume.log_end import read_log_ends
+from linkengine.copyjob.resume.log_end import batches_in, read_log_ends
 from linkengine.copyjob.stop.fence import PAUSE_S, last_marker, write_marker
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
