@@ -92,7 +92,10 @@ def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:
 # a lag of zero that a copy worker reports, or a run of the recurring task that syncs what was missing.
 
 
-FIRST_S, LONGEST_S = 0.1, 300.0
+FIRST_S = 0.1
+LONGEST_S = 300.0  # with a thousand mirrors that wait; a few wait ``LONGEST_OF_FEW_S`` at most
+LONGEST_OF_FEW_S = 30.0
+PER_WAITING_S = LONGEST_S / 1_000  # so that the steps of a link stay at about three a second, however many mirrors wait
 LONGEST = timedelta(seconds=1.25 * LONGEST_S)  # of a mirror; the pauses after failed steps vary by a quarter
 URGENT_S = 5.0  # for topics that no producer can write to until the next step
 WAKE_MS = (
@@ -109,9 +112,10 @@ _ENDED_BY: Mapping[TaskName, tuple[ErrorCode, ...]] = MappingProxyType(
 Rows = Mapping[str, MirrorPartition]
 
 
-def promote_pause_s(checks: int) -> float:
+def promote_pause_s(mirror: MirrorTopic, checks: int) -> float:
     """Return the seconds until the next check after so many: doubling, with a jitter of a quarter."""
-    return min(LONGEST_S, pause_s(checks, first_s=FIRST_S, longest_s=LONGEST_S))
+    longest = longest_s(mirror)
+    return min(longest, pause_s(checks, first_s=FIRST_S, longest_s=longest))
 
 
 def is_urgent(mirror: MirrorTopic) -> bool:
@@ -122,8 +126,11 @@ def is_urgent(mirror: MirrorTopic) -> bool:
 
 
 def longest_s(mirror: MirrorTopic) -> float:
-    """Return the longest pause after a failed step."""
-    return URGENT_S if is_urgent(mirror) else LONGEST_S
+    """Return the longest pause after a failed step or check: longer if many mirrors of the link wait. At most one query."""
+    if is_urgent(mirror):
+        return URGENT_S
+    waiting = MirrorTopic.objects.filter(link=mirror.link_id, retry_at__isnull=False).count()
+    return min(LONGEST_S, max(LONGEST_OF_FEW_S, PER_WAITING_S * waiting))
 
 
 def is_limited(mirror: MirrorTopic) -> bool:

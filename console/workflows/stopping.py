@@ -107,7 +107,7 @@ def _promote(mirror: MirrorTopic) -> None:
             code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
             note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
             return
-        wait_s, checks = due_tasks.promote_pause_s(checks), checks + 1
+        wait_s, checks = due_tasks.promote_pause_s(mirror, checks), checks + 1
         if time.monotonic() + wait_s >= deadline:
             due_tasks.postpone_promote(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
             return

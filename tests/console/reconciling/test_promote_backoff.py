@@ -31,12 +31,26 @@ def waiting(make_mirror: MakeMirror, code: ErrorCode) -> MirrorTopic:
     return mirror
 
 
-def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
-    pauses = [due_tasks.promote_pause_s(checks) for checks in range(40)]
+@pytest.mark.parametrize(("waiting", "longest_s"), [(1, 30), (90, 30), (400, 120), (1_000, 300), (3_000, 300)], ids="{}".format)
+def test_pauses_double_from_a_tenth_of_a_second_to_a_limit_that_grows_with_the_mirrors_that_wait(
+    make_mirror: MakeMirror, waiting: int, longest_s: float
+) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED, stop_reason="promote", retry_at=LATER)
+    shared: dict[str, Any] = {
+        "link": mirror.link,
+        "source_topic": "a",
+        "state": S.PENDING_STOPPED,
+        "stop_reason": "promote",
+        "retry_at": LATER,
+    }
+    dated = {"state_since": NOW, "created_at": NOW}
+    MirrorTopic.objects.bulk_create(MirrorTopic(name=f"other-{n}", **shared, **dated) for n in range(waiting - 1))
+
+    pauses = [due_tasks.promote_pause_s(mirror, checks) for checks in range(40)]
 
     assert 0.07 < pauses[0] < 0.13
-    assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(11))
-    assert 225 < min(pauses[12:]) <= max(pauses) == 300
+    assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(8))
+    assert 0.75 * longest_s <= min(pauses[12:]) <= max(pauses) == longest_s
 
 
 @pytest.mark.parametrize(
@@ -47,8 +61,8 @@ def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
         (S.PENDING_STOPPED, {"reversal": "reverse-and-start"}, 6.25),
         (S.PENDING_SYNCHRONIZE, {}, 6.25),
         (S.PENDING_MIRROR, {}, 6.25),
-        (S.PENDING_STOPPED, {}, 375),
-        (S.PENDING_SETUP, {}, 375),
+        (S.PENDING_STOPPED, {}, 37.5),
+        (S.PENDING_SETUP, {}, 37.5),
     ],
 )
 def test_failed_step_is_retried_soon_while_producers_are_kept_out(
