@@ -88,6 +88,7 @@ pytest_plugins = ["tests.unit_lane"]
 MakeCluster = Callable[..., KafkaCluster]
 
 SHARED = {"source_cluster", "destination_cluster", "spark_server"}
+CLUSTERS = SHARED | {"make_cluster"}  # a test with one of these fixtures waits for another process most of the time
 # Of the shared clusters, which exist for the whole run and collect hundreds of topics. With the intervals of development
 # clusters an idle broker takes 3.5 % of a core, mostly for these; tests wait for retention and compaction in few places.
 CALM: Mapping[str, object] = {
@@ -97,6 +98,7 @@ CALM: Mapping[str, object] = {
     "replica.high.watermark.checkpoint.interval.ms": 60_000,  # of all partitions; read when a broker starts again
 }
 LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
+MANY = 150  # tests of a file that take long together
 
 
 @pytest.fixture(scope="session")
@@ -108,15 +110,29 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the long files over the run: a file stays on one worker, and several of them at once wait for each other."""
+    """Spread the files of each kind over the run: a file stays on one worker.
+
+    Files with long tests wait for each other if several run at once. Those that may take longest come first, and all of them
+    before the last minutes, in which short files occupy all workers. Tests of clusters mostly wait, pages mostly compute;
+    pytest-django, which sorts tests by their use of the database, would leave almost all tests of clusters to the end.
+    """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    long = [path for path, own in files.items() if _longest_s(own) >= LONG_S]
-    short = [path for path in files if path not in long]
-    place = {path: float(n) for n, path in enumerate(short)}
-    place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
+    kinds: dict[tuple[bool, ...], list[Path]] = {}
+    for path in sorted(files, key=lambda path: -_longest_s(files[path])):
+        kinds.setdefault(_kind(files[path]), []).append(path)
+    place = {path: (0.85 if kind[0] else 1.0) * n / len(paths) for kind, paths in kinds.items() for n, path in enumerate(paths)}
     items.sort(key=lambda item: place[item.path])
+
+
+def _kind(items: list[pytest.Item]) -> tuple[bool, ...]:
+    """Return whether a file takes long, with a long test or many tests, or else whether it needs clusters and the database."""
+    if _longest_s(items) >= LONG_S or len(items) >= MANY:
+        return (True, len(items) >= MANY)
+    fixtures = {name for item in items for name in getattr(item, "fixturenames", ())}
+    database = "_django_db_helper" in fixtures or any(item.get_closest_marker("django_db") for item in items)
+    return (False, bool(fixtures & CLUSTERS), database)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -154,15 +170,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.fixture(scope="session")
 def source_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror from: one broker, SASL, ACLs."""
-    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source"), extra=CALM) as cluster:
-        yield cluster
+    cluster = KafkaCluster("source", directory=tmp_path_factory.mktemp("source"), extra=CALM)
+    yield cluster.start()
+    _discard(cluster)
 
 
 @pytest.fixture(scope="session")
 def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror to: one broker, SASL, ACLs."""
-    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination"), extra=CALM) as cluster:
-        yield cluster
+    cluster = KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination"), extra=CALM)
+    yield cluster.start()
+    _discard(cluster)
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +207,13 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
 
     yield make
     for cluster in started:
-        cluster.stop()
+        _discard(cluster)
+
+
+def _discard(cluster: KafkaCluster) -> None:
+    """Stop a cluster whose data is not needed again: a clean stop writes snapshots of all partitions and takes seconds."""
+    cluster.kill_all()
+    cluster.stop()
 
 
 @pytest.fixture(scope="session")

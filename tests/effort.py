@@ -1,6 +1,7 @@
 """How much the tests with random input try: less in each run of the suite, more on request.
 
-``EFFORT=10 make test ARGS='...'`` multiplies the numbers of random walks, and of the generated examples that take longest.
+``EFFORT=10 make test ARGS='...'`` multiplies the numbers of random walks, of runs with damaged
+responses, and of the generated examples that take longest.
 """
 
 import os

@@ -52,6 +52,17 @@ def test_the_index_of_the_operations_guide_lists_every_page_of_it() -> None:
     assert {page for page in pages if f"(operations/{page.relative_to(ROOT / 'docs' / 'operations')})" not in index} == set()
 
 
+def test_the_index_of_decisions_has_the_title_and_status_of_each_record() -> None:
+    rows = re.findall(r"^\| \[(\d+)\]\(([^)]+)\) \| (.+?) \| (.+?) \|", (ROOT / "docs/adr/README.md").read_text(), re.MULTILINE)
+    expected = []
+    for path in sorted((ROOT / "docs/adr").glob("0*.md")):
+        found = re.match(r"# (\d+)\. (.*)\n\n\* Status: (.*?)\n\* Date: ", path.read_text(), re.DOTALL)
+        assert found is not None, path.name
+        expected.append((found[1], path.name, found[2], " ".join(found[3].split())))
+
+    assert rows == expected
+
+
 def defined_in(source: Path) -> set[str]:
     """Return the functions, classes, methods (as ``Class.method``) and variables that a module defines."""
     names = set()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from pyspark.sql.connect.session import SparkSession
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(290)]
 ROOT = Path(__file__).resolve().parents[1]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 CORES = 3
+PARTS = ("master", "worker", "connect")
 # As Compose passes them: from files only. A backslash is an escape in the properties file that the secrets are written to.
 SECRETS = {
     "SPARK_AUTH_SECRET": secrets.token_hex(16) + "\\n",
@@ -37,10 +39,10 @@ SECRETS = {
 
 @dataclass
 class Standalone:
-    """Master, worker and Connect server, each on a port of its own."""
+    """Master, worker and Connect server, each on a port of its own, and the master's page."""
 
     directory: Path
-    ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in ("master", "worker", "connect")})
+    ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in (*PARTS, "master page")})
     running: dict[str, Process] = field(default_factory=dict)
 
     @property
@@ -67,6 +69,14 @@ class Standalone:
     def log(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
+    def master_state(self) -> tuple[str, int, list[str]]:
+        """Return what the master reports: its state, how many workers are alive, and the states of the applications."""
+        try:
+            page = httpx.get(f"http://{LOOPBACK}:{self.ports['master page']}/json/", timeout=5).json()
+        except httpx.TransportError:  # it is starting
+            return "", 0, []
+        return page["status"], page["aliveworkers"], [application["state"] for application in page["activeapps"]]
+
     def _environment(self) -> dict[str, str]:
         return {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -75,7 +85,7 @@ class Standalone:
             "SPARK_SECRETS": str(self._secrets),
             "SPARK_MASTER_HOST": LOOPBACK,
             "SPARK_MASTER_PORT": str(self.ports["master"]),
-            "SPARK_MASTER_WEBUI_PORT": str(free_port()),
+            "SPARK_MASTER_WEBUI_PORT": str(self.ports["master page"]),
             "SPARK_MASTER_URL": f"spark://{LOOPBACK}:{self.ports['master']}",
             "SPARK_RECOVERY_DIR": str(self.directory / "recovery"),
             "SPARK_DAEMON_MEMORY": "256m",
@@ -97,7 +107,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     cluster = Standalone(tmp_path_factory.mktemp("standalone"))
     (cluster.directory / "recovery").mkdir()
     try:
-        for name in ("master", "worker", "connect"):
+        for name in PARTS:
             cluster.start(name)
         yield cluster
     finally:
@@ -173,7 +183,7 @@ def test_a_restarted_master_keeps_the_application_and_its_executors(spark: Stand
     spark.running["master"].kill()
     assert run_job(session, "while the master is away") == 1
     spark.start("master")
-    time.sleep(20)  # workers try again every 10 to 20 s; an application that was not recovered would be ended now
+    wait_for(lambda: spark.master_state() == ("ALIVE", 1, ["RUNNING"]))  # recovered; an unknown application would be missing
 
     assert run_job(sparkclient.session(spark.url), "after") == 1
     assert sparkclient.count_slots(spark.url) == CORES
@@ -181,6 +191,6 @@ def test_a_restarted_master_keeps_the_application_and_its_executors(spark: Stand
 
 
 def test_the_health_checks_of_compose_succeed_while_the_part_lives(spark: Standalone) -> None:
-    for name in ("master", "worker", "connect"):
+    for name in PARTS:
         assert problem("tcp", LOOPBACK, str(spark.ports[name])) == ""
     assert "refused" in problem("tcp", LOOPBACK, str(free_port()))

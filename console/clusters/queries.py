@@ -91,7 +91,7 @@ def list_environments(*, by: Actor) -> list[Environment]:
 
 
 def version_of(cluster: Cluster) -> list[object]:
-    """Return what changes with all that pages show of a loaded cluster."""
+    """Return the values of a loaded cluster that pages show, as the versions of a poll."""
     columns = ("bootstrap_servers", "brokers", "kafka_version", "has_authorizer", "probed_at", "error_code", "error_message")
     return [getattr(cluster, name) for name in ("pk", "environment_id", "name", *columns)]
 
@@ -279,7 +279,7 @@ class Found:
 
 
 def find(text: str, *, by: Actor, limit: int) -> Found:
-    """Return what the actor may see and whose name contains the text; mirrors also by their source topic. Seven queries."""
+    """Return the visible objects whose names contain the text; mirrors also by their source topic. Seven queries."""
     if not text:
         return Found()
     links = matching_links(by=by, search=text).order_by("name", "pk")
@@ -333,7 +333,7 @@ class FirstSteps:
 
 
 def first_steps(*, by: Actor) -> FirstSteps:
-    """Return what exists already. At most four queries beside the actor's bindings."""
+    """Return the first steps that are done already. At most four queries beside the actor's bindings."""
     clusters = list(visible_clusters(by).select_related("environment__organization").order_by("pk")[:2])
     link = visible_links(by).select_related("destination__environment__organization").order_by("pk").first()
     equal = VerifyRun.objects.filter(mirror=OuterRef("pk"), status=VerifyRun.Status.EQUAL)

@@ -20,7 +20,7 @@ from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
 from console.web.numbers import plural
 
-DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever the cause: DNS, firewalls, several hosts
+DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s for any cause: DNS, firewalls, several hosts
 SPARK_COPY_LATE_S = 30.0  # as the alert on clusterlink_copy_silence_seconds
 _LISTED = 3  # failing links or mirrors in a response
 _WHAT_TO_DO = "The worker's log has the details; the next pass succeeds once the cause is removed"
@@ -78,7 +78,7 @@ class _DatabaseCheck:
 
     @classmethod
     def problem(cls) -> str:
-        """Return what is wrong with the database, "" if nothing. Joins a check that is still running."""
+        """Return the problem of the database, "" if there is none. Joins a check that is still running."""
         with cls._lock:
             check = cls._running = cls._running or cls()
         if not check._done.wait(DATABASE_WAIT_S):  # noqa: SLF001 - its own
@@ -138,7 +138,7 @@ def _rounds() -> str:
 
 
 def _links() -> tuple[str, bool]:
-    """Return what is wrong with links, and whether no link is reconciled."""
+    """Return the problems of links, and whether no link is reconciled."""
     try:
         known = health_of_links(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):

@@ -34,7 +34,7 @@ from console.models import (
     VerifiedRange,
 )
 from console.models.links import LinkMode
-from console.models.mirrors import AHEAD, KEPT, RECORDS_DIFFER, MirrorTopicQuerySet
+from console.models.mirrors import KEPT, RECORDS_DIFFER, MirrorTopicQuerySet
 from linkengine.domain.errors import WAITING, ErrorCode
 from linkengine.domain.failover import Readiness, StoredFacts, readiness
 from linkengine.domain.groups import GroupStatus
@@ -424,26 +424,25 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
     oldest, seen, since, rate = None, None, None, None
     silent_since, stalled_since = now - _SILENT, now - _STALLED
     for row in rows:
-        reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
+        reported_at = began if row.observed_at is None else max(began, row.observed_at)
         oldest = reported_at if oldest is None else min(oldest, reported_at)
         rate = row.bytes_per_s if rate is None else rate + (row.bytes_per_s or 0.0)
         lag = row.lag_at(now)
-        caught_up_at = None if row.behind_ms(now) is None else row.caught_up_at
         partitions += 1
         silent += reported_at <= silent_since
         blocked += row.phase in _BLOCKED
         waiting += row.phase in _WAITING
-        stalled += bool(lag) and caught_up_at is not None and caught_up_at <= stalled_since
+        stalled += bool(lag) and row.caught_up_at is not None and row.caught_up_at <= stalled_since
         if lag is None:
             unknown_lags += 1
         elif row.last_source_seen_at is not None:
             seen = row.last_source_seen_at if seen is None else min(seen, row.last_source_seen_at)
         if is_lacking(row, lag):
             lacking += 1
-            if caught_up_at is None:
+            if row.caught_up_at is None:
                 never += 1
             else:
-                since = caught_up_at if since is None else min(since, caught_up_at)
+                since = row.caught_up_at if since is None else min(since, row.caught_up_at)
     if oldest is None:
         return NO_REPORTS
     return Reports(

@@ -175,7 +175,7 @@ def _facts(link: ClusterLink, current: Sequence[CurrentMirror] | None, *, now: d
         unstopped=any(mirror.state not in WRITABLE for mirror in mirrors) or getattr(link, "unstopped", False),
         to_be_copied=any(mirror.state in _TO_BE_COPIED and mirror.drill_id is None for mirror in mirrors),
         begun=max((mirror.state_since for mirror in copied), default=None),
-        reported=newest_report((row for mirror in copied for row in mirror.partitions), now=now),
+        reported=newest_report(row for mirror in copied for row in mirror.partitions),
         troubles=list(StateTransitionError.objects.filter(counted, mirror__link=link)),
     )
 

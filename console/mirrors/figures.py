@@ -9,7 +9,7 @@ from itertools import count
 from typing import NamedTuple
 
 from console.models import MirrorPartition, MirrorTopic, SourceTopic
-from console.models.mirrors import AHEAD, UNSEEN
+from console.models.mirrors import UNSEEN
 from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.states import MirrorState
 
@@ -90,10 +90,9 @@ class Figures:
         return None if since is None else max(0, int((now - since).total_seconds() * 1000))
 
 
-def newest_report(rows: Iterable[MirrorPartition], *, now: datetime) -> datetime | None:
-    """Return the time of the newest report; times ahead of now do not count (a clock was set back since)."""
-    latest = now + AHEAD
-    return max((row.observed_at for row in rows if row.observed_at is not None and row.observed_at <= latest), default=None)
+def newest_report(rows: Iterable[MirrorPartition]) -> datetime | None:
+    """Return the time of the newest report on partitions that were updated by ``console.mirrors.progress``."""
+    return max((row.observed_at for row in rows if row.observed_at is not None), default=None)
 
 
 def figures_of(rows: Iterable[MirrorPartition], *, now: datetime) -> Figures:
@@ -103,7 +102,7 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime) -> Figures:
         found.partitions += 1
         lag = row.lag_at(now)
         _add_lag(found, row, lag)
-        _add_age(found, row, lag, now=now)
+        _add_age(found, row, lag)
         found.bytes_copied += row.bytes_copied
         found.records_copied += row.records_copied
         if row.observed_at is None or row.observed_at >= now - UNSEEN:  # an older rate is not the current one
@@ -135,12 +134,12 @@ def _add_lag(found: Figures, row: MirrorPartition, lag: int | None) -> None:
     found.lag_size += size or 0
 
 
-def _add_age(found: Figures, row: MirrorPartition, lag: int | None, *, now: datetime) -> None:
+def _add_age(found: Figures, row: MirrorPartition, lag: int | None) -> None:
     if not is_lacking(row, lag):
         return
     found.lacking += 1
     at = row.caught_up_at
-    if at is None or at > now + AHEAD:
+    if at is None:
         found.never += 1
     else:
         found.behind_since = at if found.behind_since is None else min(found.behind_since, at)

@@ -248,7 +248,7 @@ def _begin_outage(error: CoordinationUnavailableError) -> None:
 
 
 def is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
-    """Return whether a report is newer than the row."""
+    """Return whether a report is newer than the row. A row with a time ahead of now would hide all of them."""
     if row.observed_at is None or row.observed_at > now + AHEAD or report.copy_run_id != row.copy_run_id:
         return True
     later_by = time_of(report.observed_at_ms) - row.observed_at
@@ -315,7 +315,9 @@ def use_counters_of(row: MirrorPartition, copy_run_id: str) -> None:
 def forget_old(row: MirrorPartition, now: datetime) -> None:
     """Set to unknown, without saving, the rates of a silent partition and times ahead of now (a clock was set back since).
 
-    The source's end stays, with the time at which it was seen; ``MirrorPartition.lag`` is unknown once that is too long ago.
+    A time ahead of now would make a partition without reports look alive and in sync until the clock has passed it. Code that
+    uses rows updated here does not check that again. The source's end stays, with the time at which it was seen;
+    ``MirrorPartition.lag`` is unknown once that is too long ago.
     """
     if row.last_source_seen_at is not None and row.last_source_seen_at > now + AHEAD:
         row.source_end = None

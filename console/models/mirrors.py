@@ -24,7 +24,9 @@ DELETION_REFUSED = "DELETION_REFUSED"  # the destination refused to delete the t
 STAYING = (RECORDS_LOST, RECORDS_DIFFER, TOMBSTONES_MISSED)  # neither an action nor copying successfully removes these
 KEPT = (*STAYING, CONFIGS_REFUSED, DELETION_REFUSED)  # copying successfully does not remove these
 UNSEEN = timedelta(seconds=15)  # an older source end is outdated: the lag computed from it would be wrong, perhaps 0
-AHEAD = timedelta(milliseconds=AHEAD_MS)  # tolerance; a time further ahead of now is ignored, since a clock was set back
+# Tolerated clock skew. A value that was observed further ahead of now (a clock was set back since) counts as unknown: as the
+# newest it would show a copy as alive and in sync for as long as the clock was set back.
+AHEAD = timedelta(milliseconds=AHEAD_MS)
 STATES = [(s.value, s.value) for s in MirrorState]
 
 

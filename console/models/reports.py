@@ -132,7 +132,7 @@ class RestoreRun(models.Model):
 
     @property
     def common_parts(self) -> tuple[CommonPart, ...]:
-        """Return what proves the common part; empty for a run whose points an earlier version agreed on."""
+        """Return what proves the common part."""
         return tuple(CommonPart.from_json(part) for part in self.parts)
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
@@ -14,11 +13,9 @@ from typing import Any, cast
 import redis
 import structlog
 from celery.beat import PersistentScheduler, ScheduleEntry
-from celery.utils.time import maybe_make_aware
 
 from console.redis import heartbeats as redis_health
 from console.redis.client import redis_client
-from linkengine.domain.times import AHEAD_MS
 
 # --- health of the beat tasks -----------------------------------------------------------------------------------------
 #
@@ -87,20 +84,19 @@ def sent_for_ms() -> dict[str, int | None]:
 
 # --- the scheduler ----------------------------------------------------------------------------------------------------
 #
-# It continues after a clock was set back, and stops sending while no worker takes messages.
+# It stops sending while no worker takes messages.
 #
-# Celery's scheduler sends an entry when its last run is an interval ago. After a clock was set back by an hour that is an hour
-# later, even after a restart, since it stores the times in a file.
+# Celery's scheduler sends an entry when its last run is an interval ago. It stores the times in a file. After beat's clock was
+# set back by an hour nothing is sent for an hour, even after a restart without removing the file; /readyz reports 503.
 
 
 MOST_WAITING = 500  # messages; without a worker a night would leave 30,000, each of which the next worker has to read
 REPORT_S = 30.0
-_AHEAD = timedelta(milliseconds=AHEAD_MS)
 _log = structlog.get_logger(__name__)
 
 
 class SteadyScheduler(PersistentScheduler):
-    """Celery's scheduler without two ways to stall. It reports that it is sending."""
+    """Celery's scheduler that does not fill a queue without a worker, and reports that it is sending and beat's clock."""
 
     _reported_s = -REPORT_S  # monotonic
     schedule_filename: str  # of Celery's class, which has no type hints
@@ -109,12 +105,6 @@ class SteadyScheduler(PersistentScheduler):
         """Send what is due. Returns the seconds until the next call."""
         self._report()
         Path(f"{self.schedule_filename}.alive").touch()  # for the health check of the container
-        ahead = [entry for entry in self.schedule.values() if _is_ahead(entry)]
-        for entry in ahead:
-            _log.warning("beat.clock_was_set_back", entry=entry.name)
-            entry.last_run_at = entry.default_now()
-        if ahead:
-            self._heap = None  # its times are of the clock before the change
         wait_s: float = super().tick(*args, **kwargs)
         return wait_s
 
@@ -130,13 +120,8 @@ class SteadyScheduler(PersistentScheduler):
             return
         with suppress(redis.RedisError):  # retried with the next tick
             note_sending()
+            redis_health.note_clock("beat")
             self._reported_s = time.monotonic()
-
-
-def _is_ahead(entry: ScheduleEntry) -> bool:
-    if entry.last_run_at is None:
-        return False
-    return bool(maybe_make_aware(entry.last_run_at) > maybe_make_aware(entry.default_now()) + _AHEAD)
 
 
 def _is_jammed(queue: str) -> bool:

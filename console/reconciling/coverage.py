@@ -10,7 +10,6 @@ from itertools import groupby
 
 import structlog
 from django.db import transaction
-from django.db.models import Q
 
 from console import audit
 from console.actors import ENGINE
@@ -24,7 +23,7 @@ from console.models import (
     VerifyWatch,
 )
 from console.models.links import show_change
-from console.models.mirrors import AHEAD, RECORDS_DIFFER, TOMBSTONES_MISSED
+from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import transition_errors
 from console.reconciling.plans import config_of, mirror_key
 from console.redis import locks
@@ -316,11 +315,8 @@ def ensure_watches(*, now: datetime) -> None:
 
 
 def next_due_watch(*, now: datetime) -> VerifyWatch | None:
-    """Return the row whose turn it is; mirrors of links without continuous verification have none.
-
-    A finish time in the future was stored before a clock was set back, and its next time is as far in the future.
-    """
-    due = VerifyWatch.objects.filter(Q(next_at__lte=now) | Q(finished_at__gt=now + AHEAD), mirror__state__in=WATCHED)
+    """Return the row whose turn it is; mirrors of links without continuous verification have none."""
+    due = VerifyWatch.objects.filter(next_at__lte=now, mirror__state__in=WATCHED)
     due = due.filter(mirror__deletion_requested_at=None, mirror__link__in=continuous_links())
     return due.select_related("mirror").order_by("next_at", "pk").first()
 

@@ -16,7 +16,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, LinkState, MirrorState, StopReason
-from linkengine.domain.times import is_due, pause_s
+from linkengine.domain.times import pause_s
 
 # --- recurring tasks --------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskNa
         return []
     rows = {row.name: row for row in link.tasks.all()}
     configured = [spec for spec in TASKS.values() if is_configured(spec, value_of=link.config, mirrors=mirrors)]
-    return [spec.name for spec in configured if _is_due(rows.get(spec.name), longest=_interval(spec, link), now=now)]
+    return [spec.name for spec in configured if _is_due(rows.get(spec.name), now=now)]
 
 
 def begin_task_run(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
@@ -76,9 +76,8 @@ def _pause(row: LinkTask, *, now: datetime) -> timedelta:
     return min(PAUSE * took, LONGEST_PAUSE)
 
 
-def _is_due(row: LinkTask | None, *, longest: timedelta, now: datetime) -> bool:
-    longest = max(longest, LONGEST_PAUSE)
-    return row is None or row.requested_at is not None or is_due(row.next_run_at, now=now, longest=longest)
+def _is_due(row: LinkTask | None, *, now: datetime) -> bool:
+    return row is None or row.requested_at is not None or row.next_run_at is None or row.next_run_at <= now
 
 
 def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:
@@ -96,7 +95,6 @@ FIRST_S = 0.1
 LONGEST_S = 300.0  # with a thousand mirrors that wait; a few wait ``LONGEST_OF_FEW_S`` at most
 LONGEST_OF_FEW_S = 30.0
 PER_WAITING_S = LONGEST_S / 1_000  # so that the steps of a link stay at about three a second, however many mirrors wait
-LONGEST = timedelta(seconds=1.25 * LONGEST_S)  # of a mirror; the pauses after failed steps vary by a quarter
 URGENT_S = 5.0  # for topics that no producer can write to until the next step
 WAKE_MS = (
     5_000  # between early checks of a mirror because of lag zero: it may have other obstacles, an open transaction for example
@@ -153,7 +151,7 @@ def postpone_promote(*, mirror: MirrorTopic, checks: int, wait_s: float, now: da
 
 def is_postponed(mirror: MirrorTopic, *, now: datetime) -> bool:
     """Return whether the mirror's next step is not due yet."""
-    return not is_due(mirror.retry_at, now=now, longest=LONGEST)
+    return mirror.retry_at is not None and mirror.retry_at > now
 
 
 def caught_up(*, mirrors: Iterable[MirrorTopic], rows: Rows, now: datetime) -> Iterator[MirrorTopic]:

@@ -154,7 +154,8 @@ def _topic(mirror: MirrorTopic) -> MirroredTopic:
 def _last_checked_at(link: ClusterLink, *, now: datetime) -> str:
     """Return the name of the last group of the latest batch; the next batch begins after it.
 
-    Times in the future were stored before a clock was set back. They would stay the latest, and the same batch would repeat.
+    Times ahead of now (a clock was set back since) do not count. They would stay the latest: the same batch would repeat and
+    succeed, while no other group is synced.
     """
     groups = SyncedGroup.objects.filter(link=link, looked_at__lte=now + AHEAD)
     latest = groups.aggregate(latest=Max("looked_at"))["latest"]

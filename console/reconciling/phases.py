@@ -13,12 +13,11 @@ from console.actors import ENGINE
 from console.errors import ConflictError, NotFoundError
 from console.mirrors import transitions
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.models.mirrors import KEPT, is_fresh
+from console.models.mirrors import AHEAD, KEPT, is_fresh
 from console.reconciling import transition_errors
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorState, StopReason, can
-from linkengine.domain.times import is_due
 
 # --- events of a mirror -----------------------------------------------------------------------------------------------
 #
@@ -249,4 +248,5 @@ def note_state(*, link: ClusterLink, state: LinkState, code: str, message: str, 
 
 
 def _is_old(probed_at: datetime | None, *, now: datetime) -> bool:
-    return probed_at is None or is_due(probed_at + PROBE_EVERY, now=now, longest=PROBE_EVERY)
+    # A time ahead of now does not count: until then the link would stay ACTIVE even if its source is down.
+    return probed_at is None or not -AHEAD <= now - probed_at < PROBE_EVERY

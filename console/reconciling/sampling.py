@@ -202,6 +202,7 @@ def note_in_sync_at(link: ClusterLink, in_sync_at: datetime | None, *, now: date
     if in_sync_at is None:
         return
     known = link.in_sync_at
+    # a time ahead of now would hide how late the mirrors of the link are
     if known is None or known > now + AHEAD or in_sync_at - known >= IN_SYNC_EVERY:
         ClusterLink.objects.filter(pk=link.pk).update(in_sync_at=in_sync_at)
         link.in_sync_at = in_sync_at
@@ -261,7 +262,7 @@ def _apply(
         row.bytes_per_s = row.records_per_s = None
     for name in _FORGETTABLE:
         at = getattr(row, name)
-        if at is not None and at > now + AHEAD:  # of a clock that was set back: unknown
+        if at is not None and at > now + AHEAD:  # a clock was set back: a future time would hide missed tombstones
             setattr(row, name, None)
     copying = row.phase == PartitionPhase.COPYING  # ``in_sync_at`` also advances while this partition is not copied
     row.behind = not (copying and is_fresh(row.whole_at, now=now, within=LEAST))

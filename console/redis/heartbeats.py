@@ -35,7 +35,8 @@ def age_ms(seen: str | None) -> int | None:
     if seen is None:
         return None
     passed_ms = int(time.time() * 1000) - int(seen)
-    return None if passed_ms < -AHEAD_MS else max(0, passed_ms)  # in the future: a clock was set back
+    # A heartbeat from the future (a clock was set back) is unknown, which counts as late. An age of 0 would be a live process.
+    return None if passed_ms < -AHEAD_MS else max(0, passed_ms)
 
 
 # --- the reconciler ---------------------------------------------------------------------------------------------------
@@ -213,19 +214,19 @@ def _recent(record: dict[str, Any], now_ms: int) -> list[tuple[int, int]]:
 #
 # How far the clocks of the installation's machines differ from Redis's clock, for /readyz.
 #
-# Reports, leases and tasks tolerate differences below ``AHEAD_MS``. Beyond that a live worker seems silent, and recent values
-# count as unknown, so the machine with the wrong clock has to be named.
+# The clocks of an installation must be synchronized; differences below ``AHEAD_MS`` are tolerated. Beyond that recent values
+# count as unknown, a live worker seems silent, and work waits for as long as a clock was set back. So this names the machine.
 
 
 _CLOCKS, _CLOCK_KEPT_S = "console:clocks", 3600
 _RECENT_MS = 60_000  # by Redis's clock; a machine that reports nothing for longer is gone
 
 
-def note_clock() -> None:
-    """Report how far this machine's clock is ahead of Redis's."""
+def note_clock(process: str) -> None:
+    """Report how far the clock of this machine, on which the process runs, is ahead of Redis's."""
     now_ms = _redis_ms()
     pipeline = redis_client().pipeline(transaction=False)
-    pipeline.hset(_CLOCKS, socket.gethostname(), f"{_local_ms() - now_ms} {now_ms}")
+    pipeline.hset(_CLOCKS, f"{process} on {socket.gethostname()}", f"{_local_ms() - now_ms} {now_ms}")
     pipeline.expire(_CLOCKS, _CLOCK_KEPT_S)
     pipeline.execute()
 
@@ -235,10 +236,10 @@ def wrong_clocks() -> dict[str, int]:
     now_ms = _redis_ms()
     ahead = {f"this process, on {socket.gethostname()}": _local_ms() - now_ms}
     noted = cast("dict[str, str]", redis_client().hgetall(_CLOCKS))
-    for host, words in noted.items():
+    for process, words in noted.items():
         ms, at_ms = map(int, words.split())
         if abs(now_ms - at_ms) <= _RECENT_MS:
-            ahead[f"the worker on {host}"] = ms
+            ahead[f"the {process}"] = ms
     return {machine: ms for machine, ms in ahead.items() if abs(ms) > AHEAD_MS}
 
 

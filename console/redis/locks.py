@@ -13,9 +13,6 @@
 A lock is exclusive as long as its owner renews it. It only avoids duplicate work: a process that is suspended for longer than
 ``LOCK_TTL_S`` loses its lock without noticing, so every step that matters is a compare-and-swap in the database or at the
 broker.
-
-Redis stores expiries as points of time. If its host's clock is set back, keys live longer by that much. The scripts therefore
-shorten a time to live that is longer than it can be, as leases do (``linkengine.coordination.lease``).
 """
 
 from __future__ import annotations
@@ -33,9 +30,6 @@ from console.redis.client import redis_client
 _log = structlog.get_logger(__name__)
 LOCK_TTL_S = 5.0  # time to live of a lock: after a crash, another worker can take over the work this much later
 _RENEWALS = 3  # per LOCK_TTL_S
-_SHORTEN = "if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end "
-_TAKE = f"if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1]) then return 1 end {_SHORTEN} return 0"
-_EXISTS = f"{_SHORTEN} return redis.call('EXISTS', KEYS[1])"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 # Renews a lock also if it is missing: Redis may have lost its data, or was unreachable for longer than LOCK_TTL_S.
 _RENEW = """
@@ -45,13 +39,11 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
 # KEYS: the lock; since when (ms) it has been free. ARGV: a lock's time to live; how long to keep the second key.
-_IS_ABANDONED = f"""
-{_SHORTEN}
+_IS_ABANDONED = """
 if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('DEL', KEYS[2]) return 0 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local since = tonumber(redis.call('GET', KEYS[2]) or now)
-if since > now then since = now end  -- the clock was set back
 redis.call('SET', KEYS[2], string.format('%.0f', since), 'PX', ARGV[2])
 return now - since >= tonumber(ARGV[1]) and 1 or 0
 """
@@ -78,7 +70,7 @@ def lock(name: str) -> Iterator[bool]:
 
 def is_locked(name: str) -> bool:
     """Return whether a process holds the lock."""
-    return bool(redis_client().eval(_EXISTS, 1, f"console:lock:{name}", str(int(LOCK_TTL_S * 1000))))
+    return bool(redis_client().exists(f"console:lock:{name}"))
 
 
 def is_abandoned(name: str) -> bool:
@@ -92,7 +84,7 @@ def is_abandoned(name: str) -> bool:
 
 def claim(name: str, *, ttl_ms: int) -> bool:
     """Return True at most once per ``ttl_ms``, and False for the rest of that time."""
-    return bool(redis_client().eval(_TAKE, 1, f"console:claim:{name}", str(ttl_ms), "1"))
+    return bool(redis_client().set(f"console:claim:{name}", "1", nx=True, px=ttl_ms))
 
 
 def prolong_claim(name: str, *, ttl_ms: int) -> bool:
@@ -140,7 +132,7 @@ class _Lock:
         self._done, self._exclusive = Event(), Lock()
 
     def take(self) -> bool:
-        return bool(redis_client().eval(_TAKE, 1, self._key, str(int(LOCK_TTL_S * 1000)), self._token))
+        return bool(redis_client().set(self._key, self._token, nx=True, px=int(LOCK_TTL_S * 1000)))
 
     def keep(self) -> None:
         while not self._done.wait(LOCK_TTL_S / _RENEWALS):

@@ -25,7 +25,6 @@ _TAKE = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local empty_at = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
-if empty_at > now + ARGV[1] * ARGV[2] then empty_at = now end  -- beyond a full bucket: the clock was set back
 local wait = empty_at + ARGV[1] - now - ARGV[1] * ARGV[2]
 if wait > 0 then return math.ceil(wait) end
 local after = empty_at + ARGV[1]

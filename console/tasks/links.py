@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 def reconcile(**_: Any) -> None:
     """Run every step of a pass, even if others fail. The run itself shows that a worker is alive."""
     redis_health.note_worker()
-    redis_health.note_clock()
+    redis_health.note_clock("worker")
     for name in redis_health.STEPS:
         _try(name)
 

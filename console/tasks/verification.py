@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from console.config.logging import current_request_id
 from console.models import Drill, GateRun, VerifyRun
-from console.models.mirrors import AHEAD
 from console.queue import dispatch
 from console.reconciling import coverage
 from console.redis import locks
@@ -69,19 +68,14 @@ def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
 def continue_runs(*, now: datetime) -> None:
     """Send the task again for queued runs while a turn is free, and end runs whose worker has crashed."""
     free = len(SLOTS) - sum(locks.is_locked(slot) for slot in SLOTS)
-    for run_id in _waiting(_long_ago("requested_at", now - RESEND_AFTER, now))[:free]:
+    for run_id in _waiting(Q(requested_at__lt=now - RESEND_AFTER))[:free]:
         if locks.claim(f"verify:{run_id}", ttl_ms=RUN_CLAIM_MS):
             dispatch.send("verify_mirror", run_id=run_id)
-    running = VerifyRun.objects.filter(_long_ago("started_at", now - ABANDONED_AFTER, now), status=VerifyRun.Status.RUNNING)
+    running = VerifyRun.objects.filter(started_at__lt=now - ABANDONED_AFTER, status=VerifyRun.Status.RUNNING)
     for run in running.select_related("mirror"):
         if locks.is_abandoned(f"verify:{run.pk}"):
             message = "The worker of the verification stopped unexpectedly. Start the verification again."
             verification_actions.record_failure(run=run, message=message, now=now)
-
-
-def _long_ago(name: str, before: datetime, now: datetime) -> Q:
-    """Select rows from before that time, and rows from the future, since a clock was set back."""
-    return Q(**{f"{name}__lt": before}) | Q(**{f"{name}__gt": now + AHEAD})
 
 
 @shared_task(name="verify_next")

@@ -142,7 +142,7 @@ def _chosen(request: HttpRequest, link: ClusterLink, seen: Observation, *, by: A
 
 
 def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
-    """Return what is wrong with the confirmation, by field; empty if it is complete."""
+    """Return the errors of the confirmation, by field; empty if it is complete."""
     reason = request.POST.get("reason", "").strip()
     wrong: dict[str, object] = {}
     if not reason:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from django.db.models import OuterRef, Subquery
-from django.utils import timezone
 
 from console.mirrors import figures, progress
 from console.models import (
@@ -21,7 +20,7 @@ from console.models import (
     StateTransition,
     StopReport,
 )
-from console.models.mirrors import AHEAD, shows_source_end
+from console.models.mirrors import shows_source_end
 from linkengine.domain.failover import PartitionAtStop, cost_of_stop
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -51,7 +50,8 @@ def write_stop_reports(
     they were unavailable. ``refused`` are the configs that the destination refused after producers were admitted.
     """
     reports = [
-        _draft(known, now=now, source_ends=source_ends.get(known.mirror.pk), queried_at=queried_at) for known in _known(mirrors)
+        _draft(known, now=now, source_ends=source_ends.get(known.mirror.pk), queried_at=queried_at)
+        for known in _known(mirrors, now=now)
     ]
     for mirror, report in zip(mirrors, reports, strict=True):
         report.refused = as_stored(refused.get(mirror, ()))
@@ -87,12 +87,12 @@ class _Known:
     approver: str  # the second user who approved the request, "" if it needed none
 
 
-def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
+def _known(mirrors: Sequence[MirrorTopic], *, now: datetime) -> list[_Known]:
     """Return what reports are computed from. The last request counts, for example a failover that replaced a promotion."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
-    rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
+    rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=now, insist=True)}
     counts = figures.source_partitions(mirrors)
     operations, approvers = _operations_of(mirrors, requests), _approvers_of(mirrors, requests)
     return [
@@ -214,8 +214,8 @@ def _at_stop(row: MirrorPartition, now: datetime, *, requested_at: datetime) -> 
         mirrored_end=row.stopped_end,
         source_end=row.last_high_watermark,
         stable_end=row.last_source_end,
-        source_seen_at_ms=_known_ms(row.last_source_seen_at, now),
-        caught_up_at_ms=_known_ms(row.caught_up_at, now),
+        source_seen_at_ms=_known_ms(row.last_source_seen_at),
+        caught_up_at_ms=_known_ms(row.caught_up_at),
         last_timestamp_ms=row.last_timestamp_ms,
     )
 
@@ -240,9 +240,8 @@ def _time(unix_ms: int) -> datetime:
     return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
 
 
-def _known_ms(at: datetime | None, now: datetime) -> int | None:
-    """Return a time in Unix ms, None if ahead of now: a clock was set back, and the loss would look younger than it is."""
-    return None if at is None or at > now + AHEAD else _unix_ms(at)
+def _known_ms(at: datetime | None) -> int | None:
+    return None if at is None else _unix_ms(at)
 
 
 def _unix_ms(at: datetime) -> int:

@@ -81,7 +81,7 @@ def _newest_runs(mirrors: Sequence[MirrorTopic]) -> dict[int, Any]:
 
 
 def newest_run(mirror: MirrorTopic) -> GateRun | None:
-    """Return the run that was requested last, by number, since times are wrong after a clock was set back."""
+    """Return the run that was requested last, by number."""
     return mirror.gate_runs.order_by("-id").first()
 
 

@@ -1,1 +1,1 @@
-"""What all pages share: requests, forms, lists, URLs, the display of numbers, states and errors."""
+"""Common parts of all pages: requests, forms, lists, URLs, the display of numbers, states and errors."""

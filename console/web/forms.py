@@ -53,7 +53,7 @@ def field_of(error: ConsoleError) -> str:
     return FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
 
 
-# What to do about a connection error in a form that has the fields; ``console.web.errors`` has the texts for stored links.
+# Advice on a connection error in a form that has the fields; ``console.web.errors`` has the texts for stored links.
 _FIX_IN_FORM = {
     "AUTHENTICATION_ERROR": gettext_noop(
         "Enter user name and password again, and choose the mechanism that the listener offers."

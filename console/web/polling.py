@@ -1,10 +1,10 @@
-"""Polls of pages: 204 while an open page shows what it would show now.
+"""Polls of pages: 204 while an open page is up to date.
 
 A page states in a hidden field ``seen`` which versions of its rows it shows. Its next poll sends the field back, and
 ``is_unchanged`` compares it with the versions now, so an unchanged page reads only versions. Three kinds of changes have no
 version, and the page is drawn again for each of them:
 
-| what changes | drawn again |
+| change | drawn again |
 |---|---|
 | relative times, lags and rates | after ``REFRESH`` |
 | a health that can change by time alone, such as by silence (``HealthStatus.steady``) | after ``UNSTEADY`` |
@@ -26,7 +26,7 @@ _MOST_DIGITS = 15  # of a time in a token; int() rejects strings of more than 43
 
 
 def seen_token(*versions: object, now: datetime, steady: bool = True) -> str:
-    """Return the versions of what a page shows, which its next poll sends back. ``steady``: of all health that it shows."""
+    """Return a page's versions, which its next poll sends back. ``steady``: whether time alone changes no health on it."""
     until = now + (REFRESH if steady else UNSTEADY)
     return f"{_digest(versions)}:{int(until.timestamp() * 1000)}"
 

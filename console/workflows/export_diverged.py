@@ -270,7 +270,7 @@ def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
     topic_id, ranges = log_ranges_of(*there, closed=False)
-    renewed = bool(run.source_topic_id) and topic_id != run.source_topic_id
+    renewed = topic_id != run.source_topic_id
     lost = () if renewed else not_common(run.restore_points, common=_common_now(mirror, run, ranges))
     if renewed or lost:
         raise LinkEngineError(ErrorCode.SIDES_DIVERGED, _why_stopped(mirror, lost))
@@ -278,10 +278,8 @@ def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
 
 
 def _common_now(mirror: MirrorTopic, run: RestoreRun, there_ranges: Iterable[LogRange]) -> dict[int, int]:
-    """Return, by partition, the current end of the common part; only from log ends if an earlier version agreed on it."""
+    """Return, by partition, the current end of the common part."""
     ends = {part.partition: part.end for part in there_ranges}
-    if not run.parts:
-        return ends
     here, there = (
         Topic(mirror.link.destination.address, mirror.name),
         Topic(plans.source_address(mirror.link), mirror.source_topic),
@@ -362,7 +360,7 @@ def _write(
     """Write head and tail of each partition until nothing is added. Return the points then, and record counts by partition.
 
     Records are written in offset order, in which they can be replayed: first the heads, which may grow in the process, and the
-    tails once the heads have stopped growing. What a head grows by while a tail is written is little, and comes last.
+    tails once the heads have stopped growing. Few records are added to a head while a tail is written; they come last.
     """
     counts: Counter[int] = Counter()
     heads = {point.partition: head for point in points if (head := point.head_since(0))}

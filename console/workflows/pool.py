@@ -40,7 +40,7 @@ from console.redis.client import redis_client
 from console.workflows.probes import probe_spark
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.times import is_due, pause_s
+from linkengine.domain.times import pause_s
 from linkengine.domain.workers import (
     DEAD_MS,
     CoordinationUnavailableError,
@@ -68,7 +68,6 @@ NO_HEARTBEAT_AFTER = timedelta(
 )  # without any heartbeat: submitted again, since Spark may have dropped the waiting job
 BACKOFF_S = 1.0  # after the first failure; doubles
 LONGEST_BACKOFF_S = 10.0
-LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the random part
 SHORT_RUN = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
 WATCH_S = 1.0
 SPREAD_TRIES, SPREAD_S = 6, 3600  # replacements of a number by which workers are to be spread over executors; in this time
@@ -361,13 +360,11 @@ def _submit(pool: Pool) -> None:
         row = pool.rows.get(number) or CopyWorker.objects.get_or_create(number=number)[0]
         if locks.is_locked(lock_name(number)):
             _store_left_at(row, None)
-        elif row.worker_id in pool.beats and not is_due(
-            row.left_at and row.left_at + REPLACE_AFTER, now=now, longest=REPLACE_AFTER
-        ):
+        elif row.worker_id in pool.beats and row.left_at is not None and now < row.left_at + REPLACE_AFTER:
             continue
         elif row.worker_id in pool.beats and row.left_at is None:
             _store_left_at(row, now)
-        elif is_due(row.retry_at, now=now, longest=LONGEST_BACKOFF) and locks.claim(lock_name(number), ttl_ms=CLAIM_MS):
+        elif (row.retry_at is None or row.retry_at <= now) and locks.claim(lock_name(number), ttl_ms=CLAIM_MS):
             dispatch.send("run_copy_worker", number=number)
 
 

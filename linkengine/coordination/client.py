@@ -80,7 +80,9 @@ def translate_redis_errors(what: str) -> Iterator[None]:
 # count.
 
 
-LONGEST_S = 600  # longer debts are the effect of a clock that jumped
+# A longer debt is the effect of a clock that was set back. Copying would pause for as long, and the source's retention might
+# delete records before they are copied.
+LONGEST_S = 600
 
 _SPEND = """
 local time = redis.call('TIME')

@@ -84,7 +84,7 @@ class RedisAssignments:
             digests: Any = self._redis.hgetall(_digests_of(self._id))
             changed = [name for name, digest in digests.items() if name != _STAMP and self._digests.get(name) != digest]
             found: Any = self._redis.hmget(_assignment_of(self._id), changed) if changed else []
-        # Redis may lose its data between the two requests. What was not found then may be written again with the same digest.
+        # Redis may lose its data between the two requests. An assignment not found may come again with the same digest.
         missing = {name for name, token in zip(changed, found, strict=True) if token is None}
         self._stamp = None if missing else digests.get(_STAMP)
         self._digests = {name: digest for name, digest in digests.items() if name not in missing}
@@ -215,7 +215,7 @@ def _seal_of(redis: Any, worker: str, secrets: tuple[str, ...]) -> Fernet:
 
 
 def _next_number(redis: Any, seal: Fernet, worker: str, name: str) -> int:
-    """Return a number above all used numbers, even after a clock was set back: the time, or the last number plus one."""
+    """Return a number above all used numbers: the time, or the last number plus one. A lower number would be refused."""
     last = redis.hget(_assignment_of(worker), name)
     message = None if last is None else _opened(seal, last)
     return max(time.time_ns() // 1_000_000, 0 if message is None else int(message.get("number", 0)) + 1)

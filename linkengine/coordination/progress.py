@@ -296,8 +296,10 @@ class RedisProgress:
             seconds, micros = self._redis.time()
             self._clock_read_at = time.monotonic()
             redis_ms = int(seconds) * 1000 + int(micros) / 1000
-            if redis_ms - now * 1000 < self._ahead_ms - _CLOCK_SET_MS:  # however slow the reply was, the clock was set back:
-                for link in self._links.values():  # reports would seem to be later than their renewals
+            # However slow the reply was, the clock was set back, and reports would be later than their renewals. They are sent
+            # again: otherwise, if this worker dies, its partitions would look in sync when the clock reaches their times.
+            if redis_ms - now * 1000 < self._ahead_ms - _CLOCK_SET_MS:
+                for link in self._links.values():
                     link.reported.clear()
             self._ahead_ms = redis_ms - self._clock_read_at * 1000
             return int(seconds) * 1000 + int(micros) // 1000

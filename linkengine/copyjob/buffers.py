@@ -11,8 +11,8 @@ interpreted.
 | loose memory | ``LOOSE_BUDGET``, divided by links | merged batches, copies made for a slow destination |
 | ahead memory | ``AHEAD_BUDGET`` + ``AHEAD_RESERVE``, divided by distant brokers | responses of extra connections |
 
-While ahead memory is in use, pools and loose memory have lower limits. What they still hold beyond these, because it was in use
-when the first distant broker came, is subtracted from the ahead memory until it is free (``BufferPool.trim``).
+While ahead memory is in use, pools and loose memory have lower limits. Memory beyond these that was in use when
+reading ahead began is subtracted from the ahead memory until it is free (``BufferPool.trim``).
 """
 
 from __future__ import annotations

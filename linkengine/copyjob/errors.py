@@ -1,6 +1,6 @@
 """Errors that the copy job reports, with what to do: unreadable or refused batches, and foreign writes to a mirror.
 
-Only builds the errors; the sides of the link and ``resume`` decide what follows from them. Most permanent errors have to be
+Only builds the errors; the sides of the link and ``resume`` decide how to react. Most permanent errors have to be
 confirmed by a repeated observation (``Confirmation``): a single response of a cluster that is restarting may be wrong. No I/O.
 """
 

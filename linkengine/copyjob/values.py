@@ -1,4 +1,4 @@
-"""Values of the copy job: what the state of a ``PartitionState`` consists of, and what is read of a mirror's log. No I/O."""
+"""Values of the copy job: the parts of a ``PartitionState``, and readings of a mirror's log. No I/O."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Chunk:
 class Overtaken(NamedTuple):
     """The offsets where, by a response, the mirror has other records than this owner sent. The response may be corrupted."""
 
-    start: int  # first offset of what was sent
+    start: int  # first offset that was sent
     own_end: int  # the response is wrong if the log ends by here, or a data batch of the copy begins here
     end: int  # end of the range to check
 
@@ -115,7 +115,7 @@ class LogTail:
 class LostMarker:
     """A WriteTxnMarkers request whose response was lost: its broker may still write it, until ``until``, while it is leader.
 
-    Whatever the leader epoch: the request names none, so a broker that is elected again still writes it.
+    Under any leader epoch: the request names none, so a broker that is elected again still writes it.
     """
 
     broker: int
@@ -124,11 +124,11 @@ class LostMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEndQuery:
-    """One partition to read, and what is known of its log end."""
+    """A partition to read, with the known facts about its log end."""
 
     assignment: PartitionAssignment
     clean: bool  # no request of any writer can be in flight
-    once: bool = False  # the end may move, since writes continue: the caller checks what was appended
+    once: bool = False  # the end may move, since writes continue: the caller checks the appended batches
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
@@ -162,7 +162,7 @@ class ReadPosition:
         self.proven = False  # this attempt has read from the current leader: the mirror's records are of its epoch or earlier
 
     def inherit(self, seen: tuple[int, int] | None) -> None:
-        """Use what the previous owner passed on when it released the lease; that is newer than any report."""
+        """Use the values that the previous owner released with the lease; they are newer than any report."""
         self.seen = seen or self.seen
         self.proven = False
 
@@ -181,7 +181,7 @@ class ReadPosition:
         self.proven = False
 
     def end_attempt(self, origin: SourceOrigin | None, *, end: int | None) -> None:
-        """End the attempt; only what was sent, up to ``end``, counts as read, the rest was dropped."""
+        """End the attempt; only offsets that were sent, up to ``end``, count as read; the rest was dropped."""
         if end is not None:
             self.leave(origin, end=end)
             self.seen = (self.seen[0], min(self.seen[1], end)) if self.seen is not None else None

@@ -1,9 +1,9 @@
-"""The checklist of a connection test: what was tested, what was found, and how to fix what failed. Pure functions.
+"""The checklist of a connection test: each check, its finding, and how to fix a failure. Pure functions.
 
 ``linkengine.jobs.connectiontests`` collects the facts; this module turns them into checks in a fixed order. The first failed
 check of the connection ends it, and the checks after it are not tested. A check reveals no more about a server than the
-engine's own errors: an address outside the permitted networks has a single message, whatever is there (ADR 32), and no IP
-address to which a name resolves is shown.
+engine's own errors: an address outside the permitted networks has the same message whether or not a host is there (ADR 32), and
+no IP address to which a name resolves is shown.
 
 The rights of the principal are those that the brokers report for it (KIP-430), after DENY rules. A right that only a part of
 the features needs is a warning, not a failure.
@@ -331,7 +331,7 @@ def _visible_topics(facts: ClusterFacts, principal: str) -> ConnectionCheck:
     return ConnectionCheck(code=code, status=CheckStatus.WARNING, finding=finding, fix=fix)
 
 
-# operation in Kafka's words, operation of kafka-acls, and what a topic without the right is not used for
+# operation in Kafka's words, operation of kafka-acls, and the use that a topic without the right does not have
 _TOPIC_RIGHTS = {
     ConnectionCheckCode.READ_TOPICS: ("READ", "Read", "cannot be mirrored"),
     ConnectionCheckCode.DESCRIBE_CONFIGS: ("DESCRIBE_CONFIGS", "DescribeConfigs", "cannot be mirrored with their configs"),
@@ -412,7 +412,7 @@ def _cluster_right(code: ConnectionCheckCode, facts: ClusterFacts, principal: st
 
 
 def acl_command(principal: str, operation: str, resource: Sequence[str]) -> str:
-    """Return what grants an operation to a principal: a command of Kafka's own tool."""
+    """Return the command of Kafka's own tool that grants an operation to a principal."""
     words = ["--allow-principal", f"User:{principal}", "--operation", operation, *resource]
     return f"Run kafka-acls.sh --bootstrap-server … --add {shlex.join(words)}"
 

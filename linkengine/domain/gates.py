@@ -1,4 +1,4 @@
-"""The migration gate: a checklist that must pass before a mirror is promoted. Pure functions of what the caller has read.
+"""The migration gate: a checklist that must pass before a mirror is promoted. Pure functions of values that were read.
 
 A check that could not be made has not passed. A task that the link does not run (consumer offset sync, ACL sync) is shown as
 not applicable, so that it is not mistaken for done.
@@ -63,7 +63,7 @@ class VerifiedData:
     problem: str = ""
     not_copied: int | None = 0  # offsets that the source held and the mirror did not when the run began; None: unknown
     copied_since: int = 0  # offsets that the mirror now holds behind the compared offsets
-    missing: str = ""  # text: what the source holds before the mirror's start; the comparison begins behind it
+    missing: str = ""  # text: offsets of the source before the mirror's start; the comparison begins behind it
 
 
 _TASKS: Mapping[TaskName, GateCheckName] = {
@@ -143,7 +143,7 @@ def check_losses(lost: int) -> GateCheck:
 
 
 def check_blockers(blockers: Iterable[tuple[ErrorCode, str]]) -> list[GateCheck]:
-    """Split what a promotion would wait for into lag and the rest. An error that prevented the comparison counts as lag."""
+    """Split the blockers of a promotion into lag and the rest. An error that prevented the comparison counts as lag."""
     found = list(blockers)
     lags = [message for code, message in found if code in _LAG]
     others = [message for code, message in found if code not in _LAG]
@@ -159,7 +159,7 @@ def check_blockers(blockers: Iterable[tuple[ErrorCode, str]]) -> list[GateCheck]
 
 
 def check_task(name: TaskName, state: TaskState, problems: Sequence[str]) -> GateCheck:
-    """Check what a recurring task of the link syncs, by comparing both clusters, not by the result of its last run."""
+    """Check a recurring task of the link by comparing both clusters, not by the result of its last run."""
     check = _TASKS[name]
     if state is TaskState.NOT_CONFIGURED:
         detail = gettext_lazy("%(task)s is not enabled on the link. Enable it, or do its work by hand.", task=name)
@@ -170,7 +170,7 @@ def check_task(name: TaskName, state: TaskState, problems: Sequence[str]) -> Gat
 
 
 def check_canary(reads: Sequence[CanaryRead]) -> GateCheck:
-    """Check what an ordinary consumer read."""
+    """Check the reads of an ordinary consumer."""
     problems = [_of_partition(read, read.problem) for read in reads if read.problem]
     if problems or not reads:
         text = join_messages("; ", problems[:_NAMED]) if problems else gettext_lazy("No partition could be read.")

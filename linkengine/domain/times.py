@@ -1,27 +1,17 @@
-"""Due times, pauses between retries, and timestamps as text. Pure functions.
+"""Tolerated clock skew, pauses between retries, and record timestamps as text. Pure functions.
 
-No time can be trusted. Record timestamps come from producers and can be any number: -1, or far beyond the calendar. A stored
-time can be ahead of the current time because a clock was set back; it is then unusable.
+Record timestamps come from producers and can be any number: -1, or far beyond the calendar.
 """
 
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 AHEAD_MS = 2_000  # largest accepted difference between the clocks of an installation
 CONFIRM_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 _YEAR_10000_MS = 253_402_300_800_000
-_MOST_DOUBLINGS = 60  # a float has no room for the power of a count that was never reset
-
-
-def is_due(at: datetime | None, *, now: datetime, longest: timedelta) -> bool:
-    """Return whether the time to do something has come; None is at once.
-
-    ``at`` was set at most ``longest`` ahead. A time further ahead was set before a clock was set back, and would postpone the
-    work for as long as the clock was set back.
-    """
-    return at is None or at <= now or at - now > longest + timedelta(milliseconds=AHEAD_MS)
+_MOST_DOUBLINGS = 60  # a float cannot represent the power of a count that was never reset
 
 
 def utc_words(timestamp_ms: int) -> str:

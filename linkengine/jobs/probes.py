@@ -99,7 +99,7 @@ def check_link(
     ``fills_gaps`` is False for the source side of a link: its mirrors are elsewhere, so it never writes to its "destination".
     ``with_distances`` also measures the round trip to each broker of the source.
 
-    Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR if both are the same cluster,
+    Raises the errors of the source's probe, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR if both are the same cluster,
     DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR if the link's principal can fill gaps at the destination neither by markers
     nor by transactions.
     """
@@ -136,8 +136,8 @@ def _probe_destination(destination: ClusterAddress) -> ClusterProbe:
 
 
 # --- promotion -----------------------------------------------------------------------------------------------------------
-# A promoted mirror equals its source in records, partitions and configs. ``promotion_blockers`` returns what it still waits
-# for.
+# A promoted mirror equals its source in records, partitions and configs. ``promotion_blockers`` returns the obstacles that
+# remain.
 
 
 Blocker = tuple[ErrorCode, str]
@@ -230,7 +230,7 @@ def _configs(names: Sequence[str]) -> Blocker:
 
 
 # --- tail check from recorded ends ---------------------------------------------------------------------------------------
-# Whether a mirror still ends with what its last copy worker wrote. Equal ends of both sides do not show whose records they are.
+# Whether a mirror still ends with the records of its last copy worker. Equal ends do not show whose records they are.
 # A copy worker that ends in an orderly way releases its lease with the mirror's end and the leader epoch of the source under
 # which it had read everything below (``copyjob.source.leaders``). A foreign write to a mirror that is not being copied
 # to, or records that the source lost and replaced, can make the ends equal as well; then either of the two numbers differs.
@@ -258,7 +258,7 @@ def failed_tail_checks(
 
 
 # --- fences of a stopped mirror ------------------------------------------------------------------------------------------
-# Everything below an existing fence is what was copied. The log of a stopped mirror can lose its end like any log: by an
+# Everything below an existing fence was copied. The log of a stopped mirror can lose its end like any log: by an
 # unclean leader election, or when the cluster is restored from a snapshot. Producers then continue from there, and the log
 # soon is longer than before. The fence is gone, or another batch is at its offset.
 #
@@ -313,14 +313,14 @@ def _chosen(epochs: Mapping[int, int], partitions: Collection[int]) -> dict[int,
 
 
 def _is_lost(found: _Found, fence: int, kept_up_to: int | None) -> bool:
-    """Decide by what is at the fence's offset and by the leader's epoch history, which is not available for an old stop."""
+    """Decide by the batch at the fence's offset and by the leader's epoch history, if it is known."""
     if found is _Found.ANOTHER:
         return True
     return found is _Found.REMOVED if kept_up_to is None else kept_up_to <= fence
 
 
 def _check_fence(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
-    """Return what is at an offset below the log's end."""
+    """Return the kind of batch at an offset below the log's end."""
     (topic, partition), leader = where, view.partitions[where[1]]
     with closing(cluster.open(leader.broker)) as connection:
         place = (topic, view.topic_id, partition)

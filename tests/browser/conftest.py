@@ -69,9 +69,9 @@ def browser() -> Iterator[Browser]:
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
-@pytest.fixture
-def base_url(transactional_db: None) -> Iterator[str]:
-    """Run the application under uvicorn on a free port; yield its URL."""
+@pytest.fixture(scope="module")
+def web_server() -> Iterator[uvicorn.Server]:
+    """Run the application under uvicorn on a free port, for all tests of a file."""
     from console.asgi import application  # noqa: PLC0415 - needs the settings of the test suite
 
     server = uvicorn.Server(
@@ -79,13 +79,25 @@ def base_url(transactional_db: None) -> Iterator[str]:
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not server.started:
-        assert time.monotonic() < deadline, "uvicorn did not start"
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    _wait_until(lambda: server.started, "uvicorn did not start")
+    yield server
     server.should_exit = True
     thread.join(START_TIMEOUT_S)
+
+
+@pytest.fixture
+def base_url(transactional_db: None, web_server: uvicorn.Server) -> Iterator[str]:
+    """The URL of the application. After the test, its browser windows are closed, and the last requests end."""
+    yield f"http://127.0.0.1:{web_server.servers[0].sockets[0].getsockname()[1]}"
+    state = web_server.server_state
+    _wait_until(lambda: not (state.connections or state.tasks), "requests did not end")
+
+
+def _wait_until(condition: Callable[[], bool], failure: str) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, failure
+        time.sleep(0.01)
 
 
 @pytest.fixture

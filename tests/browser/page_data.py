@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -76,6 +77,7 @@ class PageData:
         return f"{self.link_url}mirrors/{name}/" + (f"{tab}/" if tab else "")
 
 
+@transaction.atomic
 def make_page_data(now: datetime | None = None) -> PageData:
     """Create the page data with three users: admin (all permissions), reader, and stranger (no role)."""
     now = now or timezone.now()

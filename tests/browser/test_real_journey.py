@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, Page, expect
 
 from devcluster.kafka import KafkaCluster
-from tests.stack import PASSWORD, USER_NAME, Stack, running_stack
+from tests.console.api.service import PASSWORD, USER_NAME, Service, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -21,20 +21,20 @@ PATIENCE_MS = 60_000  # the machine may be busy
 
 
 @pytest.fixture(scope="module")
-def stack(
+def service(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     redis_url: str,
     spark_connect_url: str,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stack]:
+) -> Iterator[Service]:
     assert redis_url
     assert spark_connect_url
     clusters = {
         name: cluster.client_properties("link") for name, cluster in (("west", source_cluster), ("east", destination_cluster))
     }
-    with running_stack(directory=tmp_path_factory.mktemp("stack"), clusters=clusters) as stack:
-        yield stack
+    with running(directory=tmp_path_factory.mktemp("journey"), clusters=clusters) as service:
+        yield service
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def topic(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: s
 
 
 def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
-    stack: Stack, browser: Browser, topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+    service: Service, browser: Browser, topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(PATIENCE_MS)
     expect.set_options(timeout=PATIENCE_MS)
-    _sign_in(page, stack)
+    _sign_in(page, service)
 
-    _try_a_wrong_password(page, stack, source_cluster)
-    _create_link(page, stack, source_cluster, destination_cluster)
+    _try_a_wrong_password(page, service, source_cluster)
+    _create_link(page, service, source_cluster, destination_cluster)
     _add_mirror(page, topic)
     badge = page.locator(".page-head .api-state")
     expect(badge).to_have_text("State Active")
@@ -73,17 +73,17 @@ def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
     page.close()
 
 
-def _sign_in(page: Page, stack: Stack) -> None:
-    page.goto(f"{stack.base_url}/links/")
+def _sign_in(page: Page, service: Service) -> None:
+    page.goto(f"{service.base_url}/links/")
     page.fill("#username", USER_NAME)
     page.fill("#password", PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Cluster links", level=1)).to_be_visible()
 
 
-def _try_a_wrong_password(page: Page, stack: Stack, source: KafkaCluster) -> None:
+def _try_a_wrong_password(page: Page, service: Service, source: KafkaCluster) -> None:
     properties = source.client_properties("link")
-    page.goto(f"{stack.base_url}/links/new/")
+    page.goto(f"{service.base_url}/links/new/")
     page.get_by_role("button", name="Start").click()
     page.get_by_label("Other Apache Kafka").check()
     page.fill("#bootstrap_servers", properties["bootstrap.servers"])
@@ -104,8 +104,8 @@ def _try_a_wrong_password(page: Page, stack: Stack, source: KafkaCluster) -> Non
     page.get_by_role("button", name="Discard draft").click()
 
 
-def _create_link(page: Page, stack: Stack, source: KafkaCluster, destination: KafkaCluster) -> None:
-    page.goto(f"{stack.base_url}/links/new/")
+def _create_link(page: Page, service: Service, source: KafkaCluster, destination: KafkaCluster) -> None:
+    page.goto(f"{service.base_url}/links/new/")
     page.get_by_role("button", name="Start").click()
     page.select_option("#other", source.cluster_id)
     page.get_by_role("button", name="Next").click()

@@ -1,11 +1,12 @@
-"""The judge detects each missing safeguard of the engine, and finds nothing with all safeguards.
+"""On small clusters: the judge detects each missing safeguard of the engine, and a storm reports unexpected failures.
 
-Each test is the smallest sequence of events that needs the safeguard: requests of a copy worker are held in the network until
-another owner has taken over.
+With all safeguards, the judge finds nothing. Each test is the smallest sequence of events that needs the safeguard: requests of
+a copy worker are held in the network until another owner has taken over. Two copies run at the same time, with and without the
+safeguard.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -15,12 +16,14 @@ import pytest
 from confluent_kafka import Producer
 
 from chaos import judge
-from chaos.environment import ChaosEnvironment, Side
+from chaos.environment import TOPICS, ChaosEnvironment, Side
+from chaos.judge import Finding
 from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
+from chaos.storm import Storm
 from chaos.watch import Watch
-from chaos.writers import open_transaction
-from linkengine.domain.plans import CopyTuning
+from chaos.writers import PlainWriter, open_transaction
+from linkengine.domain.plans import CopyTuning, PartitionProgress
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 TIMEOUT_S = 180.0
@@ -28,7 +31,9 @@ LEASE_MS = 500
 RECORD_BYTES = 1_000  # many times the size of a metadata request
 QUIET_S = 2.0  # time in which a copy worker on a busy machine sends what it has read
 COPY_S = 300.0
+STORM_S = 5.0
 SHORT_S = 1.2  # shorter than the wait before the first marker after a dead owner
+CRASH = Finding(kind="crash", detail="worker.log: KeyError: 3")
 TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # held requests do not time out
 
 
@@ -62,7 +67,7 @@ class MutatedRun:
             producer.produce(self.topic, value=f"{time.monotonic_ns()}-{number}".ljust(RECORD_BYTES, "."))
         assert producer.flush(TIMEOUT_S) == 0
 
-    def write_aborted(self, count: int) -> None:
+    def write_aborted(self, count: int = 5) -> None:
         with self.open_transaction(count):
             pass
 
@@ -76,21 +81,15 @@ class MutatedRun:
     def caught_up(self) -> bool:
         return self.end(self.environment.destination) >= self.end(self.environment.source)
 
-    def hold_sent_requests(self, send: Callable[[], None], *, least: int = 1) -> None:
-        """Hold the present connections, and wait until the copy worker has sent at least ``least`` bytes over them.
-
-        Waits first until the worker has every acknowledgement: nothing follows a first append whose response is held.
-        """
+    def settle(self) -> None:
+        """Wait until the worker has copied everything and has every acknowledgement."""
         self.until(self.caught_up)
+        self.wait_for_report(lambda seen, end: seen.mirror_end == end)
+
+    def wait_for_report(self, condition: Callable[[PartitionProgress, int], bool]) -> None:
+        """Wait until a report of the worker meets the condition; its second argument is the source's end."""
         end = self.end(self.environment.source)
-        self.until(lambda: any(seen.mirror_end == end for seen in self.engine.reports()))
-        self.environment.destination.proxy.hold()
-        send()
-        proxy, held, deadline = self.environment.destination.proxy, 0, time.monotonic() + TIMEOUT_S
-        while proxy.held_bytes > held or held < least:  # metadata requests are held as well; what was to be sent follows
-            assert time.monotonic() < deadline, f"only {held} bytes were sent"
-            held = self.until(lambda: proxy.held_bytes)
-            time.sleep(QUIET_S)
+        self.until(lambda: any(condition(seen, end) for seen in self.engine.reports()))
 
     def findings(self, *, ends: dict[int, int] | None = None) -> list[str]:
         source, mirror = (
@@ -124,120 +123,153 @@ def copying(environment: ChaosEnvironment, topic: str, mutation: str) -> Iterato
         mutated.engine.copiers.close()
 
 
-@pytest.mark.parametrize("mutation", ["", "sequences"])
-def test_without_sequences_a_late_batch_is_appended_twice(
-    small_environment: ChaosEnvironment, topic_name: str, mutation: str
-) -> None:
-    with copying(small_environment, topic_name, mutation) as mutated:
-        first = mutated.start_copier()
-        mutated.write(10)
-        mutated.hold_sent_requests(lambda: mutated.write(10), least=10 * RECORD_BYTES)
-        mutated.engine.copiers.kill(first)
-        mutated.start_copier()
-        mutated.until(mutated.caught_up)
+@contextmanager
+def copying_both(environment: ChaosEnvironment, topic: str, mutation: str) -> Iterator[tuple[MutatedRun, MutatedRun]]:
+    """Yield a run with all safeguards, and a run without the safeguard."""
+    with (
+        copying(environment, f"{topic}-whole", "") as whole,
+        copying(environment, f"{topic}-mutated", mutation) as mutated,
+    ):
+        yield whole, mutated
+
+
+def hold_sent_requests(runs: Sequence[MutatedRun], send: Callable[[MutatedRun], None], *, least: int = 1) -> None:
+    """Hold the present connections, and wait until each copy worker has sent at least ``least`` bytes over them.
+
+    Waits first until the workers have every acknowledgement: nothing follows a first append whose response is held.
+    """
+    for run in runs:
+        run.settle()
+    proxy, held, deadline = runs[0].environment.destination.proxy, 0, time.monotonic() + TIMEOUT_S
+    proxy.hold()
+    for run in runs:
+        send(run)
+    for run in runs:
+        run.wait_for_report(lambda seen, end: (seen.source_end or 0) >= end)
+    while proxy.held_bytes > held or held < least * len(runs):  # metadata requests, too; what was to be sent follows
+        assert time.monotonic() < deadline, f"only {held} bytes were sent"
+        held = MutatedRun.until(lambda: proxy.held_bytes)
+        time.sleep(QUIET_S)
+
+
+def test_without_sequences_a_late_batch_is_appended_twice(small_environment: ChaosEnvironment, topic_name: str) -> None:
+    with copying_both(small_environment, topic_name, "sequences") as runs:
+        _, mutated = runs
+        first = [run.start_copier() for run in runs]
+        for run in runs:
+            run.write(10)
+        hold_sent_requests(runs, lambda run: run.write(10), least=10 * RECORD_BYTES)
+        for run, pid in zip(runs, first, strict=True):
+            run.engine.copiers.kill(pid)
+            run.start_copier()
+        for run in runs:
+            run.until(run.caught_up)
 
         small_environment.destination.proxy.release()
-        if mutation:
-            mutated.until(lambda: mutated.end(small_environment.destination) >= 30)
+        mutated.until(lambda: mutated.end(small_environment.destination) >= 30)
         time.sleep(1.0)  # held requests are in flight again; a refused request leaves no trace to wait for
-        findings = mutated.findings()
+        findings = [run.findings() for run in runs]
 
-    assert findings == (["extra"] * 10 if mutation else [])
+    assert findings == [[], ["extra"] * 10]
 
 
-@pytest.mark.parametrize("mutation", ["", "offsets"])
 def test_without_a_check_of_offsets_records_move_behind_a_foreign_write(
-    small_environment: ChaosEnvironment, topic_name: str, mutation: str
+    small_environment: ChaosEnvironment, topic_name: str
 ) -> None:
-    with copying(small_environment, topic_name, mutation) as mutated:
-        mutated.start_copier()
-        mutated.write(10)
-        mutated.until(mutated.caught_up)
-        mutated.write(1, side=small_environment.destination)  # as the administrator, whom no ACL denies
-        mutated.write(5)
-        key = mutated.engine.assignments[topic_name][0].key
-        if mutation:
-            mutated.until(lambda: mutated.end(small_environment.destination) >= 16)
-        else:
-            mutated.until(lambda: mutated.engine.phases()[key] == "FOREIGN_WRITE")
-        mutated.write(5)
-        if mutation:
-            mutated.until(lambda: mutated.end(small_environment.destination) >= 21)
+    with copying_both(small_environment, topic_name, "offsets") as runs:
+        whole, mutated = runs
+        for run in runs:
+            run.start_copier()
+            run.write(10)
+        for run in runs:
+            run.until(run.caught_up)
+            run.write(1, side=small_environment.destination)  # as the administrator, whom no ACL denies
+            run.write(5)
+        keys = [run.engine.assignments[run.topic][0].key for run in runs]
+        mutated.until(lambda: mutated.end(small_environment.destination) >= 16)
+        whole.until(lambda: whole.engine.phases()[keys[0]] == "FOREIGN_WRITE")
+        for run in runs:
+            run.write(5)
+        mutated.until(lambda: mutated.end(small_environment.destination) >= 21)
         time.sleep(1.0)  # for a copy worker that should have stopped
-        findings, phase = mutated.findings(), mutated.engine.phases()[key]
-        failures = [str(failure) for failure in mutated.engine.failures()]
+        findings, phases = (
+            [run.findings() for run in runs],
+            [run.engine.phases()[key] for run, key in zip(runs, keys, strict=True)],
+        )
+        failures = [[str(failure) for failure in run.engine.failures()] for run in runs]
 
     # a broker accepts what is in flight before the foreign write can be detected; without mutation nothing is sent afterwards
-    if mutation:
-        assert findings == ["changed"] * 10 + ["extra"]
-    else:
-        assert set(findings) == {"changed", "missing"}
-        assert findings.count("missing") >= 4
-    assert phase == ("COPYING" if mutation else "FOREIGN_WRITE")
-    assert len(failures) == (0 if mutation else 1)  # without foreign writes, a FAILED mirror would be a finding
-    assert all("FOREIGN_WRITE" in failure for failure in failures)
+    assert set(findings[0]) == {"changed", "missing"}
+    assert findings[0].count("missing") >= 4
+    assert findings[1] == ["changed"] * 10 + ["extra"]
+    assert phases == ["FOREIGN_WRITE", "COPYING"]
+    assert [len(found) for found in failures] == [1, 0]  # without foreign writes, a FAILED mirror would be a finding
+    assert "FOREIGN_WRITE" in failures[0][0]
 
 
-@pytest.mark.parametrize("mutation", ["", "commits"])
-def test_the_watch_finds_a_mirror_beyond_what_is_committed(
-    small_environment: ChaosEnvironment, topic_name: str, mutation: str
-) -> None:
-    with copying(small_environment, topic_name, mutation) as mutated:
-        watch = Watch(small_environment, {topic_name: 1})
-        mutated.start_copier()
-        mutated.write(10)
-        mutated.until(mutated.caught_up)
-        with mutated.open_transaction(5):
-            watch.start()
-            if mutation:
-                mutated.until(lambda: watch.findings)
-            else:
-                mutated.until(lambda: watch.samples > 5)
-            watch.stop()
+def test_the_watch_finds_a_mirror_beyond_what_is_committed(small_environment: ChaosEnvironment, topic_name: str) -> None:
+    with copying_both(small_environment, topic_name, "commits") as runs:
+        whole, mutated = watches = [Watch(small_environment, {run.topic: 1}) for run in runs]
+        for run in runs:
+            run.start_copier()
+            run.write(10)
+        for run in runs:
+            run.until(run.caught_up)
+        with runs[0].open_transaction(5), runs[1].open_transaction(5):
+            for watch in watches:
+                watch.start()
+            MutatedRun.until(lambda: mutated.findings)
+            MutatedRun.until(lambda: whole.samples > 5)
+            for watch in watches:
+                watch.stop()
 
-    assert not watch.error
-    assert {(found.kind, found.offset) for found in watch.findings} == ({("ahead", 15)} if mutation else set())
+    assert not any(watch.error for watch in watches)
+    assert whole.findings == []
+    assert {(found.kind, found.offset) for found in mutated.findings} == {("ahead", 15)}
 
 
-@pytest.mark.parametrize("mutation", ["", "fence"])
 def test_without_a_fence_a_late_batch_is_appended_to_a_stopped_mirror(
-    small_environment: ChaosEnvironment, topic_name: str, mutation: str
+    small_environment: ChaosEnvironment, topic_name: str
 ) -> None:
-    with copying(small_environment, topic_name, mutation) as mutated:
-        first = mutated.start_copier()
-        mutated.write(10)
-        mutated.hold_sent_requests(lambda: mutated.write(10), least=10 * RECORD_BYTES)
-        mutated.engine.copiers.kill(first)
-        mutated.engine.fail_over(topic_name)
+    with copying_both(small_environment, topic_name, "fence") as runs:
+        _, mutated = runs
+        first = [run.start_copier() for run in runs]
+        for run in runs:
+            run.write(10)
+        hold_sent_requests(runs, lambda run: run.write(10), least=10 * RECORD_BYTES)
+        for run, pid in zip(runs, first, strict=True):
+            run.engine.copiers.kill(pid)
+            run.engine.fail_over(run.topic)
 
         small_environment.destination.proxy.release()
-        if mutation:
-            mutated.until(lambda: mutated.end(small_environment.destination) >= 20)
+        mutated.until(lambda: mutated.end(small_environment.destination) >= 20)
         time.sleep(1.0)
-        findings = mutated.findings(ends=mutated.engine.stopped(topic_name))
+        findings = [run.findings(ends=run.engine.stopped(run.topic)) for run in runs]
 
-    assert findings == (["extra"] * 10 if mutation else [])
+    assert findings == [[], ["extra"] * 10]
 
 
-@pytest.mark.parametrize("mutation", ["", "epochs"])
 def test_without_raised_epochs_late_markers_shift_the_records_behind_them(
-    small_environment: ChaosEnvironment, topic_name: str, mutation: str
+    small_environment: ChaosEnvironment, topic_name: str
 ) -> None:
-    with copying(small_environment, topic_name, mutation) as mutated:
-        first = mutated.start_copier()
-        mutated.write(10)
-        mutated.hold_sent_requests(lambda: mutated.write_aborted(5))
-        mutated.engine.copiers.kill(first)
-        mutated.start_copier()
-        mutated.until(mutated.caught_up)
+    with copying_both(small_environment, topic_name, "epochs") as runs:
+        _, mutated = runs
+        first = [run.start_copier() for run in runs]
+        for run in runs:
+            run.write(10)
+        hold_sent_requests(runs, MutatedRun.write_aborted)
+        for run, pid in zip(runs, first, strict=True):
+            run.engine.copiers.kill(pid)
+            run.start_copier()
+        for run in runs:
+            run.until(run.caught_up)
 
         small_environment.destination.proxy.release()
-        if mutation:
-            mutated.until(lambda: mutated.end_findings(mutated.end(small_environment.source)))
+        mutated.until(lambda: mutated.end_findings(mutated.end(small_environment.source)))
         time.sleep(1.0)
-        findings = mutated.end_findings(mutated.end(small_environment.source))
+        findings = [run.end_findings(run.end(small_environment.source)) for run in runs]
 
-    assert findings == (["end"] if mutation else [])
+    assert findings == [[], ["end"]]
 
 
 def test_late_markers_are_expected_even_after_a_short_lived_owner(small_environment: ChaosEnvironment, topic_name: str) -> None:
@@ -247,7 +279,7 @@ def test_late_markers_are_expected_even_after_a_short_lived_owner(small_environm
     ) as mutated:  # otherwise a check of the idle mirror finds late markers as well
         first = mutated.start_copier()
         mutated.write(10)
-        mutated.hold_sent_requests(lambda: mutated.write_aborted(5))
+        hold_sent_requests([mutated], MutatedRun.write_aborted)
         mutated.engine.copiers.kill(first)
         mutated.run_short_owner(2)
         source.cut()  # the third owner reads where the mirror ends, and has nothing to send yet
@@ -263,3 +295,43 @@ def test_late_markers_are_expected_even_after_a_short_lived_owner(small_environm
         findings = mutated.end_findings(mutated.end(small_environment.source))
 
     assert findings == []
+
+
+# --- a storm -------------------------------------------------------------------------------------------------------------
+
+
+class Unsettled(LoopEngine):
+    """Copies as usual, and reports that it has not caught up."""
+
+    def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
+        super().settle(topics, timeout_s=timeout_s)
+        raise TimeoutError("The mirrors are not in sync.")
+
+    def crashes(self) -> Iterator[Finding]:
+        yield CRASH
+
+
+class MortalWriter(PlainWriter):
+    """Fails with a bug in its third round."""
+
+    def round(self, producer: Producer) -> None:
+        super().round(producer)
+        if next(self._numbers) > 30:
+            raise KeyError(3)
+
+
+def test_an_unsettled_storm_is_judged_and_a_failed_writer_is_reported(
+    small_environment: ChaosEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.storm.PlainWriter", MortalWriter)
+    with Unsettled(small_environment, TOPICS) as engine:
+        verdict = Storm(small_environment, engine, seed=1, spare={}).run((), seconds=STORM_S)
+
+    kinds = [finding.kind for finding in verdict.findings]
+    assert kinds.count("writer") == 1
+    assert kinds.count("unsettled") == 1
+    findings = [str(finding) for finding in verdict.findings]
+    assert set(kinds) == {"writer", "unsettled", "end", "crash"}, findings  # "end": mirrors were not promoted
+    assert all(verdict.judged[topic] for topic in TOPICS)
+    assert verdict.status() == 1
+    assert "KeyError: 3" in next(str(finding) for finding in verdict.findings if finding.kind == "writer")

@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
@@ -217,15 +218,18 @@ def test_only_chosen_connections_are_silenced_and_end_with_the_silence(proxy: Pr
 
 
 def test_a_slow_look_up_of_the_silenced_client_delays_no_other_connection(proxy: Proxy, port: int) -> None:
-    over = threading.Event()
+    begun, over, looks = threading.Event(), threading.Event(), count()
 
     def looked_up_slowly() -> set[int]:
-        over.wait(TIMEOUT_S)
+        if next(looks):  # the first is for the connections that exist, and its caller waits for it
+            begun.set()
+            over.wait(TIMEOUT_S)
         return set()
 
     with connected(port) as before:
         proxy.silence(looked_up_slowly)
         with connected(port) as new:
+            assert begun.wait(TIMEOUT_S)
             before.sendall(b"a")
             assert before.recv(1) == b"a"  # while the look-up lasts
             over.set()

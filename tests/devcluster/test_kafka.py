@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +116,6 @@ def test_a_deny_acl_refuses_the_ordinary_client_but_not_the_link(source_cluster:
     assert produce(source_cluster, topic_name, b"yes", user="link") is None
 
 
-def test_a_user_without_acls_reads_nothing(make_cluster: MakeCluster, topic_name: str) -> None:
-    cluster = make_cluster(extra={"super.users": "User:admin;User:broker"})  # `link` has no rights now
-    create_topic(cluster, topic_name)
-
-    topic = AdminClient(cluster.client("link")).list_topics(topic_name, timeout=TIMEOUT_S).topics[topic_name]
-
-    assert topic.error is not None
-    assert topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-
-
 def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster: MakeCluster, topic_name: str) -> None:
     cluster = make_cluster(security="PLAINTEXT")
     create_topic(cluster, topic_name)
@@ -142,29 +133,50 @@ def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster: Make
     assert read_record(cluster, topic_name) == b"kept"
 
 
-def test_an_encrypted_listener_requires_the_clusters_certificate_authority(make_cluster: MakeCluster, topic_name: str) -> None:
-    cluster = make_cluster(security="SASL_SSL")
-    create_topic(cluster, topic_name)
-    without_authority = {key: value for key, value in cluster.client("app").items() if key != "ssl.ca.location"}
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A cluster of three brokers with encrypted listeners, where `link` has no rights."""
+    with KafkaCluster(
+        "guarded",
+        directory=tmp_path_factory.mktemp("guarded"),
+        brokers=3,
+        heap="256m",
+        security="SASL_SSL",
+        extra={"super.users": "User:admin;User:broker"},
+    ) as cluster:
+        yield cluster
 
-    assert produce(cluster, topic_name, b"secret") is None
+
+def test_a_user_without_acls_reads_nothing(guarded: KafkaCluster, topic_name: str) -> None:
+    create_topic(guarded, topic_name)
+
+    topic = AdminClient(guarded.client("link")).list_topics(topic_name, timeout=TIMEOUT_S).topics[topic_name]
+
+    assert topic.error is not None
+    assert topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_an_encrypted_listener_requires_the_clusters_certificate_authority(guarded: KafkaCluster, topic_name: str) -> None:
+    create_topic(guarded, topic_name)
+    without_authority = {key: value for key, value in guarded.client("app").items() if key != "ssl.ca.location"}
+
+    assert produce(guarded, topic_name, b"secret") is None
     assert is_refused(without_authority)
 
 
-def test_three_brokers_elect_another_leader_when_the_leader_is_killed(make_cluster: MakeCluster, topic_name: str) -> None:
-    cluster = make_cluster(brokers=3, heap="256m")
-    create_topic(cluster, topic_name, replicas=3)
-    assert produce(cluster, topic_name, b"before") is None
-    admin = AdminClient(cluster.client("admin"))
+def test_three_brokers_elect_another_leader_when_the_leader_is_killed(guarded: KafkaCluster, topic_name: str) -> None:
+    create_topic(guarded, topic_name, replicas=3)
+    assert produce(guarded, topic_name, b"before") is None
+    admin = AdminClient(guarded.client("admin"))
     leader = admin.list_topics(topic_name, timeout=TIMEOUT_S).topics[topic_name].partitions[0].leader
 
-    cluster.kill(leader)
+    guarded.kill(leader)
 
     deadline = time.monotonic() + 60
     while admin.list_topics(topic_name, timeout=TIMEOUT_S).topics[topic_name].partitions[0].leader in (leader, -1):
         assert time.monotonic() < deadline, "no other leader within a minute"
         time.sleep(0.2)
-    assert produce(cluster, topic_name, b"after") is None
+    assert produce(guarded, topic_name, b"after") is None
 
 
 def test_an_authorizer_without_named_users_is_refused_before_files_are_created(

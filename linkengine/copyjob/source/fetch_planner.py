@@ -80,10 +80,10 @@ class FetchPlanner:
     def join(
         self, partition: PartitionState, response: FetchedPartition, buffer: Buffer, *, requested_from: int, responded_ms: int
     ) -> bool:
-        """Plan what a response has beyond the position; return whether the position has advanced.
+        """Plan the part of a response beyond the position; return whether the position has advanced.
 
         ``requested_from`` is at or before the position. A response that cannot be joined changes only the observed end of the
-        source. Error codes are ignored here: the response to a request exactly at the position decides what they mean.
+        source. Error codes are ignored here: only those of a request exactly at the position count.
         """
         before = partition.position
         assert before is not None
@@ -128,7 +128,7 @@ class FetchPlanner:
         if partition.refused_at is not None and partition.refused_at < partition.position:
             partition.refused_at = None
         if partition.refused_at is None:
-            with suppress(CorruptBatchError):  # below, what precedes the damaged batch is planned
+            with suppress(CorruptBatchError):  # below, the batches before the damaged one are planned
                 return self._steps(partition, response, response.records)
         return self._steps(partition, response, intact_part(response.records, next_offset=partition.position))
 
@@ -152,7 +152,7 @@ class FetchPlanner:
 
 
 def records_beyond(response: FetchedPartition, position: int) -> memoryview | None:
-    """Return what to plan of a response that begins before ``position``; None if it does not join there.
+    """Return the part to plan of a response that begins before ``position``; None if it does not join there.
 
     Empty: the response ends before the position. If the response lists aborted transactions, nothing is cut off: the planner
     must see an ABORT marker before the position, or it takes committed records of the same producer behind it for aborted

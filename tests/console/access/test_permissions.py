@@ -15,13 +15,12 @@ P = Permission
 
 
 @pytest.mark.parametrize("role", list(Role))
-@pytest.mark.parametrize("permission", list(P))
 def test_a_role_on_a_cluster_has_exactly_the_permissions_of_the_table(
-    role: Role, permission: P, make_actor: MakeActor, destination: Cluster
+    role: Role, make_actor: MakeActor, destination: Cluster
 ) -> None:
     actor = make_actor("user", role, cluster=destination)
 
-    assert can(actor, permission, cluster=destination) == (permission in ROLE_PERMISSIONS[role])
+    assert {permission for permission in P if can(actor, permission, cluster=destination)} == set(ROLE_PERMISSIONS[role])
 
 
 def test_a_role_applies_to_lower_levels_only(

@@ -17,23 +17,29 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
-POLL_S = 0.1
-# Run in the product's shell, like an installer would: creates an administrator with an API key, and both clusters.
-_SEED = """
+POLL_S = 0.1  # or as long as a poll takes, if that is longer: it may list hundreds of mirrors
+USER_NAME, PASSWORD = "owner", "a-password-for-tests"
+# Run in the product's shell, like an installer would: migrates the database, and once the product is ready, creates an
+# administrator, who has an API key, and the clusters.
+_SEED = f"""
 import json, sys
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.utils import timezone
 from console.access import actions as access
 from console.access import key_actions as api_keys
 from console.clusters import actions as clusters
 from console.actors import SYSTEM
 from console.models import Environment, Organization
+call_command("migrate", verbosity=0)
+print("migrated", flush=True)
+properties_by_name = json.loads(sys.stdin.readline())
 now = timezone.now()
 organization = Organization.objects.create(name="Acme", created_at=now)
 environment = Environment.objects.create(organization=organization, name="Test", slug="test", created_at=now)
-owner = User.objects.create_user("owner")
+owner = User.objects.create_user({USER_NAME!r}, password={PASSWORD!r})
 access.grant_role(user=owner, role="EnvironmentAdmin", environment=environment, by=SYSTEM, now=now)
-for name, properties in json.load(sys.stdin).items():
+for name, properties in properties_by_name.items():
     clusters.register_cluster(environment=environment, name=name, properties=properties, by=SYSTEM, now=now)
 api_key, secret = api_keys.create_api_key(user=owner, description="test", by=SYSTEM, now=now)
 print(json.dumps([api_key.key, secret]))
@@ -48,9 +54,11 @@ class Service:
         self._directory = directory
         self._env = {"CLUSTERLINK_DATABASE_URL": f"sqlite:///{directory}/service.sqlite3", "CLUSTERLINK_LOG_LEVEL": "INFO"}
         port = free_port()
-        self._manage("migrate", "--verbosity=0")
         self._processes: list[Process] = []
+        shell = self._shell(_SEED)
         try:
+            assert shell.stdout is not None
+            assert shell.stdout.readline() == "migrated\n", self._shell_log()
             beat = ["-B", "-s", str(directory / "beat")]
             self._start("worker", "celery", "-A", "console.celery", "worker", *beat, "--loglevel=INFO", "-n", f"e2e-{port}@%h")
             web = self._start(
@@ -58,12 +66,20 @@ class Service:
             )
             self.client = httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=60.0)
             web.wait_until(self._ready, timeout_s=START_TIMEOUT_S)
-            key, secret = json.loads(self._manage("shell", "-v0", "-c", _SEED, text=json.dumps(clusters)).splitlines()[-1])
+            output, _ = shell.communicate(json.dumps(clusters) + "\n", timeout=START_TIMEOUT_S)
+            assert shell.returncode == 0, self._shell_log()
+            key, secret = json.loads(output.splitlines()[-1])
             self.key, self.secret = str(key), str(secret)
             self.client.auth = httpx.BasicAuth(key, secret)
         except BaseException:
+            shell.kill()
             self.stop()
             raise
+
+    @property
+    def base_url(self) -> str:
+        """The address of the web process."""
+        return str(self.client.base_url).rstrip("/")
 
     def stop(self) -> None:
         """Stop the processes in the order of their start, so that the worker finishes first."""
@@ -78,10 +94,13 @@ class Service:
 
     def wait_for(self, what: str, poll: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         """Poll until the result is true and return it; fail with ``what`` and the logs after the timeout."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline = began + timeout_s
         while not (result := poll()):
-            assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s\n{self.log_tail()}"
-            time.sleep(POLL_S)
+            polled = time.monotonic()
+            assert polled < deadline, f"{what}: not within {timeout_s} s\n{self.log_tail()}"
+            time.sleep(max(POLL_S, polled - began))
+            began = time.monotonic()
         return result
 
     def log_tail(self) -> str:
@@ -101,25 +120,22 @@ class Service:
         self._processes.append(process)
         return process
 
-    def _manage(self, *arguments: str, text: str = "") -> str:
-        command = [sys.executable, "manage.py", *arguments]
-        done = subprocess.run(
-            command,
-            input=text,
-            cwd=ROOT,
-            env={**os.environ, **self._env},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, f"{arguments[0]}: {done.stderr}"
-        return done.stdout
+    def _shell(self, script: str) -> subprocess.Popen[str]:
+        """Run a script in the product's shell."""
+        command = [sys.executable, "manage.py", "shell", "-v0", "-c", script]
+        with (self._directory / "shell.log").open("w") as errors:
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+                env={**os.environ, **self._env},
+            )  # fmt: skip
+
+    def _shell_log(self) -> str:
+        return (self._directory / "shell.log").read_text()
 
 
 @contextmanager
 def running(*, directory: Path, clusters: Mapping[str, Mapping[str, str]]) -> Iterator[Service]:
-    """Run the product during a ``with`` block."""
+    """Run the product during a ``with`` block; the user ``owner`` administers its one environment, named Test."""
     service = Service(directory=directory, clusters=clusters)
     try:
         yield service

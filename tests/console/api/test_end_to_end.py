@@ -1,11 +1,14 @@
 """End-to-end tests without fakes: HTTP, worker, Spark, two Kafka clusters."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Barrier
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -13,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.api.service import Service, running
+from tests.console.api.service import PASSWORD, USER_NAME, Service, running
 from tests.console.workflows.reversal import records
 from tests.linkengine.jobs.test_group_names import NAMES
 from tests.linkengine.sync.conftest import commit
@@ -24,6 +27,8 @@ PARTITIONS = 2
 WRONG = "c0ffee-is-not-it"
 RACES = (("promote", "failover"), ("pause", "failover"), ("failover", "failover"), ("pause", "pause"))
 RESTORE, DELETE = "truncate-and-restore", "delete"
+MIRRORS = 200  # of the link "many"
+PAGE_SIZE = 50
 
 
 @pytest.fixture(scope="module")
@@ -286,3 +291,86 @@ def test_every_url_of_every_group_of_a_cluster_exists_over_http(
         assert get(group["lag_summary"]["related"])["consumer_group_id"] == name
         for lag in get(group["metadata"]["self"] + "/lags")["data"]:
             assert get(lag["metadata"]["self"]) == lag
+
+
+@pytest.fixture
+def many_topics(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: str) -> list[str]:
+    """Source topics with 1 to 5 records each (number modulo 5, plus 1)."""
+    names = [f"{topic_name}-{number:03}" for number in range(MIRRORS)]
+    for future in source_admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result(60)
+    producer = Producer(source_cluster.client("app"))
+    for number, name in enumerate(names):
+        for _ in range(number % 5 + 1):
+            producer.produce(name, b"before")
+    assert producer.flush(60) == 0
+    return names
+
+
+def test_200_mirrors_are_auto_created_shown_and_failed_over_together(
+    service: Service,
+    links: str,
+    many_topics: list[str],
+    topic_name: str,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    mirrors = f"{links}/many/mirrors"
+
+    def listed(status: str) -> list[dict[str, Any]]:
+        data: list[dict[str, Any]] = service.call("GET", f"{mirrors}?mirror_status={status}", expect=200)["data"]
+        return data
+
+    def in_sync() -> bool:
+        return sum(1 for mirror in listed("ACTIVE") if [lag["lag"] for lag in mirror["mirror_lags"]] == [0]) == MIRRORS
+
+    body = link_body(source_cluster)
+    body["configs"] += [
+        {"name": "auto.create.mirror.topics.enable", "value": "true"},
+        {"name": "auto.create.mirror.topics.filters", "value": _filters(topic_name)},
+    ]
+    service.call("POST", f"{links}?link_name=many", expect=204, body=body)
+    service.wait_for("all mirrored", in_sync, timeout_s=240)
+    assert sorted(mirror["mirror_topic_name"] for mirror in listed("ACTIVE")) == many_topics
+    _check_pages(service, destination_cluster.cluster_id, many_topics)
+
+    pattern = {"mirror_topic_name_pattern": f"{topic_name}-.*"}
+    results = service.call("POST", f"{mirrors}:failover", expect=200, body=pattern)["data"]
+    assert sorted(row["mirror_topic_name"] for row in results) == many_topics
+    assert {row["error_code"] for row in results} == {None}
+    service.wait_for("all failed over", lambda: len(listed("STOPPED")) == MIRRORS, timeout_s=120)
+
+    fetched = {row["mirror_topic_name"]: row["mirror_lags"][0]["last_source_fetch_offset"] for row in listed("STOPPED")}
+    assert fetched == {name: number % 5 for number, name in enumerate(many_topics)}
+    _check_writable(destination_cluster, many_topics)
+    service.call("DELETE", f"{links}/many", expect=200)
+    service.wait_for("deleted", lambda: service.client.get(f"{links}/many").status_code == 404)
+
+
+def _filters(prefix: str) -> str:
+    return json.dumps({"topicFilters": [{"name": f"{prefix}-", "patternType": "PREFIXED", "filterType": "INCLUDE"}]})
+
+
+def _check_pages(service: Service, cluster_id: str, topics: list[str]) -> None:
+    """Check that each mirror is on exactly one page of the link's list, without JavaScript."""
+    with httpx.Client(base_url=service.base_url, timeout=60, follow_redirects=True) as browser:
+        form = browser.get("/sign-in/").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
+        assert token is not None
+        fields = {"csrfmiddlewaretoken": token[1], "username": USER_NAME, "password": PASSWORD}
+        assert browser.post("/sign-in/", data=fields, headers={"Referer": service.base_url}).status_code == 200
+        seen: list[str] = []
+        for page in range(1, MIRRORS // PAGE_SIZE + 1):
+            response = browser.get(f"/links/{cluster_id}/many/?page={page}")
+            assert response.status_code == 200
+            seen += sorted(set(re.findall(rf"/mirrors/({re.escape(topics[0][:-4])}-\d+)/", response.text)))
+    assert sorted(seen) == topics
+
+
+def _check_writable(cluster: KafkaCluster, topics: list[str]) -> None:
+    refused: list[Any] = []
+    producer = Producer({**cluster.client("app"), "message.timeout.ms": 60_000})
+    for name in topics:
+        producer.produce(name, b"after", on_delivery=lambda error, _: refused.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert not refused

@@ -66,16 +66,15 @@ def test_validate_only_changes_nothing(mirror: MirrorTopic, owner: Actor, sent: 
 
 
 @pytest.mark.parametrize("state", list(S))
-@pytest.mark.parametrize("event", sorted(OPERATIONS))
 def test_the_rules_allow_exactly_the_transitions_of_the_table(
-    state: S, event: E, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
+    state: S, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
 ) -> None:
     mirror = make_mirror("orders", state)
 
-    reason = why_not(mirror, event)
+    reasons = {event: why_not(mirror, event) for event in OPERATIONS}
 
-    assert event in OFFERED
-    assert (reason == "") == can(state, event)
+    assert reasons.keys() <= set(OFFERED)
+    assert {event for event, reason in reasons.items() if reason == ""} == {event for event in OPERATIONS if can(state, event)}
 
 
 @pytest.mark.parametrize("event", sorted(BIDIRECTIONAL_ONLY))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.test import Client
+from pytest_django import DjangoDbBlocker
+from time_machine import TimeMachineFixture
 
 from console.queue import dispatch
 from console.web import badges
@@ -44,9 +48,19 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     return fake
 
 
+@pytest.fixture(scope="module")
+def made_page_data(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[PageData]:
+    """Create the page data once for all tests of a file, in a transaction around those of the tests."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_page_data()
+        transaction.set_rollback(True)
+
+
 @pytest.fixture
-def page_data(db: None) -> PageData:
-    return make_page_data()
+def page_data(made_page_data: PageData, db: None, time_machine: TimeMachineFixture) -> PageData:
+    """The page data, as current as if they had just been created: the clock is set to their time, and runs."""
+    time_machine.move_to(made_page_data.now)
+    return deepcopy(made_page_data)
 
 
 def client_of(user: User) -> Client:

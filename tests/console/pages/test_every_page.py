@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from copy import deepcopy
-from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -17,7 +14,7 @@ from console.models.fields import UnreadableProperties
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import LinkState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.page_data import EAST, SECRET, PageData, make_cluster, make_link, make_page_data
+from tests.browser.page_data import EAST, SECRET, PageData, make_cluster, make_link
 from tests.browser.page_fixtures import DRAFT
 from tests.console.pages.conftest import Queue, client_of, htmx, states_in_headlines
 
@@ -29,24 +26,13 @@ SHOW_STATES = re.compile("/(help/states|minute|mirrors/[^/]+/history)/$")
 EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the relative time
 
 
-@pytest.fixture(scope="module")
-def all_page_data(django_db_setup: None, django_db_blocker: Any) -> Iterator[PageData]:
-    """Create the page data once for hundreds of tests, in a transaction around those of the tests."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield make_page_data()
-        transaction.set_rollback(True)
-
-
-@pytest.fixture
-def page_data(all_page_data: PageData, db: None) -> PageData:
-    return deepcopy(all_page_data)
-
-
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("address", PAGES)
-def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str) -> None:
-    response = admin.get(address)
+def test_administrator_sees_every_page_with_at_most_ten_queries(admin: Client, queue: Queue, address: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        response = admin.get(address)
 
+    assert_few(queries)
     assert response.status_code == 200
     assert response["Cache-Control"] == "no-store"
     text = response.content.decode()
@@ -96,9 +82,12 @@ def test_user_without_a_role_gets_not_found(stranger: Client, address: str) -> N
     assert stranger.get(address).status_code == 404
 
 
+def assert_few(queries: CaptureQueriesContext) -> None:
+    assert len(queries) <= MOST, "\n".join(query["sql"][:200] for query in queries.captured_queries)
+
+
 @pytest.mark.parametrize("address", PAGES)
-@pytest.mark.parametrize("user", ["admin", "reader"])
-@pytest.mark.parametrize("task_fails", [False, True])
+@pytest.mark.parametrize(("user", "task_fails"), [("admin", True), ("reader", False), ("reader", True)])
 def test_page_needs_at_most_ten_queries(
     request: pytest.FixtureRequest, page_data: PageData, user: str, address: str, task_fails: bool
 ) -> None:
@@ -115,7 +104,7 @@ def test_page_needs_at_most_ten_queries(
     with CaptureQueriesContext(connection) as queries:
         response = client.get(address)
 
-    assert len(queries) <= MOST, "\n".join(query["sql"][:200] for query in queries.captured_queries)
+    assert_few(queries)
     assert response.status_code in {200, 403, 404}
 
 

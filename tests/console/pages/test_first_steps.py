@@ -15,8 +15,14 @@ from django.utils import timezone
 
 from console.models import ClusterLink, Environment, MirrorTopic, Organization, VerifyRun
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import EAST, WEST, PageData, make_cluster, make_link, make_mirror, make_person
+from tests.browser.page_data import EAST, WEST, PageData, make_cluster, make_link, make_mirror, make_page_data, make_person
 from tests.console.pages.conftest import Queue, client_of, post_form
+
+
+@pytest.fixture
+def page_data(db: None) -> PageData:
+    """Page data that do not exist during the other tests of this file, which begin with an empty database."""
+    return make_page_data()
 
 
 def current_step(client: Client) -> tuple[str, str]:

@@ -33,12 +33,6 @@ def tasks(*mirrors: MirrorTopic) -> list[str]:
         (S.PENDING_SETUP, {"retry_at": NOW}, ["setup_mirror"]),
         (S.PENDING_STOPPED, {"retry_at": NOW + timedelta(minutes=5), "stop_reason": "promote"}, []),
         (S.PENDING_STOPPED, {"retry_at": NOW + timedelta(seconds=375), "stop_reason": "failover"}, []),
-        (
-            S.PENDING_STOPPED,
-            {"retry_at": NOW + timedelta(hours=1), "stop_reason": "failover"},
-            ["advance_stop"],
-        ),  # clock set back
-        (S.PENDING_STOPPED, {"retry_at": NOW + timedelta(hours=1), "stop_reason": "promote"}, ["advance_stop"]),
     ],
 )
 def test_mirror_gets_the_task_of_its_state(state: S, changes: dict[str, Any], task: list[str], make_mirror: MakeMirror) -> None:

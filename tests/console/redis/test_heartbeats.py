@@ -146,7 +146,7 @@ def test_without_redis_all_steps_are_late_and_counters_are_missing(link: Cluster
 
 def test_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLink, sent: Sent) -> None:
     with time_machine.travel(time.time() + 10):  # the worker's machine
-        redis_health.note_clock()
+        redis_health.note_clock("worker")
     reconcile_link(link_id=link.pk)
 
     with time_machine.travel(time.time() - 5):
@@ -155,5 +155,5 @@ def test_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLin
     assert re.search(
         r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Synchronize all machines", clocks_part
     )
-    redis_health.note_clock()
+    redis_health.note_clock("worker")
     assert client.get("/readyz").json()["parts"]["clocks"] == "ok"

@@ -87,7 +87,7 @@ def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> 
     jobs.clear_link(address, LINK, keys=[grant.key])
 
     redis_health.note_worker()
-    redis_health.note_clock()
+    redis_health.note_clock("worker")
     scheduler.note_sending()
     redis_health.note_step_success("links")
     redis_health.note_step_failure("links", ValueError("x"))

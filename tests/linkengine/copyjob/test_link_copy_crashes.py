@@ -134,7 +134,7 @@ def test_killed_and_frozen_copy_workers_lose_and_duplicate_nothing(
 
     with copier_parent(plan, redis_url, tmp_path) as start:
         with transactions_being_written(source, topic_name, partitions=2):
-            for number in range(20):
+            for number in range(14):
                 copier = start_copying(start, plan, redis_url)
                 time.sleep(random.uniform(0.0, 0.15))
                 if number % 5 == 3:
@@ -171,16 +171,17 @@ def test_two_copy_workers_of_the_same_partition_duplicate_nothing(clusters: Pair
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 30_000
 
 
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster("own", directory=tmp_path_factory.mktemp("own")) as cluster:
+        yield cluster
+
+
 @pytest.mark.parametrize("side", ["source", "destination"])
 @pytest.mark.timeout(600)
 def test_broker_restart_only_delays_the_copy(
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    make_cluster: Callable[..., KafkaCluster],
-    topic_name: str,
-    side: str,
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, own: KafkaCluster, topic_name: str, side: str
 ) -> None:
-    own = make_cluster()
     source, destination = (own, destination_cluster) if side == "source" else (source_cluster, own)
     for cluster in (source, destination):
         create_topic(cluster, topic_name, partitions=2)

@@ -1,14 +1,10 @@
-"""Timestamps as text, whatever a producer wrote; due times, whatever clocks do; pauses between retries double up to a limit."""
+"""Timestamps as text, whatever a producer wrote; pauses between retries double up to a limit."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
-from linkengine.domain.times import is_due, pause_s, utc_words
-
-NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+from linkengine.domain.times import pause_s, utc_words
 
 
 @pytest.mark.parametrize(
@@ -24,16 +20,6 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 )
 def test_every_timestamp_has_a_text(timestamp_ms: int, words: str) -> None:
     assert utc_words(timestamp_ms) == words
-
-
-@pytest.mark.parametrize(
-    ("ahead_s", "due"),
-    [(None, True), (-3600, True), (0, True), (0.1, False), (30, False), (32, False), (32.1, True), (3600, True)],
-)
-def test_a_time_further_ahead_than_the_longest_pause_is_due(ahead_s: float | None, *, due: bool) -> None:
-    at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
-
-    assert is_due(at, now=NOW, longest=timedelta(seconds=30)) is due
 
 
 def test_pause_doubles_from_the_first_to_the_longest() -> None:

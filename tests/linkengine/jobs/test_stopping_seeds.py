@@ -1,6 +1,6 @@
 """Failovers of mirrors whose head is still being seeded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -59,9 +59,15 @@ def test_a_failover_during_seeding_leaves_an_empty_readable_topic(
     assert not here.denies_reads(source_topic)
 
 
+@pytest.fixture(scope="module")
+def unsecured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster("unsecured", directory=tmp_path_factory.mktemp("unsecured"), security="PLAINTEXT") as cluster:
+        yield cluster
+
+
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "with a foreign write"])
 def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
-    make_cluster: Callable[..., KafkaCluster],
+    unsecured: KafkaCluster,
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
@@ -71,8 +77,7 @@ def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
     others: int,
 ) -> None:
     """Writes could not be denied either: a foreign record between the fillers stays, with the fillers before it."""
-    cluster = make_cluster(security="PLAINTEXT")
-    setup = replace(setup_plan, destination=address_from_properties(cluster.client_properties("link")))
+    setup = replace(setup_plan, destination=address_from_properties(unsecured.client_properties("link")))
     here = ClusterAdmin(setup.destination)
     send_there(source_topic, count=10)
     there.trim(source_topic, {0: 8})
@@ -84,7 +89,7 @@ def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
     with pytest.raises(ConnectionAbortedError):
         jobs.set_up_mirror_topic(setup, assignments_factory=assignments)
     if others:
-        producer = Producer(cluster.client("app"))
+        producer = Producer(unsecured.client("app"))
         producer.produce(source_topic, "mine", partition=0)
         assert producer.flush(60) == 0
 

@@ -2,7 +2,7 @@
 
 import secrets
 import select
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from devcluster.broker_settings import broker_properties
 from devcluster.kafka import KafkaCluster
 from devcluster.listeners import listener_security
 from devcluster.ports import LOOPBACK, free_port
@@ -31,27 +32,22 @@ class TlsCluster:
 
 
 @pytest.fixture
-def tls(make_cluster: Callable[..., KafkaCluster], tmp_path: Path, topic_name: str) -> TlsCluster:
+def tls(tmp_path: Path, topic_name: str) -> Iterator[TlsCluster]:
     """Start a broker with an additional SASL_SSL listener that requires client certificates."""
     write_certificates(tmp_path)
     certificates = certificates_in(tmp_path)
-    port, settings = free_port(), dict[str, object]()
-    cluster = make_cluster(extra=settings)
-    # The listeners contain ports that are known only now: the broker gets them with a restart.
+    port, cluster = free_port(), KafkaCluster("own", directory=tmp_path / "own")
     (plan,) = cluster._plans
-    settings |= tls_settings(certificates, port=port, known=plan.settings_file.read_text(), user=cluster.users)
-    plan.settings_file.write_text(
-        plan.settings_file.read_text() + "".join(f"{key}={value}\n" for key, value in settings.items())
-    )
-    cluster.restart()
-    admin = AdminClient(cluster.client("admin"))
-    admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
-    properties = cluster.client_properties("link") | listener_security("MTLS", certificates=certificates)
-    properties |= {"bootstrap.servers": f"{LOOPBACK}:{port}", "security.protocol": "SASL_SSL"}
-    return TlsCluster(cluster, address_from_properties(properties))
+    cluster._plans = [replace(plan, extra=tls_settings(certificates, port=port, known=broker_properties(plan)))]
+    with cluster:
+        admin = AdminClient(cluster.client("admin"))
+        admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
+        properties = cluster.client_properties("link") | listener_security("MTLS", certificates=certificates)
+        properties |= {"bootstrap.servers": f"{LOOPBACK}:{port}", "security.protocol": "SASL_SSL"}
+        yield TlsCluster(cluster, address_from_properties(properties))
 
 
-def tls_settings(certificates: Certificates, *, port: int, known: str, user: dict[str, str]) -> dict[str, object]:
+def tls_settings(certificates: Certificates, *, port: int, known: str) -> dict[str, object]:
     lines = dict(line.split("=", 1) for line in known.splitlines())
     passwords = {key.replace("client", "tls"): value for key, value in lines.items() if key.startswith("listener.name.client.")}
     return passwords | {

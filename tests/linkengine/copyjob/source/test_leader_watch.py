@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -67,66 +68,81 @@ def test_copy_worker_leaves_a_cut_off_leader_for_its_successor(
     assert assert_equal_topics(source, topic_name, destination_cluster, topic_name) == 15
 
 
-def test_promotion_reads_the_end_from_the_successor_of_a_cut_off_leader(
-    split_cluster: SplitCluster, destination_cluster: KafkaCluster, topic_name: str
-) -> None:
-    source, known = split_cluster.cluster, topic_id(split_cluster.cluster, topic_name)
-    copy_all((source, destination_cluster), topic_name)
-    split_cluster.shut()
-    write(source, topic_name, 5, broker=NEAR)
-    there = replace(address(source), bootstrap_servers=server(source, FAR))
+@dataclass(frozen=True, kw_only=True)
+class CutOffLeader:
+    """The far broker is cut off. Since then its successor has got five records, a record, and the offset 9 of a group."""
 
-    def read_blockers() -> dict[ErrorCode, str]:
-        _pool.drop(there)
-        found = jobs.promotion_blockers(
-            source=there, destination=address(destination_cluster), source_topic=topic_name, mirror_topic=topic_name
-        )
-        assert found  # otherwise both sides were considered equal
-        return {} if ErrorCode.TIMEOUT_ERROR in dict(found) else dict(found)
+    source: KafkaCluster
+    topic: str  # has ten records from before, which its mirror has as well
+    topic_id: str
+    new_topic: str  # was empty
+    group: str
 
-    for _ in range(5):  # an admin client queries a random broker, and keeps the newest metadata
-        found = wait_for(read_blockers)
-        assert found.get(ErrorCode.WAITING_FOR_LAG, "").startswith("5 offsets"), found
-        assert _retry_timeouts(lambda: jobs.topic_ends(there, topic_name, topic_id=known)) == {0: 15}
+    def there(self, user: str = "link") -> ClusterAddress:
+        """Return the address by which clients reach the far broker first."""
+        return replace(address(self.source, user), bootstrap_servers=server(self.source, FAR))
 
 
-def test_restore_reads_log_ranges_from_the_successor_of_a_cut_off_leader(split_cluster: SplitCluster, topic_name: str) -> None:
-    there = replace(address(split_cluster.cluster, "admin"), bootstrap_servers=server(split_cluster.cluster, FAR))
-    split_cluster.shut()
-    write(split_cluster.cluster, topic_name, 5, broker=NEAR)
-
-    for closed in [False, True] * 3:
-        _pool.drop(there)
-        [held] = _retry_timeouts(partial(jobs.log_ranges, there, topic_name, closed=closed))
-        assert (held.start, held.stable_end, held.end) == (0, 15, 15)
-
-
-def test_topic_is_not_deleted_as_empty_if_the_successor_has_records(split_cluster: SplitCluster, topic_name: str) -> None:
-    """An empty topic that a client created by looking it up would be deleted for a mirror."""
-    topic = f"{topic_name}-new"
-    there = replace(address(split_cluster.cluster, "admin"), bootstrap_servers=server(split_cluster.cluster, FAR))
-    split_cluster.create_far_topic(topic)
-    split_cluster.shut()
-    write(split_cluster.cluster, topic, 1, broker=NEAR)
-
-    for _ in range(5):
-        _pool.drop(there)
-        assert not _retry_timeouts(lambda: jobs.delete_diverged(destination=there, topic=topic, topic_id="another one"))
+@pytest.fixture(scope="class")
+def cut_off(all_brokers: SplitCluster, destination_cluster: KafkaCluster) -> Iterator[CutOffLeader]:
+    source, topic = all_brokers.cluster, f"topic-{secrets.token_hex(6)}"
+    new_topic = f"{topic}-new"
+    create_topic(destination_cluster, topic)
+    for name in (topic, new_topic):
+        all_brokers.create_far_topic(name)
+    write(source, topic, 10, broker=FAR)
+    copy_all((source, destination_cluster), topic)
+    group = far_group(source, [f"{topic}-{number}" for number in range(20)])
+    commit(source, group, topic, 4, broker=FAR)
+    found = CutOffLeader(source=source, topic=topic, topic_id=topic_id(source, topic), new_topic=new_topic, group=group)
+    all_brokers.shut()
+    try:
+        write(source, topic, 5, broker=NEAR)
+        write(source, new_topic, 1, broker=NEAR)
+        commit(source, group, topic, 9, broker=NEAR)
+        yield found
+    finally:
+        all_brokers.open()
 
 
-def test_committed_offsets_are_read_from_the_successor_of_a_cut_off_coordinator(
-    split_cluster: SplitCluster, topic_name: str
-) -> None:
-    source, place = split_cluster.cluster, (topic_name, 0)
-    there = replace(address(source, "admin"), bootstrap_servers=server(source, FAR))
-    group = far_group(source, [f"{topic_name}-{number}" for number in range(20)])
-    commit(source, group, topic_name, 4, broker=FAR)
-    split_cluster.shut()
-    commit(source, group, topic_name, 9, broker=NEAR)
+class TestCutOffLeader:
+    """Each read is repeated: an admin client queries a random broker, and keeps the newest metadata."""
 
-    for _ in range(5):
-        offsets, _ = _retry_timeouts(lambda: ClusterAdmin(there).committed([group], stable_at=[place]))
-        assert offsets[group][place].offset == 9
+    def test_promotion_reads_the_end_from_the_successor(self, cut_off: CutOffLeader, destination_cluster: KafkaCluster) -> None:
+        there, topic = cut_off.there(), cut_off.topic
+
+        def read_blockers() -> dict[ErrorCode, str]:
+            _pool.drop(there)
+            found = jobs.promotion_blockers(
+                source=there, destination=address(destination_cluster), source_topic=topic, mirror_topic=topic
+            )
+            assert found  # otherwise both sides were considered equal
+            return {} if ErrorCode.TIMEOUT_ERROR in dict(found) else dict(found)
+
+        for _ in range(5):
+            found = wait_for(read_blockers)
+            assert found.get(ErrorCode.WAITING_FOR_LAG, "").startswith("5 offsets"), found
+            assert _retry_timeouts(lambda: jobs.topic_ends(there, topic, topic_id=cut_off.topic_id)) == {0: 15}
+
+    def test_restore_reads_log_ranges_from_the_successor(self, cut_off: CutOffLeader) -> None:
+        there = cut_off.there("admin")
+        for closed in [False, True] * 3:
+            _pool.drop(there)
+            [held] = _retry_timeouts(partial(jobs.log_ranges, there, cut_off.topic, closed=closed))
+            assert (held.start, held.stable_end, held.end) == (0, 15, 15)
+
+    def test_topic_is_not_deleted_as_empty_if_the_successor_has_records(self, cut_off: CutOffLeader) -> None:
+        """An empty topic that a client created by looking it up would be deleted for a mirror."""
+        there, topic = cut_off.there("admin"), cut_off.new_topic
+        for _ in range(5):
+            _pool.drop(there)
+            assert not _retry_timeouts(lambda: jobs.delete_diverged(destination=there, topic=topic, topic_id="another one"))
+
+    def test_committed_offsets_are_read_from_the_successor_of_the_coordinator(self, cut_off: CutOffLeader) -> None:
+        there, place = cut_off.there("admin"), (cut_off.topic, 0)
+        for _ in range(5):
+            offsets, _ = _retry_timeouts(lambda: ClusterAdmin(there).committed([cut_off.group], stable_at=[place]))
+            assert offsets[cut_off.group][place].offset == 9
 
 
 def test_promotion_waits_while_a_broker_that_may_be_the_leader_does_not_respond(
