@@ -56,8 +56,7 @@ check: $(STATE)/venv ## Run formatter, linters and type checker; changes nothing
 	$(BIN)/lint-imports
 	$(BIN)/djlint --lint --quiet templates
 	$(RUN) manage.py makemigrations --check --dry-run
-	$(RUN) manage.py render_states --check
-	$(RUN) manage.py render_errors --check
+	$(RUN) manage.py render_docs --check
 
 fix: $(STATE)/venv ## Apply the automatic fixes of linter and formatter
 	$(BIN)/ruff check --fix .
@@ -76,8 +75,7 @@ messages: $(STATE)/venv | $(STATE)/gettext ## Enter new texts of pages into the 
 	$(RUN) manage.py makemessages --locale ja --no-location --no-wrap --no-obsolete $(addprefix --ignore=,.venv* bench docs static* tests var)
 
 docs: $(STATE)/venv ## Regenerate documents
-	$(RUN) manage.py render_states
-	$(RUN) manage.py render_errors
+	$(RUN) manage.py render_docs
 
 audit: $(STATE)/venv ## Check for known vulnerabilities and unpinned dependencies; status 2 if the database is unreachable
 	@$(RUN) -m scripts.audit $(ARGS)

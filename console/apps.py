@@ -18,9 +18,9 @@ class ConsoleConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the receiver that records browser sessions at sign-in; register the check that ``migrate`` runs first."""
-        from console.web import preferences  # noqa: PLC0415 - models are not loaded before
+        from console.web import request_handling  # noqa: PLC0415 - models are not loaded before
 
-        preferences.connect()
+        request_handling.record_sign_ins()
         register(check_migrations, Tags.database)
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
+from kombu import Queue
 
 from console.config.env import Environment, https_or_loopback, spark_address
 from console.config.logging import configure_logging
+from console.queue.scheduler import EVERY_S
+from console.queue.transport import broker_settings
 from linkctl import __version__
 from linkengine.domain.addresses import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
@@ -66,7 +69,7 @@ MIDDLEWARE = [
     "console.http.middleware.time_requests",  # first: it measures all the others
     "console.http.middleware.client_address",  # the others read the address and the scheme
     "console.http.middleware.request_id",
-    "console.api.paths.keep_path_encoded",
+    "console.http.middleware.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "console.http.middleware.no_store",  # inside WhiteNoise: static files may be stored
@@ -152,7 +155,7 @@ if SECOND_FACTOR or OIDC_ISSUER:
     ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # no e-mail addresses
 if SECOND_FACTOR:
     INSTALLED_APPS.append("allauth.mfa")
-    MFA_ADAPTER = "console.access.second_factor_secrets.SecretsAdapter"
+    MFA_ADAPTER = "console.access.second_factor.secrets_adapter"
     MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
     MFA_TOTP_ISSUER = PRODUCT_NAME
     MFA_TOTP_TOLERANCE = 1  # accepts the code of the previous and of the next 30 s
@@ -218,3 +221,47 @@ SPECTACULAR_SETTINGS = {
 LOGGING_CONFIG = None  # structlog's own; see console.config.logging
 LOG_JSON = _env.flag("CLUSTERLINK_LOG_JSON")
 configure_logging(level=_env.text("CLUSTERLINK_LOG_LEVEL", "INFO"), as_json=LOG_JSON)
+
+# --- Celery -------------------------------------------------------------------------------------------------------
+CELERY_BROKER_URL, CELERY_BROKER_USE_SSL, _sentinel = broker_settings(REDIS_URL)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = (
+    None  # an outage of Redis may last a night; by default the worker exits after 100 attempts
+)
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 600,  # s; longer than any task that is acknowledged late, else it would be delivered twice
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "max_retries": 1,  # a page must not wait for Redis during an outage
+    "interval_start": 0,
+    "interval_max": 0.2,
+    **_sentinel,
+}
+
+CELERY_TASK_QUEUES = (Queue("control"), Queue("spark"))  # a worker may consume a single queue: ``-Q``
+CELERY_TASK_DEFAULT_QUEUE = "control"
+CELERY_TASK_ROUTES = {name: {"queue": "spark"} for name in ("run_copy_worker", "verify_mirror", "verify_next")}
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True  # results go to waiting callers by ``queue.dispatch``, which survives an outage of Redis
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = False  # the reconciler sends again what is still needed
+CELERY_TASK_TRACK_STARTED = False
+
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = WORKER_THREADS
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+CELERY_ENABLE_UTC = True
+
+CELERY_BEAT_SCHEDULER = "console.queue.scheduler:SteadyScheduler"
+CELERY_BEAT_SCHEDULE = {
+    "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
+    "refresh-topics": {"task": "refresh_topics", "schedule": EVERY_S["refresh_topics"], "options": {"expires": 25}},
+    "probe-clusters": {"task": "probe_clusters", "schedule": EVERY_S["probe_clusters"], "options": {"expires": 50}},
+    "probe-spark": {"task": "probe_spark", "schedule": EVERY_S["probe_spark"], "options": {"expires": 8}},
+    "forget-old-rows": {"task": "forget_old_rows", "schedule": EVERY_S["forget_old_rows"], "options": {"expires": 3000}},
+}
+CELERY_BEAT_SCHEDULE_FILENAME = str(BASE_DIR / "var" / "beat-schedule")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from linkctl import output
-from linkctl.client import Json, RestClient
+from linkctl.client import Exit, Json, LinkctlError, RestClient
 from linkctl.commands import as_json, client_of, done, limit, wait_for, waiting
-from linkctl.errors import Exit, LinkctlError
 from linkctl.inspection import LINK, TOPIC
 
 _UNFINISHED_RUN, _UNFINISHED_GATE = ("QUEUED", "RUNNING"), ("RUNNING",)

@@ -1,16 +1,128 @@
-"""An HTTP client of the REST API, with HTTP Basic or bearer authentication."""
+"""The HTTP client of the REST API, with its settings, and errors with the exit codes that scripts can check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
+from click import ClickException
 
 from linkctl import __version__
-from linkctl.errors import Exit, LinkctlError, exit_of
-from linkctl.settings import Settings
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class Exit(IntEnum):
+    """Exit codes; 2 is also click's code for an invalid command line."""
+
+    DONE = 0
+    REFUSED = 1  # the service refused the request, or a topic of it
+    USAGE = 2
+    NOT_FOUND = 3  # no such cluster, link, mirror or topic
+    NOT_ALLOWED = 4  # wrong API key, or a role is missing
+    UNAVAILABLE = 5  # the service or a part of it does not respond, or there were too many requests: retry
+
+
+_BY_STATUS = {401: Exit.NOT_ALLOWED, 403: Exit.NOT_ALLOWED, 404: Exit.NOT_FOUND, 429: Exit.UNAVAILABLE}
+
+
+class LinkctlError(ClickException):
+    """A failure with a message for the user; ``exit_code`` is one of ``Exit``."""
+
+    def __init__(self, message: str, *, code: Exit) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]  # click reads it from the instance, but annotates a class attribute
+
+
+def _exit_of(status: int) -> Exit:
+    """Return the exit code for the HTTP status of a failed request."""
+    return _BY_STATUS.get(status, Exit.UNAVAILABLE if status >= 500 else Exit.REFUSED)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+#
+# Address, credentials and cluster. Options take precedence over environment variables, and these over a file.
+#
+# The file contains a JSON object: {"url", "api_key", "api_secret", "token", "cluster"}. It is given by ``--file`` or
+# ``LINKCTL_FILE``; the default is ``var/demo.json`` of a running demo in the current folder, or ``~/.config/linkctl.json``.
+# There are no options for secrets, because all users of a machine can read command lines.
+
+
+DEMO_FILE = Path("var/demo.json")
+USER_FILE = Path("~/.config/linkctl.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Address of the service, credentials and cluster."""
+
+    url: str
+    api_key: str = ""
+    api_secret: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    cluster: str = ""  # id of the destination cluster; "" for the only visible one
+
+
+def read_settings(
+    *, options: Mapping[str, str | None], file: Path | None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Return the settings; raise LinkctlError if the address or the credentials are missing."""
+    variables = os.environ if environment is None else environment
+    named = file or (Path(variables["LINKCTL_FILE"]) if variables.get("LINKCTL_FILE") else None)
+    stored = _read_file(named) if named else _first_file()
+    values = {name: _pick(name, options, variables, stored) for name in Settings.__dataclass_fields__}
+    if not values["url"]:
+        raise _missing("the address of the service", "--url, LINKCTL_URL or the file's url")
+    if not values["token"] and not (values["api_key"] and values["api_secret"]):
+        raise _missing("an API key with its secret", "LINKCTL_API_KEY and LINKCTL_API_SECRET (or LINKCTL_TOKEN), or the file")
+    return Settings(**values)
+
+
+def _pick(name: str, options: Mapping[str, str | None], variables: Mapping[str, str], stored: Mapping[str, Any]) -> str:
+    return str(options.get(name) or variables.get(f"LINKCTL_{name.upper()}") or stored.get(name) or "")
+
+
+def _first_file() -> dict[str, Any]:
+    for path in (DEMO_FILE, USER_FILE.expanduser()):
+        if path.is_file():
+            return _read_file(path)
+    return {}
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise LinkctlError(
+            f"{path} cannot be read: {error}. Check the file, or give another with --file.", code=Exit.USAGE
+        ) from None
+    if not isinstance(found, dict):
+        raise LinkctlError(f"{path} does not contain a JSON object. Check the file.", code=Exit.USAGE)
+    return {**_demo_settings(found), **found}
+
+
+def _demo_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings from the file of a running demo, which has other field names."""
+    clusters = found.get("clusters")
+    destination = clusters.get("destination", {}) if isinstance(clusters, dict) else {}
+    return {"url": found.get("base_url"), "cluster": destination.get("id")}
+
+
+def _missing(setting: str, sources: str) -> LinkctlError:
+    return LinkctlError(f"Missing: {setting}. Give it with {sources}.", code=Exit.USAGE)
+
+
+# --- the client -------------------------------------------------------------------------------------------------------
+#
+# With HTTP Basic or bearer authentication.
+
 
 TIMEOUT_S = 60.0  # creating a link contacts two clusters, each of which may be slow
 _CHUNK_BYTES = 1 << 20
@@ -78,7 +190,7 @@ class RestClient:
             with self._http.stream("GET", self._path(parts, prefix=OWN_PREFIX), headers={"Accept": "*/*"}) as response:
                 if not response.is_success:
                     response.read()
-                    raise LinkctlError(_reason(response), code=exit_of(response.status_code))
+                    raise LinkctlError(_reason(response), code=_exit_of(response.status_code))
                 yield from response.iter_raw(_CHUNK_BYTES)
         except httpx.TransportError as error:
             message = f"The download from {self._http.base_url} was interrupted: {error}. Retry it."
@@ -96,7 +208,7 @@ class RestClient:
             message = f"{self._http.base_url} does not respond: {error}. Check the address and that the service is running."
             raise LinkctlError(message, code=Exit.UNAVAILABLE) from None
         if not response.is_success:
-            raise LinkctlError(_reason(response), code=exit_of(response.status_code))
+            raise LinkctlError(_reason(response), code=_exit_of(response.status_code))
         return _json(response) if response.content else None
 
     def _path(self, parts: tuple[str, ...], *, prefix: str = PREFIX) -> str:

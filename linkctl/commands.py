@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from linkctl import output
-from linkctl.client import Json, RestClient
-from linkctl.errors import Exit, LinkctlError
-from linkctl.settings import read_settings
+from linkctl.client import Exit, Json, LinkctlError, RestClient, read_settings
 
 POLL_S = 1.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from linkctl import output
-from linkctl.client import Json
+from linkctl.client import Exit, Json, LinkctlError
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, limit, wait_for, waiting
-from linkctl.errors import Exit, LinkctlError
 
 _NAME = click.argument("name", shell_complete=complete_links)
 _OVER = ("PASSED", "FAILED", "CANCELED")

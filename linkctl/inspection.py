@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import click
 
 from linkctl import output
-from linkctl.client import Json
+from linkctl.client import Exit, Json, LinkctlError
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, done, dry_run, limit
-from linkctl.errors import Exit, LinkctlError
 
 YEAR_10000_MS = 253_402_300_800_000  # a record's timestamp may be any int64, including times that datetime cannot represent
 TOPIC = click.argument("topic", shell_complete=complete_mirrors)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from linkctl import output
+from linkctl.client import Exit, LinkctlError
 from linkctl.commands import as_json, client_of, complete_links, config_list, configs, done, dry_run
-from linkctl.errors import Exit, LinkctlError
 
 _NAME = click.argument("name", shell_complete=complete_links)
 _CREATE_FIELDS = {

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from linkctl import output
-from linkctl.client import Json
+from linkctl.client import Exit, Json, LinkctlError
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, config_list, configs, done, dry_run
-from linkctl.errors import Exit, LinkctlError
 from linkctl.topics import confirm, delete_mirror, for_each, yes
 
 STATUSES = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from linkctl import output
-from linkctl.client import Json, RestClient
+from linkctl.client import Exit, Json, LinkctlError, RestClient
 from linkctl.commands import as_json, client_of, complete_links, complete_namespaces, done
-from linkctl.errors import Exit, LinkctlError
 
 _PREFIX = click.argument("prefix", shell_complete=complete_namespaces)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from linkctl import output
-from linkctl.client import Json, RestClient
+from linkctl.client import Exit, Json, LinkctlError, RestClient
 from linkctl.commands import as_json, client_of, complete_restores, done, dry_run, limit
-from linkctl.errors import Exit, LinkctlError
 from linkctl.inspection import LINK, TOPIC
 
 _UNFINISHED = ".unfinished"

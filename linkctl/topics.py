@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from linkctl import output
-from linkctl.client import Json, RestClient
+from linkctl.client import Exit, Json, LinkctlError, RestClient
 from linkctl.commands import as_json, client_of
-from linkctl.errors import Exit, LinkctlError
 
 yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 

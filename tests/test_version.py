@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from django.conf import settings
 
-from console.api.docs import document
+from console.api.schema import document
 from linkctl import __version__
 
 ROOT = Path(__file__).resolve().parents[1]

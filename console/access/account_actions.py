@@ -1,4 +1,4 @@
-"""Invites users, creates service accounts, deactivates and activates both, and sets up the second factor."""
+"""Invites users, creates service accounts, deactivates and activates both; the actor's own password and second factor."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -15,7 +16,6 @@ from django.utils.translation import gettext, gettext_noop
 
 from console import audit
 from console.access import Permission, check_permission, second_factor
-from console.access.actions import check_password
 from console.access.credentials import hash_secret
 from console.access.permissions import FOREVER, covered_until, denied
 from console.actors import ENGINE, SYSTEM, Actor
@@ -264,7 +264,29 @@ def _path(user: User) -> str:
     return f"{audit.path_of(organization)}/{path}" if organization is not None else path
 
 
-# --- the actor's own second factor ------------------------------------------------------------------------------------
+# --- the actor's own password and second factor -----------------------------------------------------------------------
+
+
+def change_own_password(*, new: str, by: Actor, now: datetime) -> None:
+    """Set the actor's password, which ends the actor's sessions; the caller has checked the current password.
+
+    API keys and bearer tokens stay valid. Raises InvalidInputError for a password that ``AUTH_PASSWORD_VALIDATORS`` rejects.
+    """
+    user = by.user
+    assert user is not None  # only users have passwords
+    check_password(new, user, field="new_password")
+    with transaction.atomic():
+        user.set_password(new)
+        user.save(update_fields=["password"])
+        audit.record(by=by, action="ChangePassword", resource=f"user/{user.get_username()}", now=now)
+
+
+def check_password(new: str, user: User, *, field: str) -> None:
+    """Raise InvalidInputError for a password that ``AUTH_PASSWORD_VALIDATORS`` rejects."""
+    try:
+        validate_password(new, user)
+    except ValidationError as error:
+        raise InvalidInputError(" ".join(error.messages), field=field) from None
 
 
 def turn_on(*, secret: str, code: str, by: Actor, now: datetime) -> list[str]:

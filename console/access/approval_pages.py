@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext, pgettext, pgettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.access import approval_actions, visible_links
+from console.access import approvals, visible_links
 from console.access.approvals import APPROVABLE, covered, may_decide, needs_approval, open_requests
 from console.access.pages import access_context
 from console.access.queries import governed_environments, visible_requests
@@ -86,7 +86,7 @@ class ApprovalNeed:
     @property
     def topics(self) -> str:
         """The names for the form of a request; empty, for all of the link, if there are too many to name."""
-        return "\n".join(sorted(self.missing)) if len(self.missing) <= approval_actions.MOST_TOPICS else ""
+        return "\n".join(sorted(self.missing)) if len(self.missing) <= approvals.MOST_TOPICS else ""
 
 
 def approval_need(
@@ -201,7 +201,7 @@ def create(request: HttpRequest) -> HttpResponse:
         return reply(request, "access/approval_new.html", context, status=200 if shows else 422)
     values = form.cleaned_data
     try:
-        stored = approval_actions.request_approval(
+        stored = approvals.request_approval(
             link=form.links[values["link"]],
             operation=MirrorEvent(values["operation"]),
             topics=values["topics"].split(),
@@ -233,7 +233,7 @@ def decide(request: HttpRequest, request_id: int, verb: str) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     found = get_object_or_404(visible_requests(by=by), pk=request_id)
     if verb == "withdraw":
-        approval_actions.withdraw(request=found, by=by, now=now)
+        approvals.withdraw(request=found, by=by, now=now)
         return done(request, found.get_absolute_url(), gettext("Withdrawn."))
     if verb not in ("approve", "reject"):
         raise Http404
@@ -243,9 +243,9 @@ def decide(request: HttpRequest, request_id: int, verb: str) -> HttpResponse:
     reason, lasts = form.cleaned_data["reason"], timedelta(hours=int(form.cleaned_data["lasts"]))
     try:
         if verb == "approve":
-            approval_actions.approve(request=found, reason=reason, lasts=lasts, by=by, now=now)
+            approvals.approve(request=found, reason=reason, lasts=lasts, by=by, now=now)
         else:
-            approval_actions.reject(request=found, reason=reason, by=by, now=now)
+            approvals.reject(request=found, reason=reason, by=by, now=now)
     except ConsoleError as error:
         if error.kind == "denied":
             raise
@@ -264,7 +264,7 @@ def choose_operations(request: HttpRequest, slug: str) -> HttpResponse:
         raise Http404
     if request.method == "POST":
         chosen = request.POST.getlist("operations")
-        approval_actions.set_approval_operations(environment=environment, operations=chosen, by=by, now=now)
+        approvals.set_approval_operations(environment=environment, operations=chosen, by=by, now=now)
         message = gettext("Saved for environment %(name)s.") % {"name": environment.name}
         return done(request, reverse("pages:approvals"), message)
     operations = [

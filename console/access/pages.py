@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -15,93 +14,18 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access import Permission, can, key_actions, visible_clusters, visible_environments, visible_links, visible_mirrors
+from console.access import Permission, visible_links, visible_mirrors
 from console.access import actions as access_actions
 from console.access import queries as access_queries
 from console.access.credentials import UserNameField
-from console.access.permissions import may_grant, permissions_of
+from console.access.permissions import may_grant
 from console.access.presenters import PERMISSION_WORDS, binding_row, key_row, path_of, role_cards, scope_of
 from console.actors import Actor
-from console.errors import ConsoleError, DeniedError, InvalidInputError
-from console.models import ApiKey, Cluster, Environment, Organization, RoleBinding
+from console.errors import ConsoleError, DeniedError
+from console.models import ApiKey, RoleBinding
 from console.web.forms import ConsoleForm
 from console.web.lists import Column, Filter, Listing
 from console.web.request_handling import Crumb, Tab, actor_of, done, page, problem_of, reply, status_of
-
-# --- the scopes that forms offer to a user ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantPlace:
-    """A scope. ``key`` is its value in the form."""
-
-    key: str
-    label: str
-    node: Organization | Environment | Cluster
-
-    @property
-    def keyword(self) -> NodeKeyword:
-        """The scope as a keyword of actions and of ``can``."""
-        return _keyword(self.node)
-
-
-class NodeKeyword(TypedDict, total=False):
-    """A scope as keyword arguments of the action. Exactly one level is set."""
-
-    organization: Organization
-    environment: Environment
-    cluster: Cluster
-
-
-def grantable(by: Actor) -> list[GrantPlace]:
-    """List the scopes whose access the actor manages, or that of a topic or link there, top down. Two queries."""
-    return [place for place in viewable(by) if _manages(by, place.node)]
-
-
-def viewable(by: Actor) -> list[GrantPlace]:
-    """List the scopes of which the actor may see at least one row, top down. Two queries."""
-    environments = list(visible_environments(by).select_related("organization").order_by("name"))
-    clusters = list(visible_clusters(by).select_related("environment__organization").order_by("name"))
-    organizations = {environment.organization_id: environment.organization for environment in environments}.values()
-    places = [_place("organization", organization, organization.name) for organization in organizations]
-    paths = {environment.pk: f"{environment.organization.name} / {environment.name}" for environment in environments}
-    places += [_place("environment", environment, paths[environment.pk]) for environment in environments]
-    for cluster in clusters:
-        environment = cluster.environment
-        places.append(_place("cluster", cluster, f"{environment.organization.name} / {environment.name} / {cluster.name}"))
-    return places
-
-
-def node_of(key: str, *, by: Actor) -> NodeKeyword:
-    """Return the scope of a form value as keyword arguments of the action; raise InvalidInputError if there is none."""
-    for place in grantable(by):
-        if place.key == key:
-            return _keyword(place.node)
-    raise InvalidInputError(gettext("Choose a scope from the list."), field="place")
-
-
-def _keyword(node: Organization | Environment | Cluster) -> NodeKeyword:
-    if isinstance(node, Organization):
-        return {"organization": node}
-    return {"environment": node} if isinstance(node, Environment) else {"cluster": node}
-
-
-def _place(kind: str, node: Organization | Environment | Cluster, label: str) -> GrantPlace:
-    return GrantPlace(key=f"{kind}:{node.pk}", label=label, node=node)
-
-
-def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
-    if isinstance(node, Organization):
-        return can(by, Permission.MANAGE_ACCESS, organization=node)
-    if isinstance(node, Environment):
-        return can(by, Permission.MANAGE_ACCESS, environment=node)
-    on_cluster = (binding for binding in by.bindings if binding.cluster_id == node.pk)
-    manages_resource = any(Permission.MANAGE_ACCESS in permissions_of(binding) for binding in on_cluster)
-    return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)
-
-
-# --- the pages of the Access section ----------------------------------------------------------------------------------
-
 
 _TABS = (
     ("bindings", gettext_noop("Role bindings"), "pages:access"),
@@ -203,7 +127,7 @@ class ExplainForm(ConsoleForm):
         label=gettext_lazy("Resource name"), required=False, max_length=249, help_text=gettext_lazy("Only with a resource.")
     )
 
-    def __init__(self, *args: Any, places: list[GrantPlace], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, places: list[access_queries.GrantPlace], **kwargs: Any) -> None:
         """Offer the scopes that the user may query."""
         super().__init__(*args, **kwargs)
         self._places = {place.key: place for place in places}
@@ -263,7 +187,7 @@ class KeyForm(ConsoleForm):
         super().__init__(*args, **kwargs)
         self._by = by
         self._owners = {str(user.pk): user for user in access_queries.key_owners(by=by)}
-        self._places = {place.key: place for place in viewable(by)}
+        self._places = {place.key: place for place in access_queries.viewable_places(by)}
         self.fields["owner"].choices = [(key, user.get_username()) for key, user in self._owners.items()]  # type: ignore[attr-defined]
         places = [(key, place.label) for key, place in self._places.items()]
         self.fields["place"].choices = [("", gettext("No limit: every scope of the owner")), *places]  # type: ignore[attr-defined]
@@ -273,7 +197,7 @@ class KeyForm(ConsoleForm):
         values = self.cleaned_data
         place = self._places.get(values["place"])
         scope: dict[str, Any] = dict(place.keyword) if place else {}
-        limit = key_actions.KeyLimit(role=values["role"], **scope)
+        limit = access_actions.KeyLimit(role=values["role"], **scope)
         return {
             "user": self._owners.get(values["owner"], self._by.user),
             "description": values["description"].strip(),
@@ -406,7 +330,11 @@ def bindings(request: HttpRequest) -> HttpResponse:
     if listed.format:
         return listed.csv("role-bindings", found)
     rows = [binding_row(binding, now=now, removable=may_grant(by, binding)) for binding in listed.page(found)]
-    context = access_context("bindings") | {"list": listed, "rows": rows, "may_grant": bool(grantable(by))}
+    context = access_context("bindings") | {
+        "list": listed,
+        "rows": rows,
+        "may_grant": bool(access_queries.grantable_places(by)),
+    }
     return reply(request, "access/bindings.html", context)
 
 
@@ -415,19 +343,19 @@ def bindings(request: HttpRequest) -> HttpResponse:
 def grant(request: HttpRequest) -> HttpResponse:
     """Add a role binding."""
     by = actor_of(request)
-    places = grantable(by)
+    places = {place.key: place for place in access_queries.grantable_places(by)}
     if not places:
         message = gettext("You may not grant roles. Ask for the role ResourceOwner, or a higher one.")
         raise DeniedError(message, code="NOT_AUTHORIZED")
-    form = GrantForm(request.POST or None, places=[(place.key, place.label) for place in places], by=by)
+    form = GrantForm(request.POST or None, places=[(key, place.label) for key, place in places.items()], by=by)
     if request.method == "GET":
         return _grant_form(request, form)
     if form.is_valid():
         values = form.cleaned_data
-        node, now = node_of(values.pop("place"), by=by), timezone.now()
+        scope, now = places[values.pop("place")].keyword, timezone.now()
         values["expires_at"] = _after(values["expires_at"], now)
         try:
-            binding = access_actions.grant_role(**values, **node, by=by, now=now)
+            binding = access_actions.grant_role(**values, **scope, by=by, now=now)
         except ConsoleError as error:
             if error.kind == "denied" and error.field is None:
                 raise
@@ -465,7 +393,7 @@ def revoke(request: HttpRequest, binding_id: int) -> HttpResponse:
 def explain(request: HttpRequest) -> HttpResponse:
     """Show who may do something at a place, and by which role binding."""
     by, now = actor_of(request), timezone.now()
-    places = viewable(by)
+    places = access_queries.viewable_places(by)
     form = ExplainForm(request.GET if "permission" in request.GET else None, places=places)
     context = access_context("explain") | {"form": form, "places": places, "names": access_queries.known_user_names(by=by)}
     if not form.is_bound:
@@ -521,7 +449,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _keys_page(request, form, status=422)
     try:
-        key, secret = key_actions.create_api_key(**form.keywords(now), by=by, now=now)
+        key, secret = access_actions.create_api_key(**form.keywords(now), by=by, now=now)
     except ConsoleError as error:
         if not form.refuse(error):
             raise
@@ -540,7 +468,7 @@ def rotate_api_key(request: HttpRequest, key: str) -> HttpResponse:
     if request.method == "GET" or not form.is_valid():
         return reply(request, "access/rotate_key.html", context, status=200 if request.method == "GET" else 422)
     overlap = timedelta(hours=int(form.cleaned_data["overlap"]))
-    created, secret = key_actions.rotate_api_key(api_key=row, overlap=overlap, by=by, now=now)
+    created, secret = access_actions.rotate_api_key(api_key=row, overlap=overlap, by=by, now=now)
     return _keys_page(request, KeyForm(by=by), created_key={"key": created.key, "secret": secret, "replaces": key}, status=201)
 
 
@@ -553,7 +481,7 @@ def delete_api_key(request: HttpRequest, key: str) -> HttpResponse:
     if request.method == "GET":
         context = access_context("keys", last=gettext("Delete API key")) | {"row": key_row(row, now=now)}
         return reply(request, "access/delete_key.html", context)
-    key_actions.delete_api_key(api_key=row, by=by, now=now)
+    access_actions.delete_api_key(api_key=row, by=by, now=now)
     message = gettext("API key %(key)s deleted. Requests with this key are rejected.") % {"key": key}
     return done(request, reverse("pages:api-keys"), message)
 

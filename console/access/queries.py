@@ -1,4 +1,4 @@
-"""Queries for role bindings, accounts, API keys, sessions, audit events and approval requests."""
+"""Queries for role bindings, scopes, accounts, API keys, sessions, audit events and approval requests."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db import DatabaseError
 from django.db.models import Count, Q, QuerySet
 
-from console.access import Permission, can, check_permission, visible_links, whole_links
+from console.access import Permission, can, check_permission, visible_clusters, visible_environments, visible_links, whole_links
 from console.access.credentials import hash_secret, read_token
 from console.access.permissions import allowing, permissions_of, reach_of
 from console.actors import Actor
@@ -244,6 +244,66 @@ def _by_user(bindings: Sequence[RoleBinding], *, only: User | None) -> list[tupl
         for user in users:
             found.setdefault(user.pk, (user, []))[1].append(binding)
     return sorted(found.values(), key=lambda pair: pair[0].get_username())
+
+
+# --- the scopes that a user may grant or view, for forms --------------------------------------------------------------
+
+
+class NodeKeyword(TypedDict, total=False):
+    """A scope as keyword arguments of the action. Exactly one level is set."""
+
+    organization: Organization
+    environment: Environment
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPlace:
+    """A scope. ``key`` is its value in the form."""
+
+    key: str
+    label: str
+    node: Organization | Environment | Cluster
+
+    @property
+    def keyword(self) -> NodeKeyword:
+        """The scope as a keyword of actions and of ``can``."""
+        if isinstance(self.node, Organization):
+            return {"organization": self.node}
+        return {"environment": self.node} if isinstance(self.node, Environment) else {"cluster": self.node}
+
+
+def grantable_places(by: Actor) -> list[GrantPlace]:
+    """List the scopes whose access the actor manages, or that of a topic or link there, top down. Two queries."""
+    return [place for place in viewable_places(by) if _manages(by, place.node)]
+
+
+def viewable_places(by: Actor) -> list[GrantPlace]:
+    """List the scopes of which the actor may see at least one row, top down. Two queries."""
+    environments = list(visible_environments(by).select_related("organization").order_by("name"))
+    clusters = list(visible_clusters(by).select_related("environment__organization").order_by("name"))
+    organizations = {environment.organization_id: environment.organization for environment in environments}.values()
+    places = [_place("organization", organization, organization.name) for organization in organizations]
+    paths = {environment.pk: f"{environment.organization.name} / {environment.name}" for environment in environments}
+    places += [_place("environment", environment, paths[environment.pk]) for environment in environments]
+    for cluster in clusters:
+        environment = cluster.environment
+        places.append(_place("cluster", cluster, f"{environment.organization.name} / {environment.name} / {cluster.name}"))
+    return places
+
+
+def _place(kind: str, node: Organization | Environment | Cluster, label: str) -> GrantPlace:
+    return GrantPlace(key=f"{kind}:{node.pk}", label=label, node=node)
+
+
+def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
+    if isinstance(node, Organization):
+        return can(by, Permission.MANAGE_ACCESS, organization=node)
+    if isinstance(node, Environment):
+        return can(by, Permission.MANAGE_ACCESS, environment=node)
+    on_cluster = (binding for binding in by.bindings if binding.cluster_id == node.pk)
+    manages_resource = any(Permission.MANAGE_ACCESS in permissions_of(binding) for binding in on_cluster)
+    return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)
 
 
 # --- audit events -----------------------------------------------------------------------------------------------------

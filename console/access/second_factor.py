@@ -15,6 +15,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.module_loading import import_string
 
+from console.models.fields import seal, unseal
+
 _TOTP, _RECOVERY = "totp", "recovery_codes"
 _SECRETS = ("secret", "seed")  # encrypted values in the data of a row
 _COUNTER = "counter"  # of the last accepted code, in the data of the row
@@ -33,22 +35,22 @@ def new_secret() -> str:
 
 def encrypted(secret: str) -> str:
     """Return a secret that is not confirmed yet as the session may store it: sessions are rows of the database."""
-    return str(_adapter().encrypt(secret))
+    return seal(secret)
 
 
 def decrypted(stored: str) -> str:
     """Return the secret of a session; "" if there is none."""
-    return str(_adapter().decrypt(stored)) if stored else ""
+    return str(unseal(stored)) if stored else ""
 
 
 def uri_of(user: User, secret: str) -> str:
     """Return the address of a secret that authenticator apps read from a QR code."""
-    return str(_adapter().build_totp_url(user, secret))
+    return str(secrets_adapter().build_totp_url(user, secret))
 
 
 def qr_of(uri: str) -> str:
     """Return the QR code of an address as SVG."""
-    return str(_adapter().build_totp_svg(uri))
+    return str(secrets_adapter().build_totp_svg(uri))
 
 
 def activate(user: User, secret: str, code: str) -> list[str] | None:
@@ -76,7 +78,7 @@ def accept_code(user: User, code: str) -> bool:
         row = _rows(user).select_for_update().filter(type=_TOTP).first()
         if row is None:
             return False
-        counter = _counter_of(_adapter().decrypt(row.data["secret"]), code)
+        counter = _counter_of(decrypted(row.data["secret"]), code)
         if counter is None or counter <= row.data.get(_COUNTER, -1):
             return False
         row.data[_COUNTER] = counter
@@ -95,6 +97,13 @@ def recovery_codes_left(user: User) -> int:
     """Return the number of unused recovery codes."""
     row = _rows(user).filter(type=_RECOVERY).first()
     return len(_recovery()(row).get_unused_codes()) if row is not None else 0
+
+
+def secrets_adapter() -> Any:
+    """Return the adapter of django-allauth (setting ``MFA_ADAPTER``), which encrypts secrets like all stored credentials."""
+    adapter = import_string("allauth.mfa.adapter.DefaultMFAAdapter")()
+    adapter.encrypt, adapter.decrypt = seal, unseal
+    return adapter
 
 
 def renew_secrets(renewed: Callable[[str], str | None], *, check: bool) -> Iterator[bool]:
@@ -130,10 +139,6 @@ def _model() -> Any:
 
 def _rows(user: User) -> Any:
     return _model().objects.filter(user=user)
-
-
-def _adapter() -> Any:
-    return import_string("allauth.mfa.adapter.get_adapter")()
 
 
 def _recovery() -> Any:

@@ -38,6 +38,26 @@ def cluster(request: Request, row: Cluster) -> Json:
     }
 
 
+class Place:
+    """Builds the URLs of a cluster's resources for a request."""
+
+    def __init__(self, request: Request, cluster_id: str) -> None:
+        self._request, self.cluster_id = request, cluster_id
+
+    def url(self, *parts: object) -> str:
+        return absolute(self._request, "clusters", self.cluster_id, *map(str, parts))
+
+    def link(self, *parts: object) -> Json:
+        return {"related": self.url(*parts)}
+
+    def resource(self, kind: str, *parts: object) -> Json:
+        """Return the common fields of a resource: kind, URL, resource name and cluster id."""
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        name = "/".join(f"{str(noun).removesuffix('s')}={value}" for noun, value in pairs)
+        metadata = {"self": self.url(*parts), "resource_name": f"crn:///kafka={self.cluster_id}/{name}".rstrip("/")}
+        return {"kind": kind, "metadata": metadata, "cluster_id": self.cluster_id}
+
+
 def link(
     request: Request, row: ClusterLink, *, mirrors: Sequence[tuple[str, str]], tasks: Sequence[Json] | None = None
 ) -> Json:

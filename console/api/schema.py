@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from django.core.validators import ProhibitNullCharactersValidator
+from django.http import HttpRequest, HttpResponse
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.renderers import OpenApiJsonRenderer
+from drf_spectacular.settings import patched_settings
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -262,3 +268,33 @@ class FlagField(serializers.BooleanField):
 @extend_schema_field(OpenApiTypes.INT64)
 class OffsetField(serializers.IntegerField):
     """A Kafka offset or a count in a response."""
+
+
+# --- serving the document ---------------------------------------------------------------------------------------------
+#
+# Generated once per process. It is public and contains no secrets.
+
+
+_generating = threading.Lock()  # drf-spectacular's settings are global and patched while the document is generated
+
+
+def respond(_request: HttpRequest) -> HttpResponse:
+    """Return the OpenAPI document as JSON."""
+    with _generating:
+        return HttpResponse(_text(), content_type="application/json")
+
+
+def document() -> dict[str, Any]:
+    """Generate the document; raise ValidationError if it is not valid OpenAPI 3."""
+    # Every process imports the URLs, and so this module; jsonschema takes up to a second of processor time to import.
+    from drf_spectacular.validation import validate_schema  # noqa: PLC0415
+
+    with patched_settings(SETTINGS):
+        generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    validate_schema(generated)  # type: ignore[no-untyped-call]
+    return generated
+
+
+@cache
+def _text() -> bytes:
+    return bytes(OpenApiJsonRenderer().render(document()))

@@ -22,8 +22,8 @@ from rest_framework.views import APIView
 from console.actors import Actor
 from console.api.authentication import ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication, KeyThrottle
 from console.api.errors import TooLargeError, UnreadableError, failure_response
-from console.api.paths import encode_segment
 from console.api.schema import ApiSchema
+from console.http.middleware import encode_segment
 
 MAX_BODY_BYTES = 1 << 20  # a link with a complete certificate chain has about 30 KB
 _TRUE, _FALSE = "true", "false"

@@ -14,10 +14,9 @@ from django.utils.translation import gettext, gettext_noop
 from console.links.group_presenters import LagText, lag_text, readable_name
 from console.web import numbers
 from console.web.badges import Badge, Family, cluster_badge
-from console.web.configs import readable_config
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HealthView, cluster_health_view, environment_health_view
-from console.web.numbers import Moment, moment
+from console.web.numbers import Moment, moment, readable_config
 from linkengine.domain.names import ReplicationState
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import kafka_render, kafka_schemas
+from console.api.kafka_render import Place
 from console.api.schema import BROKERS, GROUPS, operation
 from console.api.views import RestView, actor_of
-from console.clusters import live_queries, rest_render, rest_shapes
+from console.clusters import live_queries, rest_shapes
 from console.clusters import queries as cluster_queries
-from console.clusters.rest_render import Place
 from console.errors import NotFoundError
 
 # --- clusters ---------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class BrokerListView(RestView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the brokers that the cluster has now."""
         place = Place(request, cluster_id)
-        data = [rest_render.broker(place, broker) for broker in _query(request, cluster_id, "brokers")]
+        data = [rest_shapes.broker(place, broker) for broker in _query(request, cluster_id, "brokers")]
         return Response(kafka_render.collection(request, "KafkaBrokerList", data))
 
 
@@ -63,7 +63,7 @@ class BrokerView(RestView):
     @operation("getKafkaBroker", summary="Get a broker", responses={200: rest_shapes.BrokerData}, tag=BROKERS)
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
         """Return the address of a broker."""
-        return Response(rest_render.broker(Place(request, cluster_id), _broker(request, cluster_id, broker_id)))
+        return Response(rest_shapes.broker(Place(request, cluster_id), _broker(request, cluster_id, broker_id)))
 
 
 class BrokerConfigListView(RestView):
@@ -78,7 +78,7 @@ class BrokerConfigListView(RestView):
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
         """Return all configs, set or default; they cannot be changed here."""
         place = Place(request, cluster_id)
-        data = [rest_render.broker_config(place, broker_id, config) for config in _configs(request, cluster_id, broker_id)]
+        data = [rest_shapes.broker_config(place, broker_id, config) for config in _configs(request, cluster_id, broker_id)]
         return Response(kafka_render.collection(request, "KafkaBrokerConfigList", data))
 
 
@@ -92,7 +92,7 @@ class BrokerConfigView(RestView):
         """Return a config."""
         for config in _configs(request, cluster_id, broker_id):
             if config["name"] == name:
-                return Response(rest_render.broker_config(Place(request, cluster_id), broker_id, config))
+                return Response(rest_shapes.broker_config(Place(request, cluster_id), broker_id, config))
         raise NotFoundError(f"Config {name} cannot be found.")
 
 
@@ -110,7 +110,7 @@ class HeldReplicaListView(RestView):
         _broker(request, cluster_id, broker_id)
         place = Place(request, cluster_id)
         found = _query(request, cluster_id, "broker_replicas", broker=broker_id)
-        data = [rest_render.replica(place, row["topic"], row["partition"], {**row, "broker": broker_id}) for row in found]
+        data = [rest_shapes.replica(place, row["topic"], row["partition"], {**row, "broker": broker_id}) for row in found]
         return Response(kafka_render.collection(request, "KafkaReplicaList", data))
 
 
@@ -126,7 +126,7 @@ class ClusterConfigListView(RestView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the cluster-wide dynamic broker configs."""
         place = Place(request, cluster_id)
-        data = [rest_render.cluster_config(place, config) for config in _query(request, cluster_id, "broker_configs")]
+        data = [rest_shapes.cluster_config(place, config) for config in _query(request, cluster_id, "broker_configs")]
         return Response(kafka_render.collection(request, "KafkaClusterConfigList", data))
 
 
@@ -143,7 +143,7 @@ class ClusterConfigView(RestView):
         """Return a config."""
         for config in _query(request, cluster_id, "broker_configs"):
             if config["name"] == name:
-                return Response(rest_render.cluster_config(Place(request, cluster_id), config))
+                return Response(rest_shapes.cluster_config(Place(request, cluster_id), config))
         raise NotFoundError(f"Config {name} is not set for all brokers.")
 
 
@@ -188,7 +188,7 @@ class ReassignmentView(RestView):
         """Return the reassignment of a partition."""
         for row in _reassignments(request, cluster_id, topic_name):
             if row["partition"] == partition_id:
-                return Response(rest_render.reassignment(Place(request, cluster_id), row))
+                return Response(rest_shapes.reassignment(Place(request, cluster_id), row))
         raise NotFoundError(f"Partition {partition_id} of topic '{topic_name}' is not being reassigned.")
 
 
@@ -218,7 +218,7 @@ def _reassignments(request: Request, cluster_id: str, topic: str | None) -> list
 
 def _reassignment_list(request: Request, cluster_id: str, topic: str | None) -> Response:
     place = Place(request, cluster_id)
-    data = [rest_render.reassignment(place, row) for row in _reassignments(request, cluster_id, topic)]
+    data = [rest_shapes.reassignment(place, row) for row in _reassignments(request, cluster_id, topic)]
     return Response(kafka_render.collection(request, "KafkaReassignmentList", data))
 
 
@@ -241,7 +241,7 @@ class GroupListView(RestView):
         place = Place(request, cluster_id)
         found, incomplete = live_queries.list_groups(cluster=cluster, by=by)
         listed = kafka_render.collection(
-            request, "KafkaConsumerGroupList", [rest_render.group(place, group) for group in found]
+            request, "KafkaConsumerGroupList", [rest_shapes.group(place, group) for group in found]
         )
         if incomplete:
             listed["metadata"]["incomplete"] = incomplete
@@ -257,7 +257,7 @@ class GroupView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
         """Return a group."""
         found = _query_groups(request, cluster_id, consumer_group_id, "group")
-        return Response(rest_render.group(Place(request, cluster_id), found))
+        return Response(rest_shapes.group(Place(request, cluster_id), found))
 
 
 class ConsumerListView(RestView):
@@ -270,7 +270,7 @@ class ConsumerListView(RestView):
         """Return the group's members."""
         members = _query_groups(request, cluster_id, consumer_group_id, "group")["members"]
         place = Place(request, cluster_id)
-        data = [rest_render.consumer(place, consumer_group_id, member) for member in members]
+        data = [rest_shapes.consumer(place, consumer_group_id, member) for member in members]
         return Response(kafka_render.collection(request, "KafkaConsumerList", data))
 
 
@@ -281,7 +281,7 @@ class ConsumerView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str, consumer_id: str) -> Response:
         """Return a member."""
         found = _member(request, cluster_id, consumer_group_id, consumer_id)
-        return Response(rest_render.consumer(Place(request, cluster_id), consumer_group_id, found))
+        return Response(rest_shapes.consumer(Place(request, cluster_id), consumer_group_id, found))
 
 
 class AssignmentListView(RestView):
@@ -297,7 +297,7 @@ class AssignmentListView(RestView):
         """Return the partitions that are assigned to a member."""
         found = _member(request, cluster_id, consumer_group_id, consumer_id)
         place = Place(request, cluster_id)
-        rows = [rest_render.assignment(place, consumer_group_id, consumer_id, pair) for pair in found["assigned"]]
+        rows = [rest_shapes.assignment(place, consumer_group_id, consumer_id, pair) for pair in found["assigned"]]
         return Response(kafka_render.collection(request, "KafkaConsumerAssignmentList", rows))
 
 
@@ -315,7 +315,7 @@ class AssignmentView(RestView):
         consumer_id, wanted = path["consumer_id"], [path["topic_name"], path["partition_id"]]
         if wanted not in map(list, _member(request, cluster_id, consumer_group_id, consumer_id)["assigned"]):
             raise NotFoundError(f"Consumer {consumer_id} does not read partition {wanted[1]} of '{wanted[0]}'.")
-        return Response(rest_render.assignment(Place(request, cluster_id), consumer_group_id, consumer_id, wanted))
+        return Response(rest_shapes.assignment(Place(request, cluster_id), consumer_group_id, consumer_id, wanted))
 
 
 class LagListView(RestView):
@@ -328,7 +328,7 @@ class LagListView(RestView):
         """Return the group's lag in each partition with a committed offset."""
         lags = _query_groups(request, cluster_id, consumer_group_id, "group_lags")
         place = Place(request, cluster_id)
-        data = [rest_render.lag(place, consumer_group_id, row) for row in lags]
+        data = [rest_shapes.lag(place, consumer_group_id, row) for row in lags]
         return Response(kafka_render.collection(request, "KafkaConsumerLagList", data))
 
 
@@ -341,7 +341,7 @@ class LagView(RestView):
         wanted = (path["topic_name"], path["partition_id"])
         for row in _query_groups(request, cluster_id, consumer_group_id, "group_lags"):
             if (row["topic"], row["partition"]) == wanted:
-                return Response(rest_render.lag(Place(request, cluster_id), consumer_group_id, row))
+                return Response(rest_shapes.lag(Place(request, cluster_id), consumer_group_id, row))
         raise NotFoundError(
             f"Consumer group {consumer_group_id} has no committed offset in partition {wanted[1]} of '{wanted[0]}'."
         )
@@ -361,7 +361,7 @@ class LagSummaryView(RestView):
         lags = _query_groups(request, cluster_id, consumer_group_id, "group_lags")
         if not lags:
             raise NotFoundError(f"Consumer group {consumer_group_id} has no committed offsets, so it has no lag.")
-        return Response(rest_render.lag_summary(Place(request, cluster_id), consumer_group_id, lags))
+        return Response(rest_shapes.lag_summary(Place(request, cluster_id), consumer_group_id, lags))
 
 
 def _query_groups(request: Request, cluster_id: str, group: str, question: str) -> Any:

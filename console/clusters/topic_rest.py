@@ -13,12 +13,13 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.api import kafka_render, kafka_schemas
 from console.api.errors import UnreadableError
+from console.api.kafka_render import Place
 from console.api.schema import ACLS, TOPICS, operation, query_flag
 from console.api.views import RestView, actor_of, body, choice, flag, moment
 from console.clusters import live_queries, rest_shapes
 from console.clusters import queries as cluster_queries
 from console.clusters import topic_actions as actions
-from console.clusters.rest_render import Place, acl, partition, replica, topic_config
+from console.clusters.rest_shapes import acl, partition, replica, topic_config
 from console.clusters.topic_actions import alter_topic_configs, create_acls, delete_acls
 from console.errors import BadRequestError, NotFoundError
 from console.http.errors import PARTITION_NOT_FOUND

@@ -10,29 +10,27 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.views.decorators.http import require_GET
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
 from console.http import middleware
-from console.http.process_health import round_samples, schedule_samples, worker_samples
+from console.http.health import Described, Sample, round_samples, schedule_samples, silence_samples, worker_samples
 from console.links.health_queries import health_samples
 from console.links.task_queries import acl_samples, group_samples
 from console.mirrors import progress
 from console.mirrors.figures import Figures, figures_of
-from console.mirrors.progress import EXPECTED, CurrentMirror
+from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, LinkTask, MirrorTopic, StopReport
 from console.models.mirrors import KEPT
-from console.redis import replies
-from console.redis.client import redis_client
-from linkengine.domain.errors import ErrorCode
+from console.queue import transport
+from console.redis import redis_client
 from linkengine.domain.linktasks import TASKS, TaskName, is_configured
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 # --- recurring tasks of links -----------------------------------------------------------------------------------------
-
-
-Sample = tuple[dict[str, str], float]
 
 
 def _errors(row: LinkTask) -> int:
@@ -57,7 +55,7 @@ _METRICS: tuple[tuple[str, str, str, Callable[[LinkTask], float | None]], ...] =
 )
 
 
-def task_samples() -> list[tuple[str, str, str, list[Sample]]]:
+def task_samples() -> list[Described]:
     """Return (name, type, help, samples) of each metric. Two queries."""
     unstopped = Exists(MirrorTopic.objects.unstopped().filter(link=OuterRef("link")))
     tasks = LinkTask.objects.select_related("link__destination").prefetch_related("link__configs")
@@ -81,7 +79,7 @@ def _samples(rows: Sequence[LinkTask], value: Callable[[LinkTask], float | None]
 _RANGES = "mirrors__verified_ranges__"
 
 
-def verify_samples() -> list[tuple[str, str, str, list[Sample]]]:
+def verify_samples() -> list[Described]:
     """Return (name, type, help, samples) of each metric, with a sample for each link: alerts need the 0 before a difference.
 
     Scratch copies of drills are not counted. One query.
@@ -102,20 +100,17 @@ def verify_samples() -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
-def _gauge(name: str, text: str, rows: Sequence[Mapping[str, Any]], column: str) -> tuple[str, str, str, list[Sample]]:
+def _gauge(name: str, text: str, rows: Sequence[Mapping[str, Any]], column: str) -> Described:
     samples = [({"cluster": str(row["cluster"]), "link": str(row["name"])}, row[column] or 0) for row in rows]
     return name, "gauge", text, samples
 
 
 # --- conditions that need a person ------------------------------------------------------------------------------------
 #
-# Lasting alarms of mirrors, and copy workers that no longer report.
+# Lasting alarms of mirrors.
 
 
-_Metric = tuple[str, str, str, list[Sample]]
-
-
-def alarm_samples() -> list[_Metric]:
+def alarm_samples() -> list[Described]:
     """Return, by link and lasting alarm (``KEPT``), the number of mirrors that show it, also if it is 0. One query."""
     columns = {code: Count("mirrors__transition_errors", filter=_shows(code)) for code in KEPT}
     named = ClusterLink.objects.order_by().values("name", cluster=F("destination__cluster_id"))
@@ -126,42 +121,8 @@ def alarm_samples() -> list[_Metric]:
     return [("clusterlink_alarms", "gauge", "Mirror topics that show an alarm which does not end automatically.", samples)]
 
 
-def silence_samples(mirrors: Sequence[CurrentMirror], *, now: datetime) -> list[_Metric]:
-    """Return the longest time without a report of any partition of each link; no sample if no partition is to be copied.
-
-    A partition without any report counts from when it was to be copied, so that a copy that never begins is noticed. One query.
-    """
-    copied = set(_copied().values_list("pk", flat=True))
-    found = _silences([mirror for mirror in mirrors if mirror.pk in copied], now=now)
-    samples: list[Sample] = [({"cluster": cluster, "link": link}, silence_s) for (cluster, link), silence_s in found.items()]
-    text = "Longest time without a report of any partition; no sample while no partition is to be copied."
-    return [("clusterlink_copy_silence_seconds", "gauge", text, samples)]
-
-
-def silences(*, now: datetime) -> dict[tuple[str, str], float]:
-    """Return, by (cluster id, link), the longest time in seconds without a report of any partition to copy."""
-    return _silences(progress.current(_copied(), now=now), now=now)
-
-
-def _silences(mirrors: Iterable[CurrentMirror], *, now: datetime) -> dict[tuple[str, str], float]:
-    since: dict[tuple[str, str], datetime] = {}
-    for mirror in mirrors:
-        place, began = (mirror.cluster_id, mirror.link), max(mirror.state_since, mirror.link_since)
-        for row in mirror.partitions:
-            # ``progress`` has set a time ahead of now to None.
-            reported_at = began if row.observed_at is None else max(began, row.observed_at)
-            since[place] = min(since.get(place, reported_at), reported_at)
-    return {place: max(0.0, (now - at).total_seconds()) for place, at in since.items()}
-
-
 def _shows(code: str) -> Q:
     return Q(mirrors__drill=None, mirrors__transition_errors__code=code)
-
-
-def _copied() -> QuerySet[MirrorTopic]:
-    """Return the mirrors to copy, as ``placing.is_to_be_copied``, of ACTIVE links: other link states are visible."""
-    absent = Q(link__error_code=ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR)
-    return MirrorTopic.objects.filter(EXPECTED & ~absent, link__state=LinkState.ACTIVE)
 
 
 # --- all metrics ------------------------------------------------------------------------------------------------------
@@ -208,6 +169,12 @@ def prometheus_text() -> str:
     up = _metric("clusterlink_database_up", "gauge", text, [({}, database_up)])
     families = [*stored, *up, *_queue_depths()]
     return (generate_latest(_Families(families)) + middleware.exposition()).decode()
+
+
+@require_GET
+def metrics(_request: HttpRequest) -> HttpResponse:
+    """Return counters and gauges as Prometheus text. They contain names and numbers only, so no sign-in is required."""
+    return HttpResponse(prometheus_text(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _queue_depths() -> list[Metric]:
@@ -371,7 +338,7 @@ def _lost() -> list[Sample]:
 
 def _refused() -> list[Sample]:
     try:
-        found = replies.refused_counts()
+        found = transport.refused_counts()
     except redis.RedisError:
         return []
     return [({"kind": kind}, found.get(kind, 0)) for kind in _REFUSED_KINDS]

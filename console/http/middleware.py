@@ -1,4 +1,4 @@
-"""Middleware for every request: address, request id, template values, host check, language, request times."""
+"""Middleware for every request: address, request id, template values, host check, paths, language, request times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import wraps
 from itertools import islice
 from typing import Any, cast
+from urllib.parse import quote, unquote
 
 import prometheus_client
 import structlog
@@ -178,6 +179,49 @@ class HostCheckMiddleware(CommonMiddleware):
     def process_request(self, request: HttpRequest) -> Any:
         """Refuse unknown hosts; accept any host on a probe path."""
         return None if request.path_info in PROBE_PATHS else super().process_request(request)
+
+
+# --- paths of REST requests -------------------------------------------------------------------------------------------
+#
+# A path segment may contain any character, including a slash. Web servers decode ``%2F`` before Django gets the path: the ASGI
+# ``path`` of ``/consumer-groups/data%2Fx`` and of ``/consumer-groups/data/x`` is the same. Therefore the path of a REST request
+# is replaced with the path that the client sent (``raw_path`` of ASGI, ``RAW_URI`` or ``REQUEST_URI`` of WSGI servers) in a
+# canonical encoding, and the URL converter ``segment`` (``console.api.urls``) decodes each segment after routing. Below the
+# REST prefixes ``request.path`` is always percent-encoded.
+
+
+_REST = re.compile(r"/(?:kafka/v3|v3|api/v1)(?:/|$)")
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # unencoded, clients and proxies remove dot segments (RFC 3986, section 5.2.4)
+
+
+def encode_segment(text: str) -> str:
+    """Return ``text`` percent-encoded as a path segment; the colon of a verb is not encoded."""
+    return _DOTS.get(text) or quote(text, safe=":", errors="replace")
+
+
+def encode_path(path: str) -> str:
+    """Return a percent-encoded path in its canonical encoding, which the URL patterns match."""
+    return "/".join(encode_segment(unquote(segment)) for segment in path.split("/"))
+
+
+@request_middleware
+def keep_path_encoded(request: HttpRequest) -> Steps:
+    """Set the path of REST requests to the percent-encoded path that the client sent."""
+    if _REST.match(request.path_info):
+        prefix = request.path.removesuffix(request.path_info)
+        sent = encode_path(_sent_path(request) or quote(request.path, errors="replace"))
+        request.path = sent
+        request.path_info = sent.removeprefix(encode_path(quote(prefix))) if prefix else sent
+    yield
+
+
+def _sent_path(request: HttpRequest) -> str:
+    """Return the path as the client sent it, or "" if the server does not provide it."""
+    if isinstance(request, ASGIRequest):
+        raw = request.scope.get("raw_path") or b""
+        return bytes(raw).decode("utf-8", "replace").partition("?")[0]
+    sent = str(request.META.get("RAW_URI") or request.META.get("REQUEST_URI") or "")
+    return sent.partition("?")[0] if sent.startswith("/") else ""
 
 
 # --- language ---------------------------------------------------------------------------------------------------------

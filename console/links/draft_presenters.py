@@ -15,8 +15,7 @@ from console.links.draft_queries import KEEP_DRAFTS
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
 from console.web import numbers
-from console.web.configs import readable_config
-from console.web.numbers import Moment, moment
+from console.web.numbers import Moment, moment, readable_config
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink, MirrorTopic
 from console.models.fields import readable
 from console.verification.drill_actions import running_drill
-from console.verification.drill_presenters import drill_row
+from console.verification.failover_presenters import drill_row
 from console.web import numbers
-from console.web.configs import config_words, readable_config
 from console.web.forms import ConnectionForm, address_of, fingerprint, stale_form_error
+from console.web.numbers import config_words, readable_config
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.client_properties import DEFAULTS_TAKEN, TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError

@@ -42,10 +42,10 @@ from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import LINK_BADGES, MIRROR_BADGES, Badge, link_badge
-from console.web.configs import config_words
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health_view, severity
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
+from console.web.numbers import config_words
 from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, reply
 from linkengine.domain.errors import ErrorCode

@@ -37,9 +37,9 @@ from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
 from console.verification.rules import gates_closed
 from console.web import numbers
-from console.web.configs import readable_config
 from console.web.health_presenters import HealthView, mirror_health_view
 from console.web.lists import page_from
+from console.web.numbers import readable_config
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.states import MirrorEvent
 

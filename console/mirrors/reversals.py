@@ -36,7 +36,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 # ==========================  ===================  =======================
 #
 # Both rows change in one transaction, the other side's row first. So no reader sees half of a reversal, and of two concurrent
-# requests the second waits for the first and reads its changes. ``console.workflows.reversing`` carries the steps out.
+# requests the second waits for the first and reads its changes. ``workflows.reverse_and_restore`` carries the steps out.
 
 
 _E, _S = MirrorEvent, MirrorState
@@ -205,7 +205,7 @@ def _forget(mirror: MirrorTopic) -> MirrorTopic:
 # An ordinary topic becomes the mirror of its former mirror, which was stopped and is written to now.
 #
 # The operation is requested on the topic that is to become the mirror. That topic may never have been a mirror, so its row
-# may be created here. ``console.workflows.restoring`` carries the restore out.
+# may be created here. ``console.workflows.reverse_and_restore`` carries the restore out.
 
 
 COUNT_TIMEOUT_S = 20.0

@@ -43,9 +43,9 @@ from console.verification import queries as verification_queries
 from console.verification.presenters import coverage_view, gate_view, run_view
 from console.verification.report_presenters import report_row
 from console.verification.rules import newest_run
-from console.web.configs import revert_row, synced_config_rows
 from console.web.errors import error_note, transition_notes
 from console.web.lists import Column, Listing
+from console.web.numbers import revert_row, synced_config_rows
 from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import GapReason

@@ -3,6 +3,7 @@
 from console.models.access import (
     Account,
     ApiKey,
+    ApprovalRequest,
     AuditEvent,
     GroupMember,
     Invitation,
@@ -10,20 +11,27 @@ from console.models.access import (
     UserGroup,
     UserSession,
 )
-from console.models.approvals import ApprovalRequest
 from console.models.clusters import Cluster, CopyWorker, Environment, Organization, SourceTopic
-from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
+from console.models.history import (
+    LineageRange,
+    LinkSample,
+    LinkSampleSummary,
+    MirrorSample,
+    MirrorSampleSummary,
+    RestoreRun,
+)
 from console.models.links import (
     AutoCreateFailure,
     BulkOperation,
     BulkOperationTopic,
     ClusterLink,
-    Drill,
+    GroupOffset,
     LinkConfig,
     LinkDraft,
     LinkTask,
     Namespace,
     SyncedAcl,
+    SyncedGroup,
 )
 from console.models.mirrors import (
     ConfigRevert,
@@ -34,16 +42,7 @@ from console.models.mirrors import (
     StateTransition,
     StateTransitionError,
 )
-from console.models.reports import (
-    LineageRange,
-    LinkSample,
-    LinkSampleSummary,
-    MirrorSample,
-    MirrorSampleSummary,
-    RestoreRun,
-    StopReport,
-)
-from console.models.verification import GateRun, VerifiedRange, VerifyRun, VerifyWatch
+from console.models.verification import ClampedOffset, Drill, GateRun, StopReport, VerifiedRange, VerifyRun, VerifyWatch
 
 __all__ = [
     "Account",

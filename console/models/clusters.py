@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Q
 from django.urls import reverse
 
 from console.models.fields import EncryptedJSONField
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.client_properties import address_from_properties
+from linkengine.domain.configs import has_mirror_configs
+from linkengine.domain.plans import TopicDescription
+
+_LISTED_FIELDS = ("topic_id", "partitions", "replication_factor", "internal", "is_mirror", "retention_ms")
 
 # --- organizations, environments, clusters and their topics -----------------------------------------------------------
 
@@ -87,6 +94,27 @@ class Cluster(models.Model):
         return replace(address_from_properties(self.properties), cluster_id=self.cluster_id)
 
 
+class SourceTopicQuerySet(models.QuerySet["SourceTopic"]):
+    """Stored topics of clusters and of sources of links."""
+
+    def store_listing(self, topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
+        """Make the stored topics of an owner those of a listing. Writes only rows that are new, changed or gone."""
+        rows = {topic.name: _row_of(topic, now=now, **owner) for topic in topics if topic.partitions}
+        stored = {row[0]: row[1:] for row in self.filter(**owner).order_by().values_list("name", *_LISTED_FIELDS)}
+        changed = [row for name, row in rows.items() if stored.get(name) != _values_of(row)]
+        gone = [name for name in stored if name not in rows]
+        with transaction.atomic():
+            self.bulk_create(
+                changed,
+                update_conflicts=True,
+                unique_fields=[*owner, "name"],
+                update_fields=[*_LISTED_FIELDS, "seen_at"],
+                batch_size=200,
+            )
+            for start in range(0, len(gone), 1_000):
+                self.filter(**owner, name__in=gone[start : start + 1_000]).delete()
+
+
 class SourceTopic(models.Model):
     """A topic as of the last listing; pages offer these without a request to Kafka.
 
@@ -105,6 +133,8 @@ class SourceTopic(models.Model):
     retention_ms = models.BigIntegerField(null=True)  # null: the broker's default
     seen_at = models.DateTimeField()  # the listing that added or last changed the row; unchanged rows are not written
 
+    objects = SourceTopicQuerySet.as_manager()
+
     class Meta:
         ordering = ["name"]
         constraints = [
@@ -119,6 +149,25 @@ class SourceTopic(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def _values_of(row: SourceTopic) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _LISTED_FIELDS)
+
+
+def _row_of(topic: TopicDescription, *, now: datetime, **owner: Any) -> SourceTopic:
+    retention = topic.configs.get("retention.ms")
+    return SourceTopic(
+        **owner,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        internal=topic.internal,
+        is_mirror=has_mirror_configs(topic.configs),
+        retention_ms=int(retention) if retention else None,
+        seen_at=now,
+    )
 
 
 # --- the pool of copy workers -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Cluster links and their configs, filters, recurring tasks, synced ACLs, namespaces, drills, bulk operations."""
+"""Cluster links with configs, filters and recurring tasks, synced ACLs and groups, namespaces, bulk operations, drafts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from django.db.models import F, Q
 from django.urls import reverse
 
 from console.models.clusters import Cluster
-from console.models.fields import EncryptedJSONField
+from console.models.fields import AnyTextField, EncryptedJSONField, KeyOfField
 from linkengine.domain.acls import AclStatus
+from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import GapFiller
@@ -244,6 +245,58 @@ class SyncedAcl(models.Model):
         return f"{self.permission} {self.operation} {self.resource_type} {self.resource_name} {self.principal}"
 
 
+# --- consumer groups --------------------------------------------------------------------------------------------------
+#
+# Their status on the destination, and what was done with their offsets.
+
+
+class SyncedGroup(models.Model):
+    """A group that the source lists, synced or skipped. ``message`` says why, unless it is simply synced."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="groups")
+    name = AnyTextField()  # Kafka allows 32,767 bytes of any characters, and none
+    name_key = KeyOfField(of="name")
+    destination_name = AnyTextField()
+    kind = models.CharField(
+        max_length=20, blank=True, default=""
+    )  # classic, consumer, share, …; "": not reported by the broker
+    status = models.CharField(max_length=20, choices=[(status.value, status.value) for status in GroupStatus])
+    message = models.TextField(blank=True, default="")
+    looked_at = models.DateTimeField(null=True)  # when a run over all mirrors last read its offsets
+    listed_at = models.DateTimeField()  # when the source last listed it
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["link", "name_key"], name="group_is_unique_on_its_link")]
+        indexes = [models.Index(fields=["link", "status"], name="group_by_status")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GroupOffset(models.Model):
+    """A partition of a mirror for a group. ``acted_*``: what the last successful run saw and left, for the next run."""
+
+    group = models.ForeignKey(SyncedGroup, on_delete=models.CASCADE, related_name="offsets")
+    mirror = models.ForeignKey("MirrorTopic", on_delete=models.CASCADE, related_name="group_offsets")
+    partition = models.PositiveIntegerField()
+    source_offset = models.BigIntegerField()
+    destination_offset = models.BigIntegerField(null=True)  # null: the destination has none
+    target = models.BigIntegerField()
+    outcome = models.CharField(max_length=20, choices=[(outcome.value, outcome.value) for outcome in OffsetOutcome])
+    message = models.TextField(blank=True, default="")
+    acted_source = models.BigIntegerField(null=True)
+    acted_destination = models.BigIntegerField(null=True)
+    acted_at = models.DateTimeField(null=True)  # last commit by a run, or when both were first found equal
+
+    class Meta:
+        ordering = ["mirror", "partition"]
+        constraints = [models.UniqueConstraint(fields=["group", "mirror", "partition"], name="group_offset_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.mirror_id}/{self.partition}"
+
+
 # --- namespaces -------------------------------------------------------------------------------------------------------
 #
 # A prefix of topic names on a cluster, whether it is reserved, and the link it is reserved for.
@@ -277,48 +330,6 @@ class Namespace(models.Model):
     def may_have_rule(self) -> bool:
         """Return whether the cluster may have the DENY CREATE ACL: it has, did not respond, or refused to delete it."""
         return self.guarded is not False or (not self.reserved and self.guard_problem != "")
-
-
-# --- failover drills --------------------------------------------------------------------------------------------------
-#
-# Scratch copies of mirrors are failed over, checked and deleted.
-
-
-class Drill(models.Model):
-    """A failover drill. The steps up to CLEANING are taken once per batch of topics.
-
-    Its scratch copies are mirror topics with ``drill`` set; lists of mirrors do not show them.
-    """
-
-    class Status(models.TextChoices):
-        PREPARING = "PREPARING"  # scratch copies are being made and caught up
-        FAILING_OVER = "FAILING_OVER"
-        CHECKING = "CHECKING"  # compared with the source, written to, read back
-        CLEANING = "CLEANING"  # scratch copies are being deleted
-        PASSED = "PASSED"
-        FAILED = "FAILED"
-        CANCELED = "CANCELED"  # by a user; its scratch copies are deleted
-
-    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="drills")
-    status = models.CharField(max_length=15, choices=Status, default=Status.PREPARING)
-    status_since = models.DateTimeField()
-    start_spec = models.CharField(max_length=40)  # how much the scratch copies hold: mirror.start.offset.spec
-    requested_by = models.CharField(max_length=150)
-    requested_at = models.DateTimeField()
-    failover_at = models.DateTimeField(null=True)
-    finished_at = models.DateTimeField(null=True)
-    topics = models.JSONField(default=list)  # names of all mirrors of the drill, which copies them in batches
-    rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable; slowest batch
-    canceled_by = models.CharField(max_length=150, blank=True, default="")  # set while it still cleans up; "": not canceled
-    problem = models.TextField(blank=True, default="")
-    report = models.JSONField(default=list)  # of DrillRow as dicts; grows by batches
-    groups = models.JSONField(default=list)  # of GroupRow as dicts
-
-    class Meta:
-        ordering = ["-requested_at", "-id"]
-
-    def __str__(self) -> str:
-        return f"{self.link_id} {self.status}"
 
 
 # --- operations on several mirror topics ------------------------------------------------------------------------------

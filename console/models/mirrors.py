@@ -11,7 +11,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
 
-from console.models.links import ClusterLink, Drill
+from console.models.links import ClusterLink
 from linkengine.domain.failover import estimated_bytes
 from linkengine.domain.states import GapReason, MirrorState, StopReason
 from linkengine.domain.times import AHEAD_MS
@@ -91,7 +91,7 @@ class MirrorTopic(models.Model):
     cleaned_until = models.DateTimeField(null=True)
     cleaned_kept_ms = models.BigIntegerField(null=True)
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
-    drill = models.ForeignKey(Drill, on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
+    drill = models.ForeignKey("Drill", on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
     auto_created = models.BooleanField(default=False)
     reversal = models.CharField(max_length=20, blank=True, default="")  # the reverse operation under way, on both sides
     holds_copy = models.BooleanField(default=True)  # False: still becoming a mirror, so its ends are not those of a copy
@@ -140,6 +140,16 @@ class MirrorTopic(models.Model):
     def engine_name(self) -> str:
         """The name in assignments, leases and progress reports; it stays when the mirror moves to another link."""
         return engine_name_of(self.pk, first=self.first_link_uuid, link=self.link.link_uuid)
+
+    def ensure_partitions(self) -> list[MirrorPartition]:
+        """Return the rows of all partitions. Missing rows are created."""
+        rows = {row.partition: row for row in self.partitions.all()}
+        missing = [number for number in range(self.num_partitions) if number not in rows]
+        if missing:
+            fresh = [MirrorPartition(mirror=self, partition=number) for number in missing]
+            MirrorPartition.objects.bulk_create(fresh, ignore_conflicts=True)
+            rows = {row.partition: row for row in MirrorPartition.objects.filter(mirror=self)}
+        return [rows[number] for number in sorted(rows) if number < self.num_partitions]
 
 
 def engine_name_of(pk: int, *, first: UUID | None, link: UUID) -> str:

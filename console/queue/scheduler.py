@@ -15,7 +15,7 @@ import structlog
 from celery.beat import PersistentScheduler, ScheduleEntry
 
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 
 # --- health of the beat tasks -----------------------------------------------------------------------------------------
 #

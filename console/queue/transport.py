@@ -29,9 +29,10 @@ the expiry is a time of Redis's clock, and each side converts between that and i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ssl import CERT_REQUIRED
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 import redis
@@ -45,7 +46,8 @@ from kombu.transport.virtual import Message as VirtualMessage
 from kombu.utils.json import dumps
 
 from console.config import signing_keys
-from console.redis import replies
+from console.redis import redis_client
+from linkengine.domain.signatures import REFUSED_COUNTS
 from linkengine.redisaddress import SENTINEL_SCHEMES, parse_sentinel, sentinel_options
 
 SENTINEL_TIMEOUT_S = 1.0  # then the next sentinel is tried
@@ -222,7 +224,19 @@ def _refuse(queue: str, why: str, message: Any = None) -> None:
     headers = message.get("headers") if isinstance(message, Mapping) else None
     task = headers.get("task") if isinstance(headers, Mapping) else None
     _log.error("queue.message_refused", queue=queue, task=str(task)[:100], why=why)
-    replies.count_refused("task")
+    count_refused("task")
+
+
+def count_refused(kind: str) -> None:
+    """Count a message with an invalid signature, for Prometheus. Does nothing while Redis is not available."""
+    with suppress(redis.RedisError):
+        redis_client().hincrby(REFUSED_COUNTS, kind, 1)
+
+
+def refused_counts() -> dict[str, int]:
+    """Return the number of refused messages by kind. Raises redis.RedisError if Redis is not available."""
+    found = cast("dict[str, str]", redis_client().hgetall(REFUSED_COUNTS))
+    return {kind: int(count) for kind, count in found.items() if count.isdecimal()}
 
 
 def _signed_text(message: Mapping[str, Any]) -> str:

@@ -226,17 +226,6 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     progress.apply(row, report)
 
 
-def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
-    """Return the rows of all partitions of a mirror. Missing rows are created."""
-    rows = {row.partition: row for row in mirror.partitions.all()}
-    missing = [n for n in range(mirror.num_partitions) if n not in rows]
-    if missing:
-        fresh = [MirrorPartition(mirror=mirror, partition=number) for number in missing]
-        MirrorPartition.objects.bulk_create(fresh, ignore_conflicts=True)
-        rows = {row.partition: row for row in MirrorPartition.objects.filter(mirror=mirror)}
-    return [rows[number] for number in sorted(rows) if number < mirror.num_partitions]
-
-
 def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> None:
     """Create rows with an error for partitions that could not be created on the mirror. Their offsets are unknown."""
     facts = {"error_code": why.code, "error_message": why.message}

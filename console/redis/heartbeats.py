@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from console.redis.client import redis_client
+from console.redis import redis_client
 from linkengine.domain.times import AHEAD_MS
 
 # --- Celery workers ---------------------------------------------------------------------------------------------------

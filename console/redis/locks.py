@@ -25,7 +25,7 @@ from threading import Event, Lock, Thread
 import redis
 import structlog
 
-from console.redis.client import redis_client
+from console.redis import redis_client
 
 _log = structlog.get_logger(__name__)
 LOCK_TTL_S = 5.0  # time to live of a lock: after a crash, another worker can take over the work this much later

@@ -13,8 +13,7 @@ from typing import TypeVar, cast
 import redis
 import structlog
 
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 
 _KEY = "console:rate-limit:"
 NO_COUNT_S = 5.0  # after an error of Redis

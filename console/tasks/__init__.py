@@ -3,6 +3,6 @@
 Tasks are sent by name only (``console.queue.dispatch``), take keyword arguments, are safe to run twice and bounded in time.
 """
 
-from console.tasks import clusters, links, mirrors, verification, workers
+from console.tasks import clusters, links, mirrors
 
-__all__ = ["clusters", "links", "mirrors", "verification", "workers"]
+__all__ = ["clusters", "links", "mirrors"]

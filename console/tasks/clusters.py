@@ -14,15 +14,17 @@ from typing import Any
 
 import structlog
 from celery import shared_task
+from django.utils import timezone
 
 from console import audit
-from console.models import Cluster, ClusterLink, Namespace
+from console.clusters import actions as cluster_actions
+from console.models import Cluster, ClusterLink, Namespace, SourceTopic
 from console.models.fields import seal, unseal
-from console.queue import dispatch
+from console.queue import dispatch, transport
+from console.queue.dispatch import replying
 from console.queue.scheduler import records_health
-from console.redis import locks, replies
-from console.tasks.workers import replying
-from console.workflows import probes
+from console.redis import locks
+from console.workflows import links, pool
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
 from linkengine.domain.addresses import ClusterAddress
@@ -53,7 +55,7 @@ def change_cluster(*, cluster_pk: int, query: str, arguments: dict[str, Any], en
             attempt.found = _plain(CHANGES[query](cluster.address, **arguments))
     except audit.RepeatedChangeError:
         _log.error("change.repeated", action=entry["action"], change_id=change_id)
-        replies.count_refused("change")
+        transport.count_refused("change")
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was made before.") from None
     return attempt.found
 
@@ -191,7 +193,7 @@ def _refusal(namespace: Namespace) -> str:
 @replying
 def probe_address(*, sealed: str) -> dict[str, Any]:
     """Probe a cluster that is not registered yet."""
-    return probes.probe_address(address_from_properties(unseal(sealed)))
+    return _probe(address_from_properties(unseal(sealed)))
 
 
 @shared_task(name="check_connection")
@@ -228,13 +230,13 @@ def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
     """Probe a registered cluster and store the result."""
     cluster = Cluster.objects.filter(pk=cluster_pk).first()
     if cluster is not None:
-        probes.probe_cluster(cluster)
+        _store_probe(cluster)
 
 
 @shared_task(name="probe_spark")
 def probe_spark(**_: Any) -> None:
     """Store whether the Spark Connect server is available, and its slots."""
-    probes.probe_spark()
+    pool.probe_spark()
 
 
 @shared_task(name="refresh_topics")
@@ -244,13 +246,38 @@ def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None,
     if cluster_pk is not None:
         cluster = Cluster.objects.filter(pk=cluster_pk).first()
         if cluster is not None:
-            probes.refresh_cluster(cluster)
+            _store_topics(cluster)
     elif link_id is not None:
         link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
         if link is not None:
-            probes.refresh_link(link)
+            links.refresh_topics(link)
     else:
         for pk in Cluster.objects.values_list("pk", flat=True):
             dispatch.send("refresh_topics", cluster_pk=pk)
         for pk in ClusterLink.objects.values_list("pk", flat=True):
             dispatch.send("refresh_topics", link_id=pk)
+
+
+def _probe(address: ClusterAddress) -> dict[str, Any]:
+    """Probe a cluster, which need not be registered yet."""
+    return asdict(jobs.probe_cluster(address)) | {"deletes_topics": jobs.deletes_topics(address)}
+
+
+def _store_probe(cluster: Cluster) -> None:
+    """Probe a registered cluster and store the result."""
+    try:
+        probe = _probe(cluster.address)
+    except LinkEngineError as error:
+        cluster_actions.note_failed_probe(cluster=cluster, error=error)
+    else:
+        cluster_actions.note_probe(cluster=cluster, probe=probe, now=timezone.now())
+
+
+def _store_topics(cluster: Cluster) -> None:
+    """List the topics of a cluster and store them."""
+    try:
+        topics = jobs.list_topics(cluster.address)
+    except LinkEngineError as error:
+        cluster_actions.note_failed_probe(cluster=cluster, error=error)
+        return
+    SourceTopic.objects.store_listing(topics, now=timezone.now(), cluster=cluster)

@@ -1,6 +1,7 @@
-"""The reconciler and the other tasks on links. It runs every second, and for a link after each action.
+"""The reconciler and the other tasks on links, and the task of a copy worker.
 
-A settled link is reconciled less often (``console.workflows.observing``).
+The reconciler runs every second, and for a link after each action. A settled link is reconciled less
+often (``console.workflows.observing``).
 """
 
 from __future__ import annotations
@@ -9,27 +10,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import structlog
 from celery import shared_task
+from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
+from console.celery import for_long
 from console.history import actions as history_actions
 from console.links.draft_queries import KEEP_DRAFTS
 from console.models import BulkOperation, ClampedOffset, ClusterLink, LinkDraft, VerifyRun
 from console.models.fields import unseal
 from console.queue import dispatch
+from console.queue.dispatch import replying
 from console.queue.scheduler import records_health
 from console.reconciling import plans
 from console.redis import heartbeats as redis_health
 from console.redis import locks
-from console.tasks import clusters, mirrors, verification
-from console.tasks.workers import replying
-from console.workflows import links, observing, pool, probes
+from console.tasks import clusters, mirrors
+from console.workflows import links, observing, pool
 from linkengine import jobs
 from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.linktasks import TaskName
@@ -111,7 +115,7 @@ def probe_link(*, link_id: int, **_: Any) -> None:
     """Probe the source of a link with the link's own properties."""
     link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
     if link is not None:
-        probes.probe_link(link)
+        links.probe_link(link)
 
 
 @shared_task(name="forget_link")
@@ -152,10 +156,10 @@ def _send_links() -> None:
 
 _STEPS: Mapping[str, Callable[[], None]] = {
     "workers": pool.maintain_workers,
-    "comparisons": lambda: verification.continue_runs(now=timezone.now()),
-    "coverage": lambda: verification.continue_coverage(now=timezone.now()),
-    "gates": verification.continue_gates,
-    "drills": verification.continue_drills,
+    "comparisons": lambda: mirrors.continue_runs(now=timezone.now()),
+    "coverage": lambda: mirrors.continue_coverage(now=timezone.now()),
+    "gates": mirrors.continue_gates,
+    "drills": mirrors.continue_drills,
     "namespaces": clusters.refresh_namespaces,
     "operations": mirrors.continue_operations,
     "links": _send_links,
@@ -184,3 +188,26 @@ def _reconcile_noted(link_id: int) -> None:
     except Exception as error:
         redis_health.note_step_failure(name, error)
         raise
+
+
+# --- copy workers -----------------------------------------------------------------------------------------------------
+
+
+@worker_ready.connect
+def _warm_up(**_: Any) -> None:
+    """Open the Spark session at startup."""
+    Thread(target=pool.open_session, name="warm-up", daemon=True).start()
+
+
+@worker_shutting_down.connect
+def _free_threads(**_: Any) -> None:
+    """Stop waiting for copy workers."""
+    pool.stop_waiting()
+
+
+@shared_task(name="run_copy_worker", acks_late=False)
+def run_copy_worker(*, number: int, **_: Any) -> None:
+    """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
+    with for_long() as has_thread, locks.lock(pool.lock_name(number)) as acquired:
+        if has_thread and acquired:
+            pool.run_worker(number)

@@ -1,9 +1,4 @@
-"""The Fail over tab of a link: choose topics, review what a failover costs now, confirm it.
-
-The figures are those of the newest reports; neither cluster is contacted, since a failover must not need the source. The
-confirmation applies to the topics that were reviewed (``bulk_pages.digest_of``). A worker carries the operation out
-(``console.mirrors.bulk_actions``); the page of the operation shows the progress, and leads to the report.
-"""
+"""Tabs of a link about failovers: Fail over, Failover drills, Failover readiness. Reports of failovers: ``pages``."""
 
 from __future__ import annotations
 
@@ -15,16 +10,19 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, can, role_needed, visible_mirrors
 from console.access.approval_pages import approval_need
 from console.actors import Actor
+from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
-from console.links.health_queries import Observation
+from console.links.health_queries import Observation, readiness_with_health
 from console.links.pages import MIRROR_STATE, head_poll, link_context, observe
+from console.links.presenters import readiness_view
 from console.mirrors import bulk_actions
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.mirrors.operation_pages import NAMES_SHOWN
@@ -35,10 +33,12 @@ from console.mirrors.pages import operation_command
 from console.mirrors.queries import MirrorSummary
 from console.models import ClusterLink
 from console.models.links import LinkMode
-from console.verification.failover_page_presenters import (
+from console.verification.drill_actions import cancel_drill, start_drill
+from console.verification.failover_presenters import (
     GROUPS_SHOWN,
     FailoverRow,
     check_items,
+    drill_row,
     failover_row,
     failover_tiles,
     group_rows,
@@ -48,10 +48,19 @@ from console.verification.failover_page_presenters import (
 from console.verification.queries import FailoverRisk, failover_risk
 from console.web import numbers
 from console.web.health_presenters import link_health_view
-from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_request, pager, start_of
+from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_from, page_request, pager, start_of
 from console.web.polling import is_unchanged
-from console.web.request_handling import actor_of, done, page, reply
+from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
+from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import MirrorEvent, MirrorState
+
+# --- Fail over --------------------------------------------------------------------------------------------------------
+#
+# Choose topics, review what a failover costs now, confirm it. The figures are those of the newest reports; neither cluster is
+# contacted, since a failover must not need the source. The confirmation applies to the topics that were reviewed
+# (``bulk_pages.digest_of``). A worker carries the operation out (``console.mirrors.bulk_actions``); the page of the operation
+# shows the progress, and leads to the report.
+
 
 VERB = bulk_verb_of(MirrorEvent.FAILOVER)
 NOTHING_CHOSEN = {
@@ -282,3 +291,78 @@ def _selection(request: HttpRequest, chosen: Sequence[MirrorSummary]) -> list[tu
     if request.POST.get("all"):
         return [("all", "1"), ("q", request.POST.get("q", "")), ("state", request.POST.get("state", ""))]
     return [("mirror", summary.mirror.name) for summary in chosen]
+
+
+# --- Failover drills and Failover readiness ---------------------------------------------------------------------------
+
+
+DRILLS_PER_PAGE = 10  # reports are long, and the page is polled every second
+_STARTS = (LATEST, EARLIEST)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the drills (polled like the overview); start one."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if request.method == "GET":
+        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
+        return head_poll(request, link, by=by, now=now, tab="drills") or unchanged or _drills_page(request, link)
+    start = request.POST.get("start", LATEST)
+    try:
+        start_drill(link=link, start_spec=start if start in _STARTS else LATEST, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _drills_page(request, link, problem=problem_of(error), status=status_of(error))
+    return done(request, reverse("pages:link-drills", args=link.url_args), gettext("Failover drill started."))
+
+
+@page("links")
+@require_POST
+def cancel_running_drill(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int) -> HttpResponse:
+    """Cancel a drill that is in progress."""
+    by = actor_of(request)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    drill = link.drills.select_related("link__destination__environment").filter(pk=drill_id).first()
+    if drill is None:
+        raise NotFoundError(
+            gettext("Drill %(number)s does not exist. Check the number.") % {"number": drill_id}, code="UNKNOWN_DRILL"
+        )
+    try:
+        cancel_drill(drill=drill, by=by, now=timezone.now())
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _drills_page(request, link, problem=problem_of(error), status=status_of(error))
+    message = gettext("Drill %(number)s canceled. It is cleaned up now.") % {"number": drill_id}
+    return done(request, reverse("pages:link-drills", args=link.url_args), message)
+
+
+@page("links")
+@require_GET
+def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link_queries.version_of(link), now=now):
+        return HttpResponse(status=204)
+    found, health = readiness_with_health(link=link, now=now)
+    view = None if health is None else link_health_view(health, link)
+    context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
+    more = {"readiness": readiness_view(found)}
+    return reply(request, "links/readiness.html", context | more)
+
+
+def _drills_page(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    shown, pager = page_from(request, link.drills.all(), size=DRILLS_PER_PAGE)
+    context = {
+        "drills": [drill_row(drill, now=now) for drill in shown],
+        "pager": pager,
+        "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
+        # After a refused action the address of the page is that of the action, which cannot be polled.
+        "poll_url": "" if request.method == "GET" else reverse("pages:link-drills", args=link.url_args),
+    }
+    return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)

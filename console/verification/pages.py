@@ -1,4 +1,4 @@
-"""Pages of failover drills, the migration gate, single records and failover reports."""
+"""Pages of the migration gate, single records, filled offsets and failover reports."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from console.access import Permission, can, check_permission, visible_operations
 from console.errors import ConsoleError, InvalidInputError, NotFoundError
 from console.links import queries as link_queries
-from console.links.health_queries import readiness_with_health
 from console.links.pages import crumbs, head_poll, link_context
-from console.links.presenters import readiness_view, source_name
+from console.links.presenters import source_name
 from console.mirrors import queries as mirror_queries
 from console.mirrors.actions import retry_refused_configs
 from console.mirrors.page_parts import mirror_head, show_refusal
-from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, StopReport
+from console.models import BulkOperation, BulkOperationTopic, MirrorTopic, StopReport
 from console.verification import queries as verification_queries
 from console.verification.actions import compare_record, override_gate, start_gate
-from console.verification.drill_actions import cancel_drill, start_drill
-from console.verification.drill_presenters import drill_row
 from console.verification.record_presenters import comparison_view
 from console.verification.report_pdf import to_pdf
 from console.verification.report_presenters import (
@@ -39,87 +36,10 @@ from console.verification.report_presenters import (
 )
 from console.web import numbers
 from console.web.badges import GAP_BADGES
-from console.web.health_presenters import link_health_view
 from console.web.lists import Column, Filter, Listed, Listing, Pager, page_from, time_of
 from console.web.polling import is_unchanged
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
-from linkengine.domain.linkrules import EARLIEST, LATEST
 from linkengine.domain.states import GapReason, MirrorEvent
-
-# --- failover drills and failover readiness of a link -----------------------------------------------------------------
-
-
-PER_PAGE = 10  # reports are long, and the page is polled every second
-_STARTS = (LATEST, EARLIEST)
-
-
-@page("links")
-@require_http_methods(["GET", "POST"])
-def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the drills (polled like the overview); start one."""
-    by, now = actor_of(request), timezone.now()
-    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if request.method == "GET":
-        unchanged = HttpResponse(status=204) if is_unchanged(request, link_queries.version_of(link), now=now) else None
-        return head_poll(request, link, by=by, now=now, tab="drills") or unchanged or _show(request, link)
-    start = request.POST.get("start", LATEST)
-    try:
-        start_drill(link=link, start_spec=start if start in _STARTS else LATEST, by=by, now=now)
-    except ConsoleError as error:
-        if error.kind == "denied":
-            raise
-        return _show(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, reverse("pages:link-drills", args=link.url_args), gettext("Failover drill started."))
-
-
-@page("links")
-@require_POST
-def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int) -> HttpResponse:
-    """Cancel a drill that is in progress."""
-    by = actor_of(request)
-    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    drill = link.drills.select_related("link__destination__environment").filter(pk=drill_id).first()
-    if drill is None:
-        raise NotFoundError(
-            gettext("Drill %(number)s does not exist. Check the number.") % {"number": drill_id}, code="UNKNOWN_DRILL"
-        )
-    try:
-        cancel_drill(drill=drill, by=by, now=timezone.now())
-    except ConsoleError as error:
-        if error.kind == "denied":
-            raise
-        return _show(request, link, problem=problem_of(error), status=status_of(error))
-    message = gettext("Drill %(number)s canceled. It is cleaned up now.") % {"number": drill_id}
-    return done(request, reverse("pages:link-drills", args=link.url_args), message)
-
-
-@page("links")
-@require_GET
-def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the failover readiness, polled like the overview. The other tabs of its group load it as a fragment."""
-    by, now = actor_of(request), timezone.now()
-    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):
-        return HttpResponse(status=204)
-    found, health = readiness_with_health(link=link, now=now)
-    view = None if health is None else link_health_view(health, link)
-    context = link_context(link, by=by, now=now, tab="readiness", last=gettext("Failover readiness"), health=view)
-    more = {"readiness": readiness_view(found)}
-    return reply(request, "links/readiness.html", context | more)
-
-
-def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
-    by, now = actor_of(request), timezone.now()
-    shown, pager = page_from(request, link.drills.all(), size=PER_PAGE)
-    context = {
-        "drills": [drill_row(drill, now=now) for drill in shown],
-        "pager": pager,
-        "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
-        # After a refused action the address of the page is that of the action, which cannot be polled.
-        "poll_url": "" if request.method == "GET" else reverse("pages:link-drills", args=link.url_args),
-    }
-    return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)
-
 
 # --- the migration gate -----------------------------------------------------------------------------------------------
 

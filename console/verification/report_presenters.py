@@ -12,8 +12,7 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngette
 from console.links.group_presenters import readable_name
 from console.links.presenters import Tile, mirror_topics
 from console.web import numbers
-from console.web.configs import readable_config
-from console.web.numbers import Moment, moment
+from console.web.numbers import Moment, moment, readable_config
 from linkengine.domain.mirrorjobs import FILLERS
 from linkengine.domain.states import StopReason
 

@@ -1,7 +1,8 @@
-"""The common request handling of pages (sign-in, errors, htmx fragments) and their frame (navigation, breadcrumbs, theme)."""
+"""What all pages share: request handling (sign-in, errors, htmx fragments), preferences, and the frame (navigation, theme)."""
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -9,6 +10,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from django.contrib import messages
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -18,12 +22,14 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext, gettext_noop
 
 from console.access import approvals
+from console.access.account_actions import record_sign_in
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.http.errors import PAGE_STATUS
+from console.http.middleware import LANGUAGE
 from console.languages import translated
+from console.models import Account, UserSession
 from console.web.errors import help_for
-from console.web.preferences import DENSITY, TIME_ZONE, zone_of
 
 # --- the frame of all pages -------------------------------------------------------------------------------------------
 
@@ -102,6 +108,61 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
         search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
         undecided=approvals.undecided(by=by) if by else 0,
     )
+
+
+# --- preferences and sessions -----------------------------------------------------------------------------------------
+#
+# Time zone, language and density are stored in the account and copied to the session at sign-in, so that no page needs a query
+# for them.
+
+
+TIME_ZONE, DENSITY = "time_zone", "density"  # keys of the session
+LONGEST_AGENT, LONGEST_ADDRESS = 200, 64
+
+
+def record_sign_ins() -> None:
+    """Connect the receiver of sign-ins: of the console, of the admin site and of an identity provider."""
+    user_logged_in.connect(_signed_in, dispatch_uid="console.web.request_handling")
+
+
+def zone_of(name: str) -> zoneinfo.ZoneInfo | None:
+    """Return the time zone of a name, or None (the default, UTC) for an empty or unknown name."""
+    try:
+        return zoneinfo.ZoneInfo(name) if name else None
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return None
+
+
+def remember_preferences(request: HttpRequest, account: Account | None) -> None:
+    """Copy the preferences of an account to the session."""
+    request.session[TIME_ZONE] = account.time_zone if account else ""
+    request.session[LANGUAGE] = account.language if account else ""
+    request.session[DENSITY] = account.density if account else ""
+
+
+def record_session(request: HttpRequest, user: User) -> None:
+    """Store the row of the request's session, and delete rows of sessions of the user that have ended."""
+    if not request.session.session_key:
+        request.session.create()
+    alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
+    UserSession.objects.filter(user=user).exclude(session_key__in=alive).delete()
+    values = {
+        "user": user,
+        "started_at": timezone.now(),
+        "client_address": str(request.META.get("REMOTE_ADDR") or "")[:LONGEST_ADDRESS],
+        "user_agent": str(request.META.get("HTTP_USER_AGENT") or "").replace("\0", "")[:LONGEST_AGENT],
+    }
+    UserSession.objects.update_or_create(session_key=request.session.session_key, defaults=values)
+
+
+def _signed_in(sender: Any, request: HttpRequest, user: User, **_more: Any) -> None:
+    remember_preferences(request, Account.objects.filter(user=user).first())
+    record_session(request, user)
+    request_id = getattr(request, "request_id", "")  # of the middleware: empty for a session that no HTTP request has created
+    if request_id:
+        address = str(request.META.get("REMOTE_ADDR") or "")
+        by = Actor(name=user.get_username(), user=user, request_id=request_id, client_address=address)
+        record_sign_in(path=request.path, by=by, now=timezone.now())
 
 
 # --- requests, errors and fragments -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from django.urls import include, path, re_path, register_converter
 from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
-from console.access import approval_pages, audit_pages, second_factor_pages, session_pages, user_pages
+from console.access import approval_pages, audit_pages, session_pages, user_pages
 from console.access import pages as access_pages
 from console.clusters import pages as cluster_pages
 from console.history import pages as history_pages
@@ -63,11 +63,11 @@ app_name = "pages"
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="pages:environments"), name="start"),
     path("sign-in/", session_pages.sign_in, name="sign-in"),
-    path("sign-in/code/", second_factor_pages.code, name="sign-in-code"),
+    path("sign-in/code/", session_pages.sign_in_code, name="sign-in-code"),
     path("sign-out/", session_pages.sign_out, name="sign-out"),
     path("settings/theme/", session_pages.set_theme, name="theme"),
     path("settings/profile/", session_pages.profile, name="profile"),
-    path("settings/second-factor/", second_factor_pages.settings_page, name="second-factor"),
+    path("settings/second-factor/", session_pages.second_factor_page, name="second-factor"),
     path("settings/sessions/end-others/", session_pages.end_other_sessions, name="end-other-sessions"),
     path("settings/sessions/<int:session_id>/end/", session_pages.end_session, name="end-session"),
     path("invitation/<str:token>/", session_pages.invitation, name="invitation"),
@@ -106,9 +106,9 @@ urlpatterns = [
     path(f"{_LINK}history/minute/", history_pages.minute, name="link-minute"),
     path(f"{_LINK}activity/", link_pages.activity, name="link-activity"),
     path(f"{_LINK}failover/", failover_pages.fail_over, name="link-failover"),
-    path(f"{_LINK}drills/", verification_pages.drills, name="link-drills"),
-    path(f"{_LINK}drills/<int:drill_id>/cancel/", verification_pages.cancel, name="link-drill-cancel"),
-    path(f"{_LINK}readiness/", verification_pages.readiness, name="link-readiness"),
+    path(f"{_LINK}drills/", failover_pages.drills, name="link-drills"),
+    path(f"{_LINK}drills/<int:drill_id>/cancel/", failover_pages.cancel_running_drill, name="link-drill-cancel"),
+    path(f"{_LINK}readiness/", failover_pages.readiness, name="link-readiness"),
     path(f"{_LINK}stops/", verification_pages.stops, name="link-stops"),
     path(f"{_LINK}pause/", edit_pages.pause, name="link-pause"),
     path(f"{_LINK}delete/", edit_pages.delete, name="link-delete"),

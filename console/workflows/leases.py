@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Thread
+from typing import Any
 
 import redis
 import structlog
@@ -18,13 +19,14 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import placing, plans
+from console.reconciling import plans
 from console.redis import locks
 from console.workflows import pool
 from console.workflows.pool import Pool
 from linkengine import jobs
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 from linkengine.domain.workers import FIRST_GENERATION, CoordinationUnavailableError, Grant
 
 # --- leases for stops and deletions -----------------------------------------------------------------------------------
@@ -148,6 +150,27 @@ PREFIX = "Copy engine unavailable: "
 ROUNDS = 5  # of writing assignments for other tasks; then the reconciler writes them
 
 
+def is_to_be_copied(mirror: MirrorTopic, link: ClusterLink) -> bool:
+    """Return whether the mirror is to be copied now. A stopping mirror is, while its promotion waits for lag zero."""
+    if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # the side that opens the connections does not exist
+        return False
+    if link.state == LinkState.PAUSED or mirror.deletion_requested_at is not None or not mirror.num_partitions:
+        return False
+    state = MirrorState(mirror.state)
+    if state is MirrorState.PENDING_STOPPED:
+        draining = mirror.drained_at is None and mirror.fencing_at is None
+        return mirror.stop_reason == StopReason.PROMOTE and draining
+    return state in COPYING
+
+
+def wanted_rows(
+    link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition]
+) -> dict[str, MirrorPartition]:
+    """Return the rows of the partitions that are to be copied now, by key."""
+    keys = [key for mirror in mirrors if is_to_be_copied(mirror, link) for key in plans.partition_keys(mirror)]
+    return {key: rows[key] for key in keys if key in rows}
+
+
 def assign_link(
     link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Mapping[str, MirrorPartition] | None = None
 ) -> None:
@@ -157,8 +180,8 @@ def assign_link(
     workers then continue with their previous plans.
     """
     known = _rows_of(mirrors) if rows is None else rows
-    wanted = placing.wanted_rows(link, mirrors, known)
-    placing.take_from_workers(row for key, row in known.items() if key not in wanted)
+    wanted = wanted_rows(link, mirrors, known)
+    _take_from_workers(row for key, row in known.items() if key not in wanted)
     live = pool.current_pool()
     _place(live, wanted)
     key, problem = plans.link_key(link), ""
@@ -200,12 +223,29 @@ def publish_assignments(link_id: int) -> None:
         _log.exception("assignments.not_written", link=link.name)
 
 
+def _take_from_workers(rows: Iterable[MirrorPartition]) -> None:
+    """Store that these partitions are no longer copied, so that they count for no worker."""
+    placed = [row for row in rows if row.worker_id]
+    if placed:
+        MirrorPartition.objects.filter(pk__in=[row.pk for row in placed]).update(worker_id="")
+    for row in placed:
+        row.worker_id = ""
+
+
 def _place(live: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
     names = {worker.worker_id for worker in live.workers}
     unplaced = [row.pk for row in wanted.values() if row.worker_id not in names]
     if unplaced and any(not worker.draining for worker in live.workers):
         pool.place(live, unplaced)
-        placing.read_places(list(wanted.values()))
+        _read_places(list(wanted.values()))
+
+
+def _read_places(rows: Collection[MirrorPartition]) -> None:
+    """Update the rows' placements from the database."""
+    if rows:
+        now: Any = dict(MirrorPartition.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", "worker_id"))
+        for row in rows:
+            row.worker_id = now.get(row.pk, "")
 
 
 def _problem(live: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:

@@ -1,8 +1,8 @@
-"""Reconciles a link: brings its rows and the engine's state into agreement. Runs its recurring tasks, by the table ``SYNCS``.
+"""Reconciles a link: brings its rows and the engine's state into agreement. Probes its source and runs its recurring tasks.
 
-A sync is a function that takes the link and returns a ``TaskOutcome``. It does a bounded part of its work, raises
-LinkEngineError if nothing could be done at all, and is safe to repeat. A new sync needs an entry here and one in
-``linkengine.domain.linktasks.TASKS``; scheduling, mutual exclusion, rows, REST, pages and metrics are generic.
+A recurring task is a function of the table ``SYNCS`` that takes the link and returns a ``TaskOutcome``. It does a bounded part
+of its work, raises LinkEngineError if nothing could be done at all, and is safe to repeat. A new task needs an entry here and
+one in ``linkengine.domain.linktasks.TASKS``; scheduling, mutual exclusion, rows, REST, pages and metrics are generic.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from django.utils import timezone
 
 from console.actors import Actor
 from console.history import actions as history_actions
+from console.links import pairs
 from console.links.actions import remove_link
-from console.models import ClusterLink, LinkTask, MirrorTopic
-from console.models.links import show_change
+from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
+from console.models.links import LinkMode, show_change
 from console.queue import dispatch
-from console.reconciling import due_tasks, phases, placing, plans
+from console.reconciling import due_tasks, phases, plans
 from console.reconciling.phases import WorstReport
 from console.reconciling.transition_errors import Failures
 from console.redis import heartbeats as redis_health
 from console.redis import locks
-from console.workflows import autocreate, observing, stopping, syncs
-from console.workflows.leases import assign_link
+from console.workflows import observing, stopping, syncs
+from console.workflows.leases import assign_link, is_to_be_copied
 from console.workflows.observing import Rows
+from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
 from linkengine.domain.states import WRITABLE
@@ -39,7 +41,7 @@ Sync = Callable[[ClusterLink], TaskOutcome]
 SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
     {
         TaskName.ACLS: syncs.follow_acls,
-        TaskName.AUTO_CREATE: autocreate.create_mirrors,
+        TaskName.AUTO_CREATE: syncs.create_mirrors,
         TaskName.CONSUMER_OFFSETS: syncs.follow_groups,
         TaskName.TOPIC_CONFIGS: syncs.follow_topics,
     }
@@ -166,7 +168,7 @@ def _derive_states(
         with failures.of_mirror(mirror.pk):
             report = phases.worst_report(own, now=now)
             changed |= phases.apply_report(mirror=mirror, report=report, now=now, retry_timeout=retry_timeout)
-            wanted = placing.is_to_be_copied(mirror, link)
+            wanted = is_to_be_copied(mirror, link)
             reports.append(report if wanted else None)
             copied += [report] if wanted else []
     changed |= phases.note_reports(link=link, reports=reports, now=now)
@@ -202,3 +204,63 @@ def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:
         _log.exception("link_task.failed", task=name, link=link.name)
         message = f"{name} failed unexpectedly; the worker's log has the details. It is retried automatically."
         return TaskOutcome(errors=(TaskError(code=ErrorCode.INTERNAL_ERROR, message=message),))
+
+
+# --- the source: probes and topics ------------------------------------------------------------------------------------
+
+
+_NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR}
+
+
+def probe_link(link: ClusterLink) -> None:
+    """Probe the source of a link with the link's own properties."""
+    now = timezone.now()
+    ClusterLink.objects.filter(pk=link.pk).update(probe_tried_at=now)
+    try:
+        _check_source(link)
+        _choose_gap_filler(link)
+    except LinkEngineError as error:
+        phases.note_failure(link=link, error=error, now=now)
+    else:
+        phases.note_success(link=link, now=now)
+
+
+def _check_side(link: ClusterLink) -> None:
+    if pairs.needs_other_side(link) and pairs.other_side(link) is None:
+        raise LinkEngineError(ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR, pairs.missing_side(link))
+
+
+def _check_source(link: ClusterLink) -> None:
+    _check_side(link)
+    probe = jobs.probe_cluster(plans.source_address(link))
+    if probe.cluster_id != link.source_cluster_id:
+        message = (
+            f"bootstrap.servers leads to cluster {probe.cluster_id}, but the link's source is {link.source_cluster_id}. "
+            "Correct bootstrap.servers, or delete the link and create it for the other cluster."
+        )
+        raise LinkEngineError(ErrorCode.CLUSTER_ID_MISMATCH, message)
+
+
+def _choose_gap_filler(link: ClusterLink) -> None:
+    """Choose the gap filler at the first successful probe, if the creation of the link did not (``validate_link=false``).
+
+    It does not change once a mirror is set up, since ACLs and producers were created for it.
+    """
+    if link.probed_at is not None or link.mode == LinkMode.SOURCE:
+        return
+    found = jobs.find_gap_filler(link.destination.address)
+    ClusterLink.objects.filter(pk=link.pk).exclude(mirrors__num_partitions__gt=0).update(gap_filler=found)
+
+
+def refresh_topics(link: ClusterLink) -> None:
+    """List the topics of a link's source."""
+    now = timezone.now()
+    try:
+        _check_side(link)  # without it the source side does not allow its topics to be listed
+        topics = jobs.list_topics(plans.source_address(link))
+    except LinkEngineError as error:
+        if error.code in _NO_LIST:  # after other errors the last list is still useful
+            ClusterLink.objects.filter(pk=link.pk).update(topics_at=None)
+        return
+    SourceTopic.objects.store_listing(topics, now=now, link=link)
+    ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)

@@ -21,12 +21,11 @@ from console.mirrors.progress import is_former_news, time_of
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import show_change
 from console.models.mirrors import engine_name_of, is_fresh
-from console.reconciling import coverage, gaps, placing, plans, sampling
+from console.reconciling import coverage, gaps, plans, sampling
 from console.reconciling.phases import WorstReport
 from console.reconciling.sampling import LEAST, completed_at, lateness_of
 from console.reconciling.transition_errors import Failures
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.client import translate_redis_errors
@@ -74,7 +73,7 @@ def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
     for mirror in mirrors:
         found = list(mirror.partitions.all())
         with failures.of_mirror(mirror.pk):
-            found = sampling.ensure_rows(mirror)
+            found = mirror.ensure_partitions()
         rows |= {f"{plans.mirror_key(mirror)}/{row.partition}": row for row in found}
     return rows
 
@@ -89,8 +88,8 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     readings, now = jobs.read_readings(settings.REDIS_URL, key, signer), timezone.now()
     kept = read_kept(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
-    latest = placing.of_current_topics(mirrors, readings.latest.values())
-    former = _former_news(placing.of_current_topics(mirrors, readings.former.values()), latest, rows)
+    latest = _of_current_topics(mirrors, readings.latest.values())
+    former = _former_news(_of_current_topics(mirrors, readings.former.values()), latest, rows)
     at_once = {mirror.pk for mirror in mirrors if mirror.state != MirrorState.ACTIVE}
     changed = False
     if former:  # last reports of holds that have ended unread: applied first, in the order in which they were sent
@@ -191,13 +190,19 @@ def _note_observed(rows: Rows, reports: Iterable[PartitionProgress], failures: F
                 row.phase, row.copy_run_id = report.phase, report.copy_run_id
 
 
+def _of_current_topics(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
+    """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
+    current_ids = {plans.mirror_key(mirror): topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
+    return [report for report in reports if report.topic_ids in {"", current_ids.get(report.key.rpartition("/")[0], "")}]
+
+
 def read_kept(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
     """Return the kept reports of a link's mirrors. They stay until ``forget_kept`` is called."""
     found = jobs.read_kept(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link))
     for name, report in found.items():
         if report is None:  # written by another version during a rolling deployment
             _log.warning("ending.unreadable", name=name)
-    counted = tuple(placing.of_current_topics(mirrors, [report for report in found.values() if report is not None]))
+    counted = tuple(_of_current_topics(mirrors, [report for report in found.values() if report is not None]))
     counting = {id(report) for report in counted}
     names = {
         name: report.key.rpartition("/")[0] if report is not None and id(report) in counting else ""

@@ -12,12 +12,16 @@ A copy worker that shares its Spark executor with others while another executor 
 (``crowded_worker``). Spark chooses the executor of the replacement at random, so this is tried up to ``SPREAD_TRIES`` times.
 
 A copy worker counts as alive while its heartbeat is at most ``DEAD_MS`` old.
+
+Placements are stored in the database, so a loss of Redis's data moves nothing. Two processes may decide at the same time: each
+move is a compare-and-swap, and assignments are written from the rows again and again (``workflows.leases``).
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,29 +32,34 @@ import redis
 import structlog
 from django.conf import settings
 from django.db import connection
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
-from console.reconciling import placing, plans
+from console.queue.scheduler import records_health
+from console.reconciling import plans
 from console.redis import heartbeats as redis_health
-from console.redis import locks
-from console.redis.client import redis_client
-from console.workflows.probes import probe_spark
+from console.redis import locks, redis_client
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.times import pause_s
 from linkengine.domain.workers import (
     DEAD_MS,
+    EACH_BYTES_PER_S,
     CoordinationUnavailableError,
     Heartbeat,
+    PartitionLoad,
     PoolWorker,
+    assign,
     crowded_worker,
+    moves_nothing,
     number_of,
     worker_id_for,
 )
-from linkengine.sparkclient import SparkUnavailableError, session
+from linkengine.sparkclient import SparkUnavailableError, SparkUnresponsiveError, count_slots, session
 
 _log = structlog.get_logger(__name__)
 
@@ -236,6 +245,20 @@ def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: dateti
     row.save()
 
 
+@records_health("probe_spark")
+def probe_spark() -> None:
+    """Store whether the Spark Connect server is available, and its slots. A hanging server blocks at most a single thread."""
+    with locks.lock("probe_spark") as acquired:
+        if not acquired:
+            return
+        try:
+            redis_health.note_spark(slots=count_slots(settings.SPARK_URL))
+        except SparkUnavailableError as error:
+            _log.warning("spark.unavailable", error=str(error))
+            silent = isinstance(error, SparkUnresponsiveError)
+            redis_health.note_spark(problem="accepts connections but responds to no call" if silent else "does not respond")
+
+
 def open_session() -> None:
     """Load PySpark, open the session and count the slots. It takes seconds, which would delay the first mirror."""
     try:
@@ -349,9 +372,44 @@ def place(pool: Pool, unplaced: Collection[int] = (), *, fine: bool = False) -> 
     for _try in range(_TRIES):
         with locks.lock("copy-placing") as acquired:
             if acquired:
-                return placing.place(pool.workers, unplaced, fine=fine)
+                return assign_partitions(pool.workers, unplaced, fine=fine)
         time.sleep(_TRY_S)
     return set()
+
+
+def assign_partitions(workers: Collection[PoolWorker], unplaced: Collection[int] = (), *, fine: bool = False) -> set[int]:
+    """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
+
+    ``unplaced``: partitions (primary keys) that are to be copied and have no worker. ``fine``: as for ``assign``. One
+    query if nothing moves; otherwise two, plus one per (old, new) worker.
+    """
+    if not unplaced and moves_nothing(_loads(), workers, fine=fine):
+        return set()
+    rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=unplaced))
+    found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))
+    partitions = [
+        PartitionLoad(key=str(pk), link_id=str(link), worker_id=worker, bytes_per_s=rate) for pk, link, worker, rate in found
+    ]
+    links = {str(pk): link for pk, link, _, _ in found}
+    before = {partition.key: partition.worker_id for partition in partitions}
+    moves: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for key, worker in assign(partitions, workers, fine=fine).items():
+        moves[before[key], worker].append(key)
+    for (old, new), keys in moves.items():
+        MirrorPartition.objects.filter(pk__in=[int(key) for key in keys], worker_id=old).update(worker_id=new)
+    return {links[key] for keys in moves.values() for key in keys}
+
+
+def _loads() -> dict[str, float]:
+    """Return the load of each worker that has partitions, as ``PartitionLoad.load`` of all of them."""
+    placed = MirrorPartition.objects.exclude(worker_id="").order_by().values("worker_id")
+    sums = placed.annotate(partitions=Count("pk"), rate=Coalesce(Sum("bytes_per_s"), 0.0))
+    return {row["worker_id"]: row["rate"] + row["partitions"] * EACH_BYTES_PER_S for row in sums}
+
+
+def _placed_on(worker_ids: Collection[str]) -> set[str]:
+    """Return which of these workers have partitions."""
+    return set(MirrorPartition.objects.filter(worker_id__in=worker_ids).values_list("worker_id", flat=True).distinct())
 
 
 def _submit(pool: Pool) -> None:
@@ -387,7 +445,7 @@ def _end(pool: Pool, *, all_of_them: bool) -> None:
     surplus = [
         worker.worker_id for worker in pool.workers if (all_of_them or worker.draining) and worker.worker_id in pool.beats
     ]
-    busy = placing.placed_on(surplus) if surplus else set()
+    busy = _placed_on(surplus) if surplus else set()
     jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=signing_keys.worker_secrets())
     if any(number >= pool.size for number in pool.rows):
         CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()

@@ -39,13 +39,12 @@ from console.actors import ENGINE
 from console.mirrors import lineage, progress, transitions
 from console.models import MirrorPartition, MirrorTopic
 from console.queue import dispatch
-from console.reconciling import due_tasks, ends, groups, plans, transition_errors
+from console.reconciling import due_tasks, groups, plans, transition_errors
 from console.verification.report_actions import write_stop_reports
 from console.workflows import leases
-from console.workflows.export_diverged import finish_decided_deletion
+from console.workflows.divergence import finish_decided_deletion
 from console.workflows.leases import publish_or_request_assignments
-from console.workflows.mirrors import follow_source, note_failure
-from console.workflows.preemption import PreemptedError, check_unchanged, preempting
+from console.workflows.mirrors import PreemptedError, check_unchanged, follow_source, note_failure, preempting
 from console.workflows.syncs import group_blockers
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
@@ -228,7 +227,7 @@ def _record_ends(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, Mirror
     """
     with transaction.atomic():
         own = _with_own_mark([by_topic[topic] for topic in found], lock=True)
-        ends.record_ends((mirror, found[mirror.name]) for mirror in own)
+        plans.record_ends((mirror, found[mirror.name]) for mirror in own)
 
 
 def _store_clamped(by_topic: Mapping[str, MirrorTopic], found: Mapping[str, Sequence[ClampedOffset]]) -> None:
@@ -256,7 +255,7 @@ def _plans_of(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken])
             note_failure(mirror, error, fatal=False, now=timezone.now())
         return []
     grants = [grant for lease in taken.values() for grant in lease.grants]
-    return ends.with_known_ends(list(zip(found, stops, strict=True)), grants=grants)
+    return plans.with_known_ends(list(zip(found, stops, strict=True)), grants=grants)
 
 
 def _note_topic(mirror: MirrorTopic) -> int | None:

@@ -24,9 +24,9 @@ from django.contrib.sessions.backends.db import SessionStore
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 from qrcode.image.svg import SvgPathImage
 
-from console.access import second_factor, session_pages
+from console.access import second_factor
 from console.models import mirrors
-from console.web.preferences import TIME_ZONE
+from console.web.request_handling import TIME_ZONE
 from devcluster.browser import FLAGS, browser_path
 from tests.browser.page_data import PageData, make_page_data
 
@@ -173,7 +173,6 @@ def authenticator(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Authenticat
     }
     for name, function in replaced.items():
         monkeypatch.setattr(second_factor, name, function)
-    monkeypatch.setattr(session_pages, "has_second_factor", second_factor.has_second_factor)
     return fake
 
 

@@ -13,7 +13,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from console.access.key_actions import create_api_key
+from console.access.actions import create_api_key
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic
 from tests.browser.conftest import Visits

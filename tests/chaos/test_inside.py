@@ -15,7 +15,7 @@ from console.config import signing_keys
 from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic, Organization
 from console.queue import dispatch
 from console.reconciling import plans
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.workflows import leases, pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments

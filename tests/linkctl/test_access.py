@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from console.access.key_actions import create_api_key
+from console.access.actions import create_api_key
 from console.actors import SYSTEM
 from console.models import ApiKey, ApprovalRequest, Environment
 from tests.console.api.actors import Rest

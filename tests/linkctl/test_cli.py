@@ -9,7 +9,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from linkctl.cli import PROGRAM, program
-from linkctl.errors import Exit
+from linkctl.client import Exit
 from tests.linkctl.conftest import Run
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from linkctl.errors import Exit, LinkctlError
-from linkctl.settings import read_settings
+from linkctl.client import Exit, LinkctlError, read_settings
 
 VARIABLES = {"LINKCTL_URL": "http://env", "LINKCTL_API_KEY": "KEY", "LINKCTL_API_SECRET": "hidden", "LINKCTL_CLUSTER": "env"}
 NOTHING: dict[str, str | None] = {"url": None, "cluster": None}

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from console.access.key_actions import create_api_key
+from console.access.actions import create_api_key
 from console.actors import SYSTEM
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from console.access import actions as access_actions
-from console.access.actions import grant_role, revoke_role
-from console.access.key_actions import create_api_key, delete_api_key
+from console.access.actions import create_api_key, delete_api_key, grant_role, revoke_role
 from console.access.permissions import may_grant
 from console.access.queries import list_api_keys, list_bindings, my_bindings, valid_key
 from console.actors import SYSTEM, Actor

@@ -11,8 +11,7 @@ from django.utils import timezone
 
 from console.access import Permission, can, visible_clusters
 from console.access.account_actions import create_service_account
-from console.access.actions import grant_role
-from console.access.key_actions import KeyLimit, create_api_key, delete_api_key, rotate_api_key
+from console.access.actions import KeyLimit, create_api_key, delete_api_key, grant_role, rotate_api_key
 from console.access.permissions import check_anywhere
 from console.access.queries import list_api_keys, valid_key
 from console.actors import SYSTEM, Actor

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from console.access import approval_actions
-from console.access.approval_actions import approve, reject, request_approval, set_approval_operations, withdraw
+from console.access import approvals
+from console.access.approvals import approve, reject, request_approval, set_approval_operations, withdraw
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.links.actions import delete_link
@@ -277,7 +277,7 @@ class TestApprovals:
         self, link: ClusterLink, operator: Actor, approver: Actor, time_machine: Any
     ) -> None:
         request = submit_request(link, operator)
-        time_machine.move_to(timezone.now() + approval_actions.WAITS)
+        time_machine.move_to(timezone.now() + approvals.WAITS)
 
         with pytest.raises(ConflictError):
             allow(request, approver)

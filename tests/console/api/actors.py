@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from console.access.key_actions import create_api_key
+from console.access.actions import create_api_key
 from console.actors import SYSTEM
 from console.models import ApiKey, Cluster, Environment, RoleBinding
 

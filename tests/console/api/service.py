@@ -27,7 +27,6 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.utils import timezone
 from console.access import actions as access
-from console.access import key_actions as api_keys
 from console.clusters import actions as clusters
 from console.actors import SYSTEM
 from console.models import Environment, Organization
@@ -41,7 +40,7 @@ owner = User.objects.create_user({USER_NAME!r}, password={PASSWORD!r})
 access.grant_role(user=owner, role="EnvironmentAdmin", environment=environment, by=SYSTEM, now=now)
 for name, properties in properties_by_name.items():
     clusters.register_cluster(environment=environment, name=name, properties=properties, by=SYSTEM, now=now)
-api_key, secret = api_keys.create_api_key(user=owner, description="test", by=SYSTEM, now=now)
+api_key, secret = access.create_api_key(user=owner, description="test", by=SYSTEM, now=now)
 print(json.dumps([api_key.key, secret]))
 """
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from console.access.key_actions import KeyLimit, create_api_key, rotate_api_key
+from console.access.actions import KeyLimit, create_api_key, rotate_api_key
 from console.actors import SYSTEM
 from console.models import ApiKey, AuditEvent, Cluster, Environment, MirrorTopic
 from tests.console.api.actors import DESTINATION, SOURCE, Rest

@@ -10,7 +10,7 @@ from django.urls import URLResolver, get_resolver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.api.paths import encode_path, encode_segment
+from console.http.middleware import encode_path, encode_segment
 from console.models import Cluster
 from tests.console.api.actors import Rest
 from tests.console.api.brokers import GROUP, MEMBER, SmallCluster

@@ -20,8 +20,8 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from console.api import kafka_urls, v1_urls
-from console.api.docs import document
+from console.api import urls
+from console.api.schema import document
 from console.models import ClusterLink
 from tests.console.api.actors import DESTINATION, Rest
 
@@ -104,9 +104,9 @@ def test_the_operations_have_confluents_names() -> None:
 
 
 def test_every_path_is_documented_once() -> None:
-    older = tuple(kafka_urls.OLDER_VERBS)
-    served = {f"/kafka/v3/{url.pattern}" for url in kafka_urls.urlpatterns[:-1] if not str(url.pattern).endswith(older)}
-    served |= {f"/api/v1/{url.pattern}" for url in v1_urls.urlpatterns[:-1]}
+    older = tuple(urls.OLDER_VERBS)
+    served = {f"/kafka/v3/{url.pattern}" for url in urls.kafka_patterns[:-1] if not str(url.pattern).endswith(older)}
+    served |= {f"/api/v1/{url.pattern}" for url in urls.v1_patterns[:-1]}
 
     assert set(DOCUMENT["paths"]) == {re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path) for path in served}
 

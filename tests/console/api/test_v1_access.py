@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from console.access.approval_actions import approve
-from console.access.key_actions import KeyLimit, create_api_key
+from console.access.actions import KeyLimit, create_api_key
+from console.access.approvals import approve
 from console.actors import SYSTEM, Actor
 from console.models import ApiKey, ApprovalRequest, AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic
 from tests.console.api.actors import DESTINATION, Rest

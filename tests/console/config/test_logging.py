@@ -20,7 +20,7 @@ from console.celery import _bind_ids, _forget_ids
 from console.config.logging import current_request_id
 from console.errors import UnavailableError
 from console.queue import dispatch
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.links import forget_old_rows, reconcile
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import Process
@@ -41,7 +41,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
     redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
-        app.config_from_object("console.queue.settings")
+        app.config_from_object("django.conf:settings", namespace="CELERY")
         app.conf.update(broker_url=settings.REDIS_URL)
         monkeypatch.setattr(dispatch, "app", app)
         yield

@@ -17,7 +17,7 @@ from console.http.metrics import verify_samples
 from console.links.task_queries import list_tasks
 from console.models import ClampedOffset, ClusterLink, CopyWorker, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.clusters import probe_spark
 from devcluster.ports import free_port
 from linkctl import __version__

@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from console.access.queries import valid_key
 from console.errors import ConflictError, NotFoundError, UnavailableError
-from console.management.commands import render_errors
-from console.management.commands.render_errors import (
+from console.management.commands import render_docs
+from console.management.commands.render_docs import (
     BEGIN,
     CODES,
     CONSOLE,
@@ -25,10 +25,11 @@ from console.management.commands.render_errors import (
     INDEX,
     PAGE_END,
     PLACE,
+    STATES,
     console_codes,
+    states_document,
     with_table,
 )
-from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
 from console.models.mirrors import KEPT
 from linkengine.domain.errors import ErrorCode
@@ -101,11 +102,11 @@ def test_mirror_is_verified_and_unknown_mirrors_are_refused(mirror: MirrorTopic,
 
 
 def test_states_document_is_up_to_date() -> None:
-    call_command("render_states", "--check")
+    assert (ROOT / STATES).read_text() == states_document()
 
 
 def test_table_of_error_codes_is_up_to_date_and_complete() -> None:
-    call_command("render_errors", "--check")
+    call_command("render_docs", "--check")
 
     text = (ROOT / PLACE / INDEX).read_text()
     assert [code for code in CODES if f"| [`{code}`]({code}.md) | " not in text] == []
@@ -175,16 +176,16 @@ def test_check_fails_if_codes_and_descriptions_of_the_console_differ(
     change: Callable[[dict[str, Any]], dict[str, Any]],
     message: str,
 ) -> None:
-    monkeypatch.setattr(render_errors, "console_codes", lambda _folder: change(raised))
+    monkeypatch.setattr(render_docs, "console_codes", lambda _folder: change(raised))
 
     with pytest.raises(CommandError, match=message):
-        call_command("render_errors", "--check")
+        call_command("render_docs", "--check")
 
 
 def test_manual_text_on_the_page_of_an_error_code_is_kept(
     settings: Any, tmp_path: Path, raised: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render_errors, "console_codes", lambda _folder: raised)
+    monkeypatch.setattr(render_docs, "console_codes", lambda _folder: raised)
     settings.BASE_DIR = tmp_path
     folder = tmp_path / PLACE
     folder.mkdir(parents=True)
@@ -192,22 +193,22 @@ def test_manual_text_on_the_page_of_an_error_code_is_kept(
         (folder / name).write_text(BEGIN + END)
     (folder / "CORRUPT_RECORDS.md").write_text("## In detail\n")
     with pytest.raises(CommandError, match="differ from the code"):
-        call_command("render_errors", "--check")
+        call_command("render_docs", "--check")
 
-    call_command("render_errors")
-    call_command("render_errors")
-    call_command("render_errors", "--check")
+    call_command("render_docs")
+    call_command("render_docs")
+    call_command("render_docs", "--check")
 
     text = (folder / "CORRUPT_RECORDS.md").read_text()
     assert text.count("## In detail\n") == text.count(PAGE_END) == 1
     assert {path.stem for path in folder.glob("*.md")} == {*CODES, "README", "console-errors"}
     (folder / "NO_SUCH_CODE.md").touch()
     with pytest.raises(CommandError, match=r"NO_SUCH_CODE\.md\. Delete them"):
-        call_command("render_errors", "--check")
+        call_command("render_docs", "--check")
 
 
 def test_states_document_has_every_transition() -> None:
-    text = render()
+    text = states_document()
     for state, row in TRANSITIONS.items():
         assert all(f"{event}" in text for event in row)
         assert f"| {state} |" in text

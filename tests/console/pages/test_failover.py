@@ -25,7 +25,7 @@ from console.models import (
     StopReport,
     SyncedGroup,
 )
-from console.verification.failover_page_presenters import CHECKLIST
+from console.verification.failover_presenters import CHECKLIST
 from console.verification.report_actions import write_stop_reports
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState

@@ -19,7 +19,7 @@ from django.test import Client
 from django.utils import timezone, translation
 from django.utils.translation import gettext, trans_real
 
-from console.access.key_actions import create_api_key
+from console.access.actions import create_api_key
 from console.actors import SYSTEM, Actor
 from console.clusters.topic_actions import alter_topic_configs, create_topic, grow_topic
 from console.errors import ConsoleError

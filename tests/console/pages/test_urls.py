@@ -18,8 +18,7 @@ PAGES = get_resolver("console.web.urls")
 EXEMPT = {
     "console/urls.py",
     "console/web/urls.py",
-    "console/api/kafka_urls.py",
-    "console/api/v1_urls.py",
+    "console/api/urls.py",
     "console/http/middleware.py",  # health probes are recognized before a URL is resolved
     "console/api/schema.py",  # edits the paths of the OpenAPI document
     "console/api/views.py",  # below the prefix of the request; reverse() would percent-encode twice

@@ -17,9 +17,9 @@ from django.db import transaction
 
 from console.errors import UnavailableError
 from console.queue import dispatch
+from console.queue.dispatch import replying
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
-from console.tasks.workers import replying
+from console.redis import redis_client
 from devcluster.ports import free_port
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
@@ -41,7 +41,7 @@ def no_redis(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Celery:
     settings.REDIS_URL = url
     app = Celery("own")
-    app.config_from_object("console.queue.settings")
+    app.config_from_object("django.conf:settings", namespace="CELERY")
     app.conf.update(broker_url=url)
     monkeypatch.setattr(dispatch, "app", app)
     monkeypatch.setattr(dispatch._Queue, "unsent_until_s", 0.0)

@@ -35,10 +35,8 @@ from console.config import signing_keys
 from console.errors import UnavailableError
 from console.models import AuditEvent, Cluster
 from console.queue import dispatch, transport
-from console.queue.settings import beat_schedule, broker_transport_options
 from console.queue.transport import LONGEST_S
-from console.redis import replies
-from console.redis.client import redis_client
+from console.redis import redis_client
 from devcluster.kafka import KafkaCluster
 from devcluster.processes import Process
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -62,7 +60,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/11"
     redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
-        app.config_from_object("console.queue.settings")
+        app.config_from_object("django.conf:settings", namespace="CELERY")
         app.conf.update(broker_url=settings.REDIS_URL)
         monkeypatch.setattr(dispatch, "app", app)
         yield app
@@ -174,7 +172,7 @@ def push(attacker: redis.Redis, *messages: Any, queue: str = "control") -> None:
 
 
 def refused(kind: str = "task") -> int:
-    return replies.refused_counts().get(kind, 0)
+    return transport.refused_counts().get(kind, 0)
 
 
 def log_of(worker: Process, event: str) -> list[dict[str, Any]]:
@@ -269,17 +267,17 @@ def test_change_is_audited_by_its_task_and_made_once(
 
 def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attacker: redis.Redis) -> None:
     name, other, before = "console:reply:1", "console:reply:2", refused("reply")
-    replies.send_reply(other, {"result": "of another query"})
+    dispatch.send_reply(other, {"result": "of another query"})
     copied = str(attacker.lpop(other))
     forged = ['{"result": "forged"}', '{"reply": "{}", "signature": 7}', "no JSON", "[]", copied]
     attacker.rpush(name, *forged)
-    Timer(0.3, replies.send_reply, (name, {"result": "true"})).start()
+    Timer(0.3, dispatch.send_reply, (name, {"result": "true"})).start()
 
-    assert replies.wait_for_reply(name, timeout_s=10) == {"result": "true"}
+    assert dispatch.wait_for_reply(name, timeout_s=10) == {"result": "true"}
     assert refused("reply") == before + len(forged)
 
     attacker.rpush(name, *forged)
-    assert replies.wait_for_reply(name, timeout_s=0.5) is None
+    assert dispatch.wait_for_reply(name, timeout_s=0.5) is None
 
 
 def test_old_message_without_an_expiry_is_refused(queue: Celery) -> None:
@@ -300,13 +298,14 @@ def test_old_message_without_an_expiry_is_refused(queue: Celery) -> None:
     assert accepted == {"young": True, "old": False}
 
 
-def test_message_with_too_late_an_expiry_is_refused(queue: Celery) -> None:
+def test_message_with_too_late_an_expiry_is_refused(queue: Celery, settings: Any) -> None:
     late = unsigned("reconcile", {}, expires=datetime.fromtimestamp(time.time() + LONGEST_S + 60, tz=UTC).isoformat())
 
     with pytest.raises(transport.RefusedError, match="expires too late"):
         transport.check(transport.sign(late, to="queue:control", at=datetime.now(tz=UTC)), destinations={"queue:control"})
-    longest = max(entry["options"]["expires"] for entry in beat_schedule.values())
-    assert longest + broker_transport_options["visibility_timeout"] < LONGEST_S  # a redelivered message is not refused
+    # a redelivered message is not refused
+    longest = max(entry["options"]["expires"] for entry in settings.CELERY_BEAT_SCHEDULE.values())
+    assert longest + settings.CELERY_BROKER_TRANSPORT_OPTIONS["visibility_timeout"] < LONGEST_S
 
 
 def test_messages_are_accepted_during_a_rotation_of_the_credentials_key(queue: Celery, settings: Any) -> None:

@@ -17,7 +17,7 @@ from console.http.metrics import prometheus_text
 from console.models import Cluster, ClusterLink
 from console.queue import scheduler
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.clusters import probe_clusters, probe_spark, refresh_topics
 from console.tasks.links import forget_old_rows, reconcile, reconcile_link
 from devcluster.ports import free_port

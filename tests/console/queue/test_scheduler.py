@@ -16,8 +16,7 @@ from celery.schedules import schedule
 
 from console.queue import scheduler
 from console.queue.scheduler import MOST_WAITING, SteadyScheduler
-from console.redis import heartbeats
-from console.redis.client import redis_client
+from console.redis import heartbeats, redis_client
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -13,10 +13,10 @@ import pytest
 from celery import Celery
 from django.db import connection
 
+from console.celery import threads_for_long
 from console.models import CopyWorker
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
-from console.tasks.workers import threads_for_long
+from console.redis import redis_client
 from devcluster.ports import LOOPBACK
 from devcluster.processes import Process
 

@@ -12,7 +12,7 @@ from console.models import AuditEvent, MirrorPartition, MirrorTopic, StateTransi
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import coverage, transition_errors
 from console.reconciling.plans import mirror_key
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.verification import queries as verification_queries
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport

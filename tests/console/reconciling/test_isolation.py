@@ -14,11 +14,11 @@ from django.test import Client
 from console.config import signing_keys
 from console.http.metrics import prometheus_text
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
-from console.reconciling import due_tasks, placing, plans
+from console.reconciling import due_tasks, plans
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.links import reconcile, reconcile_link
-from console.workflows import observing
+from console.workflows import leases, observing
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
@@ -182,7 +182,7 @@ def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
     link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_mirror("stops", MirrorState.PENDING_STOPPED, stop_reason="failover")
-    monkeypatch.setattr(placing, "wanted_rows", lambda *_: 1 / 0)
+    monkeypatch.setattr(leases, "wanted_rows", lambda *_: 1 / 0)
 
     reconcile_link(link_id=link.pk)
 

@@ -12,7 +12,7 @@ from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic
 from console.models.fields import UnreadableProperties
 from console.reconciling import plans, transition_errors
 from console.workflows.mirrors import note_synced
-from console.workflows.reversing import note_mirroring
+from console.workflows.reverse_and_restore import note_mirroring
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling.sampling import ensure_rows, note_in_sync, raise_whole_at, store_progress
+from console.reconciling.sampling import note_in_sync, raise_whole_at, store_progress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from tests.console.conftest import NOW
 
@@ -221,17 +221,17 @@ def test_offsets_read_at_different_times_do_not_violate_the_database_constraint(
 def test_missing_rows_of_partitions_are_created(mirror: MirrorTopic) -> None:
     mirror.num_partitions = 5
 
-    rows = ensure_rows(mirror)
+    rows = mirror.ensure_partitions()
 
     assert [row.partition for row in rows] == [0, 1, 2, 3, 4]
     assert all(row.pk for row in rows)
     assert rows[4].source_end is None
-    assert [row.pk for row in ensure_rows(mirror)] == [row.pk for row in rows]
+    assert [row.pk for row in mirror.ensure_partitions()] == [row.pk for row in rows]
 
 
 def test_hundreds_of_reports_take_few_queries(mirror: MirrorTopic, django_assert_max_num_queries: Any) -> None:
     mirror.num_partitions = 300
-    rows = {str(row.partition): row for row in ensure_rows(mirror)}
+    rows = {str(row.partition): row for row in mirror.ensure_partitions()}
     reports = [report(key=key, source_end=1) for key in rows]
 
     with django_assert_max_num_queries(12):
@@ -273,7 +273,7 @@ def test_a_partition_that_copies_records_is_sampled_every_ten_seconds(row: Mirro
 
 def test_partitions_stored_longest_ago_are_sampled_first(mirror: MirrorTopic) -> None:
     mirror.num_partitions = 4
-    rows = {f"k{row.partition}": row for row in ensure_rows(mirror)}
+    rows = {f"k{row.partition}": row for row in mirror.ensure_partitions()}
     for number, (key, row) in enumerate(rows.items()):
         store_progress(rows={key: row}, reports=[replace(level(number), key=key)], now=NOW + timedelta(seconds=number))
 

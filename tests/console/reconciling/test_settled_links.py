@@ -16,8 +16,7 @@ from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import show_change
 from console.reconciling import plans, sampling
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 from console.tasks import links
 from console.tasks.links import _send_links, reconcile_link, sample_link
 from console.workflows import observing, pool

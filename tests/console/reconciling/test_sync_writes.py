@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, SourceTopic
 from console.reconciling.due_tasks import begin_task_run, finish_task_run
 from console.workflows import syncs
-from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome
@@ -144,13 +143,13 @@ def topic(name: str, *, partitions: int = 1) -> TopicDescription:
 
 
 def test_a_list_of_topics_is_written_where_it_differs(link: ClusterLink, source: Cluster) -> None:
-    store_topics([topic("a"), topic("b"), topic("c")], now=NOW, link=link)
-    store_topics([topic("c")], now=NOW, cluster=source)
+    SourceTopic.objects.store_listing([topic("a"), topic("b"), topic("c")], now=NOW, link=link)
+    SourceTopic.objects.store_listing([topic("c")], now=NOW, cluster=source)
 
     with CaptureQueriesContext(connection) as same:
-        store_topics([topic("a"), topic("b"), topic("c")], now=LATER, link=link)
+        SourceTopic.objects.store_listing([topic("a"), topic("b"), topic("c")], now=LATER, link=link)
     with CaptureQueriesContext(connection) as different:
-        store_topics([topic("a"), topic("b", partitions=4), topic("d")], now=LATER, link=link)
+        SourceTopic.objects.store_listing([topic("a"), topic("b", partitions=4), topic("d")], now=LATER, link=link)
 
     assert writes(same) == []
     assert writes(different) == ["INSERT console_sourcetopic", "DELETE console_sourcetopic"]

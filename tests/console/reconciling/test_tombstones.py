@@ -12,7 +12,7 @@ from console.models.mirrors import TOMBSTONES_MISSED
 from console.reconciling import coverage, gaps, transition_errors
 from console.reconciling.plans import mirror_key
 from console.reconciling.sampling import note_in_sync, raise_whole_at, store_progress
-from console.workflows import restoring, reversing
+from console.workflows import reverse_and_restore
 from console.workflows.mirrors import note_synced
 from console.workflows.verifying import _comparison
 from linkengine import jobs
@@ -186,7 +186,7 @@ def test_a_topic_restored_in_place_is_complete_up_to_the_other_sides_stop_only(
     mirror = make_mirror(state=MirrorState.PENDING_SETUP_FOR_RESTORE, partitions=1, source_configs=COMPACTED)
     run = RestoreRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW)
 
-    restoring._note_agreed(mirror, run, (), equal_until=equal_until, now=NOW)
+    reverse_and_restore._note_agreed(mirror, run, (), equal_until=equal_until, now=NOW)
     see(mirror, NOW, mirror_end=20, source_end=20, bytes_copied=5)
 
     assert bool(alarms(mirror)) is (equal_until is not None)
@@ -281,7 +281,7 @@ def test_a_topic_that_becomes_a_mirror_again_may_lack_tombstones_removed_in_betw
     created = MirrorCreated(mirror_topic_id=topic_id, **made)
 
     taken = MirrorTopic.objects.select_related("link__destination").get(pk=mirror.pk)
-    reversing.note_mirroring(taken, created, event=MirrorEvent.MIRROR_READY, starts={}, now=NOW + DAYS)
+    reverse_and_restore.note_mirroring(taken, created, event=MirrorEvent.MIRROR_READY, starts={}, now=NOW + DAYS)
     see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
 
     assert bool(alarms(mirror)) is (topic_id == "mirror-id")

@@ -16,7 +16,7 @@ from console.http.metrics import prometheus_text
 from console.models import ClusterLink, Namespace
 from console.queue import scheduler
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.links import reconcile, reconcile_link
 from devcluster.ports import free_port
 from tests.console.conftest import NOW

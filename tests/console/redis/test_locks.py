@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from console.redis import locks
-from console.redis.client import redis_client
+from console.redis import locks, redis_client
 
 DEADLINE_S = 60.0
 CLOCK_S = 0.01  # Redis measures in whole milliseconds, by its own clock

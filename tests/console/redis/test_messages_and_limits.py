@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from console.queue import dispatch
 from console.redis import heartbeats as redis_health
-from console.redis import rate_limit, replies
-from console.redis.client import redis_client
+from console.redis import rate_limit, redis_client
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +24,10 @@ def test_rate_limit_admits_a_burst_and_then_waits() -> None:
 
 
 def test_reply_reaches_the_waiting_caller() -> None:
-    Thread(target=replies.send_reply, args=("reply", {"result": 1})).start()
+    Thread(target=dispatch.send_reply, args=("reply", {"result": 1})).start()
 
-    assert replies.wait_for_reply("reply", timeout_s=5) == {"result": 1}
-    assert replies.wait_for_reply("reply", timeout_s=0.05) is None
+    assert dispatch.wait_for_reply("reply", timeout_s=5) == {"result": 1}
+    assert dispatch.wait_for_reply("reply", timeout_s=0.05) is None
 
 
 def test_age_of_the_worker_heartbeat_is_measured() -> None:

@@ -13,9 +13,9 @@ import pytest
 import redis
 from celery import Celery
 
-from console.queue import dispatch, scheduler
+from console.queue import dispatch, scheduler, transport
 from console.redis import heartbeats as redis_health
-from console.redis import locks, rate_limit, replies
+from console.redis import locks, rate_limit
 from devcluster.processes import Process
 from devcluster.redis import RedisServer
 from linkengine import jobs
@@ -99,10 +99,10 @@ def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> 
     locks.request_recheck("one")
     with locks.lock("one") as acquired:
         assert acquired
-    replies.send_reply("console:reply:1", {"result": 1})
-    assert replies.wait_for_reply("console:reply:1", timeout_s=5) == {"result": 1}
-    replies.count_refused("task")
-    assert replies.refused_counts() == {"task": 1}
+    dispatch.send_reply("console:reply:1", {"result": 1})
+    assert dispatch.wait_for_reply("console:reply:1", timeout_s=5) == {"result": 1}
+    transport.count_refused("task")
+    assert transport.refused_counts() == {"task": 1}
 
 
 @pytest.mark.timeout(120)
@@ -116,7 +116,7 @@ def test_worker_may_take_tasks_and_reply_to_remote_control(
     worker = Process(command, name="worker", log=tmp_path / "worker.log", env=env, cwd=ROOT)
     try:
         with Celery("own", set_as_current=False) as app:
-            app.config_from_object("console.queue.settings")
+            app.config_from_object("django.conf:settings", namespace="CELERY")
             app.conf.update(broker_url=address)
             monkeypatch.setattr(dispatch, "app", app)
             worker.wait_until(lambda: bool(app.control.ping(timeout=2)), timeout_s=90)

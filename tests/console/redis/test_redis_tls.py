@@ -19,7 +19,7 @@ from devcluster.tls import Certificates, certificates_in, write_certificates
 ROOT = Path(__file__).parents[3]
 ELSEWHERE = "127.0.0.2"
 CELERY = "from console.celery import app; app.connection().ensure_connection(max_retries=1, interval_start=0)"
-PAGES = "import django; django.setup(); from console.redis.client import redis_client; redis_client().ping()"
+PAGES = "import django; django.setup(); from console.redis import redis_client; redis_client().ping()"
 COPY_WORKERS = (
     "import os; from linkengine.coordination.client import client_for as c; c(os.environ['CLUSTERLINK_REDIS_URL']).ping()"
 )

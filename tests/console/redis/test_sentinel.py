@@ -13,7 +13,7 @@ from kombu import Connection, Queue
 
 from console.queue.transport import SentinelTransport, broker_settings
 from console.redis import heartbeats as redis_health
-from console.redis.client import redis_client
+from console.redis import redis_client
 from devcluster.ports import LOOPBACK
 from devcluster.sentinel import PASSWORD, SentinelRedis
 from linkengine.coordination.lease import RedisLease

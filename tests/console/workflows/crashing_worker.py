@@ -45,8 +45,7 @@ from console.reconciling import due_tasks  # noqa: E402
 from console.redis import locks  # noqa: E402
 from console.tasks import links as link_tasks  # noqa: E402
 from console.tasks import mirrors as mirror_tasks  # noqa: E402
-from console.tasks import verification  # noqa: E402
-from console.workflows import links, pool, restoring, reversing, stopping  # noqa: E402
+from console.workflows import links, pool, reverse_and_restore, stopping  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -119,12 +118,11 @@ def hurry() -> None:
     """Shorten the pauses between attempts. The order of operations stays the same."""
     locks.LOCK_TTL_S = 0.5
     links.CLAIM_MS = link_tasks.WAITING_MS = 200
-    mirror_tasks.BULK_RESEND_MS = verification.DRILL_RESEND_MS = 200
-    verification.RUN_CLAIM_MS = 200
+    mirror_tasks.BULK_RESEND_MS = mirror_tasks.DRILL_RESEND_MS = 200
+    mirror_tasks.RUN_CLAIM_MS = 200
     pool.CLAIM_MS = 200
-    reversing.POLL_EVERY_S = 0.1
-    for module in (reversing, restoring):
-        patch.object(module, "SETTLE_S", 0.2).start()
+    reverse_and_restore.POLL_EVERY_S = 0.1
+    patch.object(reverse_and_restore, "SETTLE_S", 0.2).start()
     due_tasks.MANY = 3
     bulk_actions.TOGETHER = 20
 

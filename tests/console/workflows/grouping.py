@@ -9,7 +9,7 @@ from django.conf import settings
 
 from console.models import ClusterLink, GateRun, MirrorPartition, MirrorTopic
 from console.reconciling import plans
-from console.tasks.verification import advance_gate
+from console.tasks.mirrors import advance_gate
 from console.workflows import syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease

@@ -27,7 +27,7 @@ from console.links.queries import judge_topic
 from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
-from console.workflows import autocreate, probes
+from console.workflows import syncs
 from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -69,7 +69,7 @@ def filters(link: ClusterLink, topic_name: str) -> Filter:
 
 
 def run(link: ClusterLink) -> TaskOutcome:
-    return autocreate.create_mirrors(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
+    return syncs.create_mirrors(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
 
 
 def mirrored() -> list[str]:
@@ -96,7 +96,7 @@ def test_preview_of_a_new_link_names_the_mirror_topics_that_are_created(
     create_topics(destination_admin, NewTopic(f"w.{names[1]}", 1, 1))
     destination, source = link.destination, link.source
     assert source is not None
-    probes.store_topics(jobs.list_topics(destination.address), now=NOW, cluster=destination)
+    SourceTopic.objects.store_listing(jobs.list_topics(destination.address), now=NOW, cluster=destination)
     ClusterLink.objects.update(prefix="w.")
     values = DraftValues(
         own=destination.cluster_id,
@@ -176,7 +176,7 @@ def test_topic_without_read_permission_is_reported_until_it_is_granted(
 def test_run_is_bounded_and_the_next_one_continues(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
+    monkeypatch.setattr(syncs, "TRIES_PER_RUN", 1)
 
     first, second = run(link), run(link)
 
@@ -208,7 +208,7 @@ def test_topics_are_checked_in_parallel_and_an_unavailable_cluster_ends_the_run(
 def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
+    monkeypatch.setattr(syncs, "TRIES_PER_RUN", 1)
     monkeypatch.setattr(
         jobs, "check_mirror_topic", Mock(side_effect=LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant it READ."))
     )
@@ -234,7 +234,7 @@ def test_filters_changed_during_a_run_take_effect_at_once(
             LinkConfig.objects.filter(link=link, name="auto.create.mirror.topics.enable").update(value="false")
         return prepare(mirror)
 
-    monkeypatch.setattr(autocreate, "AT_ONCE", 1)
+    monkeypatch.setattr(syncs, "AT_ONCE", 1)
     monkeypatch.setattr(plans, "setup_of", change_meanwhile)
     outcome = run(link)
 

@@ -27,7 +27,7 @@ from console.models import (
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.due_tasks import MANY, stopped_together
-from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, with_known_ends
+from console.reconciling.plans import fenced_ends, mirrored_ends, record_ends, with_known_ends
 from console.reconciling.transition_errors import Failures
 from console.redis import locks
 from console.workflows import leases, stopping

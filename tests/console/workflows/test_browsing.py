@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from console import audit
 from console.actors import SYSTEM
 from console.models import Cluster
-from console.redis import replies
+from console.queue import dispatch
 from console.tasks.clusters import CHANGES, change_cluster, query_cluster
 from devcluster.kafka import KafkaCluster
 from tests.console.api.brokers import ACL, CONFIG, GROUP, RESET, TIMED, lag, partition, topic
@@ -31,7 +31,7 @@ def request(cluster: Cluster, query: str, **arguments: Any) -> dict[str, Any]:
         change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
     else:
         query_cluster(reply_to="reply", cluster_pk=cluster.pk, query=query, arguments=arguments)
-    response = replies.wait_for_reply("reply", timeout_s=5)
+    response = dispatch.wait_for_reply("reply", timeout_s=5)
     assert response is not None
     return response
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from console.models import ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
 from console.tasks.mirrors import setup_mirror
-from console.workflows import autocreate, syncs
+from console.workflows import syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.acls import Acl
 from linkengine.domain.groups import Committed
@@ -220,15 +220,15 @@ def test_topics_created_during_auto_create_are_all_mirrored_once(
 
     with changing(make) as changes:
         for _ in range(RUNS):
-            autocreate.create_mirrors(fresh(link))
+            syncs.create_mirrors(fresh(link))
         until(lambda: changes() >= 12)
 
     def all_there() -> bool:
-        autocreate.create_mirrors(fresh(link))
+        syncs.create_mirrors(fresh(link))
         return made <= set(MirrorTopic.objects.values_list("name", flat=True))
 
     until(all_there)
     names = list(MirrorTopic.objects.values_list("name", flat=True))
     assert len(names) == len(set(names))
     assert not [name for name in names if name.startswith(f"{topic_name}.x")]
-    assert autocreate.create_mirrors(fresh(link)).changes == 0
+    assert syncs.create_mirrors(fresh(link)).changes == 0

@@ -9,8 +9,8 @@ import pytest
 
 from console.models import ClusterLink, MirrorTopic
 from console.models.fields import unseal
-from console.redis import replies
-from console.redis.client import redis_client
+from console.queue import dispatch
+from console.redis import redis_client
 from console.tasks.mirrors import compare_record
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
@@ -36,10 +36,10 @@ def test_reply_is_encrypted_and_has_both_sides(
 
     compare_record(reply_to="reply", **place)
     in_redis = json.dumps(redis_client().lrange("reply", 0, -1))
-    response = replies.wait_for_reply("reply", timeout_s=5)
+    response = dispatch.wait_for_reply("reply", timeout_s=5)
     mirror.delete()
     compare_record(reply_to="reply", **place)
-    refused = replies.wait_for_reply("reply", timeout_s=5)
+    refused = dispatch.wait_for_reply("reply", timeout_s=5)
 
     assert "secret" not in in_redis
     assert response is not None

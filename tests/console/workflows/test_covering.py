@@ -13,9 +13,8 @@ from django.utils import timezone
 
 from console.models import LinkConfig, MirrorTopic, VerifyRun, VerifyWatch
 from console.models.mirrors import RECORDS_DIFFER
-from console.redis import locks
-from console.redis.client import redis_client
-from console.tasks.verification import SLOT, SLOTS, continue_coverage, verify_mirror, verify_next
+from console.redis import locks, redis_client
+from console.tasks.mirrors import SLOT, SLOTS, continue_coverage, verify_mirror, verify_next
 from console.verification import queries as verification_queries
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState

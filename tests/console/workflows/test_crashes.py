@@ -18,7 +18,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.redis import locks
 from console.tasks.mirrors import stop_many
-from console.workflows import reversing
+from console.workflows import reverse_and_restore
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -36,7 +36,7 @@ Die = Callable[[str, str], None]
 def quick(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.EXPORT_DIR = str(tmp_path)
     monkeypatch.setattr(locks, "LOCK_TTL_S", 1.0)
-    monkeypatch.setattr(reversing, "SETTLE_S", 0.2)
+    monkeypatch.setattr(reverse_and_restore, "SETTLE_S", 0.2)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from console.mirrors.operation_actions import operate_many
 from console.models import AuditEvent, ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.tasks.mirrors import advance_restore
-from console.workflows import export_diverged
-from console.workflows.preemption import PreemptedError
+from console.workflows import divergence
+from console.workflows.mirrors import PreemptedError
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -196,7 +196,7 @@ def test_failover_keeps_a_topic_whose_records_cannot_be_exported(
 ) -> None:
     row, requests = decided
     before = records(source_cluster, row.name)
-    RestoreRun.objects.update(deletion_decided_at=timezone.now() - export_diverged.LATE)
+    RestoreRun.objects.update(deletion_decided_at=timezone.now() - divergence.LATE)
 
     request_operation(row, MirrorEvent.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
@@ -228,7 +228,7 @@ def test_failover_waits_while_a_deletion_that_was_requested_may_still_take_effec
     assert [base64.b64decode(line["value"]) for line in lines(run)] == [b"only here"]
     assert ClusterAdmin(row.link.destination.address).find(row.name) is None
     with pytest.raises(PreemptedError):
-        export_diverged.redecide(run, now=NOW)
+        divergence.redecide(run, now=NOW)
 
 
 def test_restore_is_refused_if_the_cluster_deletes_no_topics(

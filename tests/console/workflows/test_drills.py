@@ -12,8 +12,7 @@ from django.utils import timezone
 from console.actors import SYSTEM
 from console.models import ClusterLink, Drill, GroupOffset, LinkConfig, MirrorPartition, MirrorTopic, SyncedGroup
 from console.tasks.links import reconcile_link
-from console.tasks.mirrors import setup_mirror
-from console.tasks.verification import continue_drills
+from console.tasks.mirrors import continue_drills, setup_mirror
 from console.verification import drill_actions
 from console.verification.drill_actions import cancel_drill, start_drill
 from linkengine.domain.failover import scratch_name

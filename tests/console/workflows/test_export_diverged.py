@@ -13,7 +13,7 @@ import pytest
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
 from console.tasks.mirrors import advance_restore
-from console.workflows import restoring
+from console.workflows import reverse_and_restore
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -103,7 +103,7 @@ def test_records_that_retention_deletes_on_the_other_side_during_the_export_are_
                 raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
         return response
 
-    over = (jobs, "delete_diverged") if written else (restoring, "take_over")
+    over = (jobs, "delete_diverged") if written else (reverse_and_restore, "take_over")
     place = (jobs, "export_records") if step == "during the export" else over
     monkeypatch.setattr(*place, partial(trim_behind, getattr(*place)))
     row = restore(pair[1], topic)
@@ -240,7 +240,7 @@ def test_topic_is_kept_if_the_other_side_loses_its_fence_after_the_agreement(
     written: list[str],
 ) -> None:
     """Its leader was lost with the fence, and an application has written since: the topic here is the last copy."""
-    topic, agree = stopped.name, restoring._note_agreed
+    topic, agree = stopped.name, reverse_and_restore._note_agreed
 
     def lose_behind(*arguments: Any, **options: Any) -> MirrorTopic:
         moved = agree(*arguments, **options)
@@ -248,7 +248,7 @@ def test_topic_is_kept_if_the_other_side_loses_its_fence_after_the_agreement(
         lose_the_fence()
         return moved
 
-    monkeypatch.setattr(restoring, "_note_agreed", lose_behind)
+    monkeypatch.setattr(reverse_and_restore, "_note_agreed", lose_behind)
     assert write(source_cluster, topic, *written) == [None] * len(written)
     before, here = records(source_cluster, topic), ClusterAdmin(pair[1].destination.address)
     row, topic_id = restore(pair[1], topic), here.describe(topic).topic_id

@@ -10,10 +10,10 @@ from django.conf import settings
 from console.config import signing_keys
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
+from console.queue import transport
 from console.reconciling import plans
-from console.redis import replies
 from console.tasks.links import reconcile_link
-from console.workflows import restoring
+from console.workflows import reverse_and_restore
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.mirrorjobs import MirrorCreated
@@ -95,7 +95,7 @@ def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
 def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     (key,) = plans.partition_keys(mirror)
-    before = replies.refused_counts()
+    before = transport.refused_counts()
     forged = PartitionProgress(
         key=key,
         copy_run_id="forged",
@@ -115,7 +115,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
 
     assert ledger(mirror) == []
     assert MirrorPartition.objects.get(mirror=mirror).mirror_end is None
-    counted = {kind: number - before.get(kind, 0) for kind, number in replies.refused_counts().items()}
+    counted = {kind: number - before.get(kind, 0) for kind, number in transport.refused_counts().items()}
     assert (counted["report"], counted["loss"]) == (2, 1)
 
 
@@ -165,4 +165,4 @@ def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:
     made = MirrorCreated(source_topic_id="source", mirror_topic_id="anew", partitions=1, read_only=True)
     row = plans.load(mirror.pk)
     assert row is not None
-    restoring._note_restored(row, run, made, now=NOW)
+    reverse_and_restore._note_restored(row, run, made, now=NOW)

@@ -24,13 +24,10 @@ from console.models import (
     StateTransition,
     VerifyRun,
 )
-from console.reconciling import plans, sampling
-from console.redis import locks
-from console.redis.client import redis_client
-from console.tasks.links import reconcile_link
-from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror
-from console.tasks.verification import advance_gate, continue_runs, verify_mirror
-from console.tasks.workers import run_copy_worker
+from console.reconciling import plans
+from console.redis import locks, redis_client
+from console.tasks.links import reconcile_link, run_copy_worker
+from console.tasks.mirrors import advance_gate, advance_stop, continue_runs, delete_mirror, setup_mirror, verify_mirror
 from console.workflows import pool, stopping, syncs
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
@@ -191,13 +188,13 @@ def test_link_is_reconciled_by_one_worker_at_a_time(link: ClusterLink, sent: lis
 def test_mirror_that_is_deleted_during_a_reconcile_pass_is_skipped(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     dated = {"state_since": NOW, "created_at": NOW}
     MirrorTopic.objects.create(link=link, name="gone", source_topic="gone", state=S.ACTIVE, num_partitions=2, **dated)
-    real = sampling.ensure_rows
+    real = MirrorTopic.ensure_partitions
 
     def overtaken(mirror: MirrorTopic) -> list[MirrorPartition]:
         MirrorTopic.objects.all().delete()
         return real(mirror)
 
-    monkeypatch.setattr(sampling, "ensure_rows", overtaken)
+    monkeypatch.setattr(MirrorTopic, "ensure_partitions", overtaken)
     reconcile_link(link_id=link.pk)
 
     assert not MirrorPartition.objects.exists()

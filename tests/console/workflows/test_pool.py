@@ -14,12 +14,10 @@ from django.utils import timezone
 
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
-from console.reconciling import placing, plans
+from console.reconciling import plans
 from console.redis import heartbeats as redis_health
-from console.redis import locks
-from console.redis.client import redis_client
-from console.tasks.links import reconcile_link
-from console.tasks.workers import run_copy_worker
+from console.redis import locks, redis_client
+from console.tasks.links import reconcile_link, run_copy_worker
 from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
@@ -255,12 +253,12 @@ def test_concurrent_placements_leave_every_partition_with_one_worker(
     workers = [PoolWorker(worker_id="0000-a"), PoolWorker(worker_id="0001-b")]
 
     def overtaken(wanted: Any, of: Any, *, fine: bool) -> dict[str, str]:
-        monkeypatch.setattr(placing, "assign", assign)
-        placing.place(workers[1:], rows)
+        monkeypatch.setattr(pool, "assign", assign)
+        pool.assign_partitions(workers[1:], rows)
         return assign(wanted, of, fine=fine)
 
-    monkeypatch.setattr(placing, "assign", overtaken)
-    placing.place(workers[:1], rows)
+    monkeypatch.setattr(pool, "assign", overtaken)
+    pool.assign_partitions(workers[:1], rows)
 
     assert placed() == {"0001-b": 6}
 

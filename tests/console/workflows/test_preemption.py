@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
-from console.redis.client import redis_client
+from console.redis import redis_client
 from console.tasks.mirrors import advance_reversal, advance_stop, delete_mirror, setup_mirror
-from console.workflows import preemption
+from console.workflows import mirrors
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.destination import head_seed
@@ -34,7 +34,7 @@ Pair = tuple[ClusterLink, ClusterLink]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preemption, "PREEMPTION_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(mirrors, "PREEMPTION_TIMEOUT_S", 0.5)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def fail_over(mirror: MirrorTopic) -> None:
 
 def fail_over_without_locks(mirror: MirrorTopic) -> None:
     """Redis has lost the lock, or the set-up was suspended for longer than its lock lasts: the stop does not wait."""
-    redis_client().delete(f"console:lock:{preemption.lock_name(mirror.pk)}")
+    redis_client().delete(f"console:lock:{mirrors.lock_name(mirror.pk)}")
     fail_over(mirror)
     assert states(mirror) == [S.STOPPED]
 
@@ -191,7 +191,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
     interleave(jobs, "take_over_mirror", lambda: fail_over_without_locks(other), after=after)
-    interleave(preemption, "_reopen_topic", lambda: undone.append(other.name), after=True)
+    interleave(mirrors, "_reopen_topic", lambda: undone.append(other.name), after=True)
 
     drive(lambda: undone == [other.name])
 

@@ -10,7 +10,7 @@ import pytest
 
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import seal, unseal
-from console.redis import replies
+from console.queue import dispatch
 from console.tasks.clusters import check_connection, list_source, probe_address, probe_cluster, probe_clusters, refresh_topics
 from console.tasks.links import check_link, probe_link
 from console.tasks.mirrors import check_mirror
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kafka
 
 def response_of(task: Any, **kwargs: Any) -> dict[str, Any]:
     task(reply_to="reply", **kwargs)
-    response = replies.wait_for_reply("reply", timeout_s=5)
+    response = dispatch.wait_for_reply("reply", timeout_s=5)
     assert response is not None
     return response
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
 from console.tasks.mirrors import advance_restore, advance_stop
-from console.workflows import preemption, restoring
+from console.workflows import mirrors, reverse_and_restore
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, has_mirror_configs
@@ -145,7 +145,7 @@ def test_next_worker_completes_a_restore_after_a_crash_before_the_mirror_is_stor
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert write(source_cluster, stopped.name, "only here") == [None]
-    crash_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
+    crash_once(monkeypatch, (reverse_and_restore, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
         advance_restore(mirror_id=row.pk)
@@ -158,7 +158,7 @@ def test_next_worker_completes_a_restore_after_a_crash_before_the_mirror_is_stor
 def test_markers_of_an_interrupted_takeover_do_not_count_as_writes(
     stopped: MirrorTopic, pair: Pair, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
+    crash_once(monkeypatch, (reverse_and_restore, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
         advance_restore(mirror_id=row.pk)
@@ -234,7 +234,7 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
 ) -> None:
     """Right after the topic was deleted; and right after it was created anew, before its id was stored."""
     topic, real, left = stopped.name, getattr(jobs, step), [True]
-    monkeypatch.setattr(preemption, "PREEMPTION_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(mirrors, "PREEMPTION_TIMEOUT_S", 0.5)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     there = ClusterAdmin(row.link.destination.address)

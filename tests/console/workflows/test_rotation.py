@@ -26,8 +26,7 @@ from console.actors import SYSTEM
 from console.links.actions import ConfigChange, alter_configs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.tasks.links import reconcile_link
-from console.tasks.mirrors import setup_mirror
-from console.tasks.verification import verify_mirror
+from console.tasks.mirrors import setup_mirror, verify_mirror
 from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW

@@ -10,8 +10,7 @@ from console.links.actions import ConfigChange, alter_configs, delete_link
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, VerifyRun
 from console.reconciling import plans
 from console.tasks.links import probe_link
-from console.tasks.mirrors import setup_mirror
-from console.tasks.verification import verify_mirror
+from console.tasks.mirrors import setup_mirror, verify_mirror
 from console.verification.actions import start_verify
 from console.workflows import verifying
 from devcluster.kafka import KafkaCluster

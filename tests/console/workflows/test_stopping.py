@@ -11,7 +11,7 @@ from django.conf import settings
 
 from console.models import MirrorTopic
 from console.reconciling import plans
-from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.reconciling.plans import fenced_ends, mirrored_ends
 from console.redis import locks
 from console.tasks.mirrors import advance_stop
 from console.workflows import stopping

@@ -15,7 +15,7 @@ from console.mirrors import progress
 from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import plans
-from console.tasks.verification import verify_mirror, verify_next
+from console.tasks.mirrors import verify_mirror, verify_next
 from console.verification import queries as verification_queries
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -15,8 +15,7 @@ from console.http.metrics import prometheus_text
 from console.mirrors.queries import list_mirrors
 from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkConfig, MirrorPartition, MirrorTopic
 from console.reconciling import plans
-from console.tasks.mirrors import setup_mirror
-from console.tasks.verification import advance_gate
+from console.tasks.mirrors import advance_gate, setup_mirror
 from console.workflows import syncs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskOutcome

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.reconciling import groups, plans
-from console.workflows import export_diverged, mirrors, syncs
+from console.workflows import divergence, mirrors, syncs
 from linkengine import jobs
 from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, parse_acl_filters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -39,7 +39,7 @@ def test_setup_fails_permanently_only_after_several_attempts(code: ErrorCode, re
 def held(*, decided: bool) -> tuple[LogRange, ...]:
     mirror: Any = SimpleNamespace(name="t", link=SimpleNamespace(destination=SimpleNamespace(address=None)))
     run: Any = SimpleNamespace(diverged_topic_id="id", deletion_decided_at=1 if decided else None)
-    return export_diverged._held(mirror, run)
+    return divergence._held(mirror, run)
 
 
 @pytest.fixture

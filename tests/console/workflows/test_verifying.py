@@ -11,14 +11,13 @@ import pytest
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
+from console import celery
 from console.actors import ENGINE, Actor
+from console.celery import for_long
 from console.models import MirrorTopic, VerifyRun
 from console.reconciling import plans
-from console.redis import locks
-from console.redis.client import redis_client
-from console.tasks import workers
-from console.tasks.verification import SLOTS, continue_runs, verify_mirror
-from console.tasks.workers import for_long
+from console.redis import locks, redis_client
+from console.tasks.mirrors import SLOTS, continue_runs, verify_mirror
 from console.verification.actions import start_verify
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
@@ -79,7 +78,7 @@ def test_verification_waits_for_a_thread_for_long_work(
     mirror: MirrorTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue(mirror)
-    monkeypatch.setattr(workers, "_free", BoundedSemaphore(1))
+    monkeypatch.setattr(celery, "_free", BoundedSemaphore(1))
 
     with for_long():
         verify_mirror(run_id=run.pk)

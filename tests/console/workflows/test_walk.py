@@ -24,7 +24,7 @@ from console.mirrors import diverged_exports
 from console.mirrors.operation_actions import operate, operate_many
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from console.redis import locks
-from console.workflows import reversing
+from console.workflows import reverse_and_restore
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
@@ -150,7 +150,7 @@ def test_random_walk_loses_no_record(
 ) -> None:
     monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(tmp_path))
     monkeypatch.setattr(locks, "LOCK_TTL_S", 1.0)
-    monkeypatch.setattr(reversing, "SETTLE_S", 0.3)
+    monkeypatch.setattr(reverse_and_restore, "SETTLE_S", 0.3)
     walk = Walk(twin.name, pair, (destination_cluster, source_cluster), drive)
 
     walk_along(walk, disturb=lambda: None, walks=2, steps=5)

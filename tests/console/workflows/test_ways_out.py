@@ -14,10 +14,10 @@ from console.mirrors import operation_actions, transitions
 from console.mirrors.operation_actions import operate_many
 from console.models import Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.fields import UnreadableProperties
+from console.queue import dispatch
 from console.reconciling import due_tasks, plans, transition_errors
-from console.redis import replies
 from console.tasks.mirrors import restore_source_configs, setup_mirror
-from console.workflows import preemption
+from console.workflows import mirrors
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -143,13 +143,13 @@ def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_ge
     here = fresh(new_mirror).link.destination.address
 
     jobs.close_topic(here, new_mirror.name)  # by a task that was suspended during the stop
-    preemption.reconcile_topic(new_mirror)
+    mirrors.reconcile_topic(new_mirror)
     transition_errors.note_refusals(
         {fresh(new_mirror): [RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")]},
         now=NOW,
     )
     restore_source_configs(mirror_id=new_mirror.pk, reply_to="reply")
 
-    assert replies.wait_for_reply("reply", timeout_s=5) == {"result": []}
+    assert dispatch.wait_for_reply("reply", timeout_s=5) == {"result": []}
     assert write(destination_cluster, new_mirror.name, "open") == [None]
     assert not new_mirror.transition_errors.exists()

@@ -1,7 +1,8 @@
-"""``render_errors [--check]``: generate the documentation of all error codes, or check that it is up to date.
+"""``render_docs [--check]``: generate the documents of all states and error codes, or check that they are up to date.
 
-Writes a page per error code of the engine and their table in docs/operations/troubleshoot/, and the table of the console's own
-codes in console-errors.md there. The text after the generated part of a page, and around a table, is written by hand and kept.
+Writes docs/states.md from the transition table, a page per error code of the engine and their table in
+docs/operations/troubleshoot/, and the table of the console's own codes in console-errors.md there. The text after the generated
+part of a page, and around a table, is written by hand and kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from console.http.errors import rest_status
 from console.models.mirrors import KEPT
 from console.web.errors import CONSOLE_HELP, ERROR_HELP, ErrorHelp
 from linkengine.domain.errors import ErrorCode
+from linkengine.domain.states import COPYING, OPERATIONS, TRANSITIONS, WRITABLE, MirrorState
 
+STATES = "docs/states.md"
 PLACE = "docs/operations/troubleshoot"
 INDEX = "README.md"
 CONSOLE = "console-errors.md"
@@ -35,22 +38,74 @@ NOTE = "error_note"  # the function that shows a code on a page without an error
 
 
 class Command(BaseCommand):
-    help = "Write the documentation pages of the error codes; with --check change nothing and fail if a page differs."
+    help = "Write the documents of states and error codes; with --check change nothing and fail if a document differs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--check", action="store_true")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         folder = settings.BASE_DIR / PLACE
-        wanted = wanted_pages(folder)
-        different = [name for name, text in wanted.items() if read(folder / name) != text]
-        obsolete = sorted(path.name for path in folder.glob("*.md") if path.name not in wanted)
+        pages = wanted_pages(folder)
+        wanted = {STATES: states_document(), **{f"{PLACE}/{name}": text for name, text in pages.items()}}
+        different = [path for path, text in wanted.items() if read(settings.BASE_DIR / path) != text]
+        obsolete = sorted(path.name for path in folder.glob("*.md") if path.name not in pages)
         if obsolete:
             raise CommandError(f"{PLACE} has pages for error codes that do not exist: {', '.join(obsolete)}. Delete them.")
         if options["check"] and different:
-            raise CommandError(f"These pages in {PLACE} differ from the code: {', '.join(different)}. Run `make docs`.")
-        for name in different:
-            (folder / name).write_text(wanted[name])
+            raise CommandError(f"These documents differ from the code: {', '.join(different)}. Run `make docs`.")
+        for path in different:
+            (settings.BASE_DIR / path).write_text(wanted[path])
+
+
+def read(path: Path) -> str:
+    """Return the text of a file, or "" if it does not exist."""
+    return path.read_text() if path.exists() else ""
+
+
+# --- states of a mirror topic -----------------------------------------------------------------------------------------
+
+
+HEAD = """# States of a mirror topic
+
+*Reference.* Generated from `linkengine/domain/states.py` by `make docs`; `make check` compares. Events in **bold** are
+operations of users; all other events are raised by the engine. A mirror topic is read-only in every state but STOPPED.
+"""
+
+
+def states_document() -> str:
+    """Return the text of docs/states.md."""
+    parts = [HEAD, "```mermaid", *_diagram(), "```", "", *_states_table()]
+    return "\n".join(parts) + "\n"
+
+
+def _diagram() -> Iterator[str]:
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {MirrorState.PENDING_SETUP}"
+    for state, row in TRANSITIONS.items():
+        targets: dict[MirrorState, list[str]] = {}
+        for event, target in row.items():
+            if target is not state:
+                targets.setdefault(target, []).append(event)
+        for target, events in targets.items():
+            yield f"    {state} --> {target}: {', '.join(events)}"
+
+
+def _states_table() -> Iterator[str]:
+    yield "| state | copied | writable | event | next state |"
+    yield "|---|---|---|---|---|"
+    for state, row in TRANSITIONS.items():
+        first = f"{state} | {_yes(state in COPYING)} | {_yes(state in WRITABLE)}"
+        for event, target in row.items():
+            name = f"**{event}**" if event in OPERATIONS else str(event)
+            yield f"| {first} | {name} | {target} |"
+            first = " | | "
+
+
+def _yes(fact: object) -> str:
+    return "yes" if fact else "no"
+
+
+# --- error codes ------------------------------------------------------------------------------------------------------
 
 
 def wanted_pages(folder: Path) -> dict[str, str]:
@@ -83,11 +138,6 @@ def with_table(document: str, table: Iterable[str], *, name: str) -> str:
     if not (begin and end):
         raise CommandError(f"{PLACE}/{name} has lost the comments around the table of error codes. Restore them from git.")
     return "".join([head, BEGIN, *table, END, tail])
-
-
-def read(path: Path) -> str:
-    """Return the text of a file, or "" if it does not exist."""
-    return path.read_text() if path.exists() else ""
 
 
 def _table() -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.models import Drill
-from console.verification.drill_presenters import LISTED, drill_row
+from console.verification.failover_presenters import LISTED, drill_row
 from console.web import numbers
 from linkengine.domain.failover import DrillRow, GroupRow
 
