@@ -16,7 +16,7 @@ from bench.submitting import Submitters
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from linkengine import jobs
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
 from linkengine.domain.signatures import Signer

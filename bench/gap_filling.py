@@ -18,7 +18,7 @@ from bench.load import create_topic, delete_topic
 from bench.measure import end_offsets, watch_copy
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.destination.head_seed import seed_head
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import PartitionAssignment, producer_id_for
 
 NAME = "holes"

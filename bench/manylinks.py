@@ -26,7 +26,8 @@ from bench.submitting import Submitters
 from bench.verifying import compare_until
 from bench.workloads import throughput_of
 from devcluster.spark import SparkConnectServer
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import CopyPlan, VerifyPlan
 
 NAME = "fifty links"

@@ -14,7 +14,7 @@ from bench.measure import end_offsets
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.records import decode_records
 from linkengine.batches.view import iter_batches
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import INT32

@@ -19,7 +19,7 @@ from bench.load import create_topic, delete_topic
 from bench.measure import cpu_times
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import VerifyPlan
 from linkengine.jobs.verifying import verify
 

@@ -14,7 +14,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.batches.patch import next_sequence, patch_for_append
 from linkengine.batches.records import Record, encode_records
 from linkengine.batches.view import HEADER, iter_batches
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.protocol import INT32
 from linkengine.kafka.requests import PRODUCE_API_KEY, PRODUCE_BY_ID, decode_produce, encode_produce

@@ -26,7 +26,7 @@ from chaos.judge import Finding
 from chaos.reading import Ends
 from chaos.schedule import Fault, Strike
 from linkengine import jobs
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.plans import (

@@ -14,7 +14,7 @@ from console.config.logging import configure_logging
 from console.queue.scheduler import EVERY_S
 from console.queue.transport import broker_settings
 from linkctl import __version__
-from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
+from linkengine.domain.addresses import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 _env = Environment()

@@ -18,7 +18,7 @@ from console.models.fields import seal
 from console.models.links import LinkMode
 from console.models.row_changes import lock_clusters
 from console.queue import dispatch
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import redirected_by
 from linkengine.domain.messages import gettext_lazy, listed_names

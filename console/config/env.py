@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
-from linkengine.domain.networks import parse_network
+from linkengine.domain.addresses import parse_network
 from linkengine.redisaddress import SENTINEL_SCHEMES, BadRedisAddressError, parse_sentinel, with_password
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")

@@ -26,7 +26,7 @@ from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 
-from linkengine.domain.networks import is_within, parse_address
+from linkengine.domain.addresses import is_within, parse_address
 
 # --- address, request id and template values --------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from console.models.fields import seal
 from console.models.links import ConnectionMode, LinkMode
 from console.queue import dispatch
 from console.redis import rate_limit
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.connectionchecks import ConnectionCheck, ConnectionRole, checks_from_json
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set

@@ -17,14 +17,8 @@ from django.utils.translation import gettext
 from console.links.actions import ConfigChange
 from console.links.drafts import DraftValues
 from console.models import BulkOperation, ClusterLink
-from linkengine.domain.addresses import (
-    OAUTH,
-    ClusterAddress,
-    address_from_properties,
-    join_servers,
-    parse_servers,
-    properties_of,
-)
+from linkengine.domain.addresses import OAUTH, ClusterAddress, join_servers, parse_servers
+from linkengine.domain.client_properties import address_from_properties, properties_of
 from linkengine.domain.states import MirrorEvent
 
 # --- REST requests as curl commands -----------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
 from console.models import Cluster
 from console.web.forms import FIELD_OF, ConnectionForm, ConsoleForm, address_of, field_of
 from linkengine.domain.acls import AclFilter, parse_acl_filters
-from linkengine.domain.addresses import ClusterAddress, address_from_properties, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import PREFIX_PATTERN, SECRETS
 from linkengine.domain.names import (

@@ -39,7 +39,7 @@ from console.web import numbers
 from console.web.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.web.numbers import config_words, readable_config
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
-from linkengine.domain.addresses import DEFAULTS_TAKEN, TOKEN_URL, address_from_properties, properties_of
+from linkengine.domain.client_properties import DEFAULTS_TAKEN, TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connection
 from linkengine.domain.linkrules import SECRETS, own_properties, registered_properties, secrets_to_repeat

@@ -12,7 +12,8 @@ from django.db.models import Q
 from django.urls import reverse
 
 from console.models.fields import EncryptedJSONField
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.plans import TopicDescription
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from console.models.links import ClusterLink
 from linkengine.domain.failover import estimated_bytes
-from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.states import GapReason, MirrorState, StopReason
+from linkengine.domain.times import AHEAD_MS
 
 RECORDS_LOST = "RECORDS_LOST"  # lasting transition error: retention deleted records before they were copied
 RECORDS_DIFFER = "RECORDS_DIFFER"  # lasting transition error: a verification run found records that differ

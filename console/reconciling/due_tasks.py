@@ -12,11 +12,11 @@ from django.db.models import F
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.links import show_change
 from console.reconciling.plans import mirror_key
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, LinkState, MirrorState, StopReason
+from linkengine.domain.times import pause_s
 
 # --- recurring tasks --------------------------------------------------------------------------------------------------
 

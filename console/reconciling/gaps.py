@@ -16,10 +16,10 @@ from console.reconciling import coverage, transition_errors
 from console.reconciling.plans import mirror_key
 from console.reconciling.sampling import LEAST, Lateness, lateness_kept, lateness_of
 from linkengine.domain.configs import Cleaned, cleaned_before, kept_since, tombstones_would_be_kept_ms
-from linkengine.domain.moments import utc_words
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
 from linkengine.domain.states import GapReason
+from linkengine.domain.times import utc_words
 
 # --- the gap ledger ---------------------------------------------------------------------------------------------------
 #

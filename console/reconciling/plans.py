@@ -18,7 +18,8 @@ from console.mirrors import progress
 from console.models import ClusterLink, LineageRange, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.row_changes import update_each
 from console.reconciling.groups import known_offsets
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped, MirrorSync, MirrorTakeover

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from console.redis import redis_client
-from linkengine.domain.moments import AHEAD_MS
+from linkengine.domain.times import AHEAD_MS
 
 # --- Celery workers ---------------------------------------------------------------------------------------------------
 #

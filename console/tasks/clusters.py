@@ -27,7 +27,8 @@ from console.redis import locks
 from console.workflows import links, pool
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import AclRule, LagView
 from linkengine.domain.connectionchecks import ConnectionRole
 from linkengine.domain.errors import ErrorCode, LinkEngineError

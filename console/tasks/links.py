@@ -35,7 +35,7 @@ from console.redis import locks
 from console.tasks import clusters, mirrors
 from console.workflows import links, observing, pool
 from linkengine import jobs
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.workers import CoordinationUnavailableError
 

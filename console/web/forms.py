@@ -14,7 +14,8 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from console.errors import ConflictError, ConsoleError
 from console.languages import translated
 from console.web.errors import help_for
-from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, parse_token_url, properties_of
+from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, ClusterAddress
+from linkengine.domain.client_properties import TOKEN_URL, parse_token_url, properties_of
 from linkengine.domain.errors import LinkEngineError
 
 # Field or config name in the error of an action -> form field.

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop, ngettext
 
 from linkengine.domain.linkconfigs import RPO_OBJECTIVE
-from linkengine.domain.moments import utc_words
+from linkengine.domain.times import utc_words
 
 if TYPE_CHECKING:
     from console.mirrors.queries import FollowedConfig

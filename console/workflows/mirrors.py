@@ -37,11 +37,11 @@ from console.reconciling import due_tasks, gaps, plans, sampling, transition_err
 from console.redis import locks
 from console.workflows import leases
 from linkengine import jobs
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorEvent, MirrorState, can
+from linkengine.domain.times import pause_s
 
 BACKOFF_S = 0.5
 RELEASE_WAIT_S = 2.0

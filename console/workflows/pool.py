@@ -44,8 +44,8 @@ from console.reconciling import plans
 from console.redis import heartbeats as redis_health
 from console.redis import locks, redis_client
 from linkengine import jobs
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.times import pause_s
 from linkengine.domain.workers import (
     DEAD_MS,
     EACH_BYTES_PER_S,

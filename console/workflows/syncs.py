@@ -33,10 +33,10 @@ from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
 from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing, Topic, judge_all
 from linkengine.domain.mirrorjobs import MirrorSetup, RefusedStep
-from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.names import parse_filters
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.times import CONFIRM_AFTER_S
 
 # --- ConsumerOffsetSync -----------------------------------------------------------------------------------------------
 #

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from linkengine.batches.coalesce import LEAST_ROW, RawRun, RecordRun, Row, Run, coalesce, merge_row, plain_appends
 from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.large import rewrite_large
-from linkengine.batches.offset_order import NOT_SEEN, OrderCheck, UnconfirmedBatchError
 from linkengine.batches.patch import restamp
 from linkengine.batches.records import ControlType, RecordLike, control_type, decode_batch
 from linkengine.batches.steps import Append, Fill, Step
@@ -38,7 +37,10 @@ from linkengine.batches.view import (
     CURRENT_MAGIC,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    NOT_SEEN,
     BatchView,
+    OrderCheck,
+    UnconfirmedBatchError,
     check_crc,
     iter_batches,
 )
@@ -91,7 +93,7 @@ class SegmentPlanner:
 
         ``seen`` is for a caller that can fetch again: NOT_SEEN for a first response, then the ``base_offset`` of the
         UnconfirmedBatchError that the previous response raised. That error is raised if the response begins with an unexpected
-        batch that nothing in it confirms (``offset_order``) and that is not at ``seen``; for a first response also if a marker
+        batch that nothing in it confirms (``OrderCheck``) and that is not at ``seen``; for a first response also if a marker
         contradicts ``aborted``. With None it is never raised.
         """
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)

@@ -19,8 +19,7 @@ import structlog
 
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.event_loop import GuardedPoller, LinkThreads
-from linkengine.copyjob.pacing import Backoff, Bandwidth
-from linkengine.copyjob.ports import Clock
+from linkengine.copyjob.pacing import Backoff, Bandwidth, Clock
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import CopyTuning
 from linkengine.kafka.channel import Channel

@@ -7,7 +7,7 @@ releases those that are no longer needed, and posts the results to the loop as e
         ▲                                     │
         └──────── events (Background) ────────┘
 
-Whether the loop may write is decided by the lease's local deadline, which needs no Redis (``ports.Lease.deadline``). If the
+Whether the loop may write is decided by the lease's local deadline, which needs no Redis (``Lease.deadline``). If the
 loop has published no heartbeat for ``STUCK_S``, its leases are not renewed, so that another worker can take over.
 
 A slow Redis must not delay the renewals: all leases of the worker would expire together. So the order is:
@@ -28,16 +28,17 @@ from dataclasses import dataclass
 from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from typing import Protocol
 
 import structlog
 
 from linkengine.copyjob.event_loop import Background
-from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink
+from linkengine.copyjob.pacing import Clock
 from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.workers import CoordinationUnavailableError, Grant, Heartbeat, WorkerAssignments, WorkerSetup
 
 _log = structlog.get_logger(__name__)
-
 RENEWALS_PER_TTL = 4  # three may fail before a lease is lost
 RENEWED_TOGETHER = 1_000  # partitions per request: Redis executes one script at a time
 REPORTED_TOGETHER = 256  # reports per request, for the same reason
@@ -48,6 +49,63 @@ STUCK_S = 10.0  # since the loop's last heartbeat, which a busy loop also sends 
 OUTAGE_PAUSE_S = 0.25  # between attempts while Redis refuses connections immediately
 OUTAGE_LOG_S = 5.0  # an outage that follows the previous outage so soon is not logged again
 FINISH_S = 5.0  # for the last reports and releases when the worker ends
+
+
+# --- interfaces to Redis -------------------------------------------------------------------------------------------------
+# Protocols, which ``linkengine.coordination`` implements. Methods raise CoordinationUnavailableError, where their docstrings
+# state it, if Redis did not respond in time. Leases then expire at their local deadlines unless Redis is back before.
+
+
+class Lease(Protocol):
+    """The leases of mirror partitions. All methods but ``deadline`` may raise CoordinationUnavailableError."""
+
+    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
+        """Acquire the leases of those partitions that are free; return their grants. Does not wait for the others."""
+
+    def renew(self, grants: Iterable[Grant]) -> set[str]:
+        """Extend leases; return the keys still held."""
+
+    def announce_markers(self, grants: Iterable[Grant]) -> set[str]:
+        """Record that the owners may send markers from now on; return the keys for which that is recorded."""
+
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
+        """Release a lease with nothing in flight; ``clean`` and, if so, ``seen`` are passed to the next owner (``Grant``)."""
+
+    def raise_generation(self, key: str, at_least: int) -> int:
+        """Raise the generation counter to what the destination has already; return the generation to use."""
+
+    def deadline(self, grant: Grant) -> float:
+        """Return until when the owner may write (monotonic seconds); in the past if the lease is lost. Never blocks."""
+
+
+class Assignments(Protocol):
+    """The worker's assignments and heartbeat. Calls may raise CoordinationUnavailableError."""
+
+    def read(self) -> WorkerAssignments:
+        """Return the current assignments; the same object while they do not change."""
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Publish a heartbeat."""
+
+
+class Allowances(Protocol):
+    """The bandwidth limits of links, each shared by all copy workers."""
+
+    def spend(self, link_id: str, size: int, *, bytes_per_s: int) -> float:
+        """Count ``size`` fetched bytes; return the seconds to pause. May raise CoordinationUnavailableError."""
+
+
+class ProgressSink(Protocol):
+    """Publishes observations of partitions."""
+
+    def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
+        """Publish the newest observations of a link."""
+
+    def keep(self, link_id: str, observation: PartitionProgress) -> None:
+        """Publish an observation that is stored until the reconciler has processed it."""
+
+    def report_loss(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
+        """Store a range of lost offsets of a partition (by key). May raise CoordinationUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

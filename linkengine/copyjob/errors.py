@@ -1,6 +1,6 @@
-"""Errors of batches that cannot be read from the source or are refused by the destination, with what to do about them.
+"""Errors that the copy job reports, with what to do: unreadable or refused batches, and foreign writes to a mirror.
 
-Only builds the errors; ``destination.side`` and ``source.side`` decide how to react. Most permanent errors have to be
+Only builds the errors; the sides of the link and ``resume`` decide how to react. Most permanent errors have to be
 confirmed by a repeated observation (``Confirmation``): a single response of a cluster that is restarting may be wrong. No I/O.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from linkengine.batches.steps import Append
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
+from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka import requests
-from linkengine.kafka.protocol import BATCH_ERRORS, TOO_LARGE, BrokerError
+from linkengine.kafka.protocol import BATCH_ERRORS, TOO_LARGE, BrokerError, KafkaCode
 
 SUSPICIOUS_BYTES = 1 << 20  # smaller batches fit the request limit of every broker
 SUSPICIOUS_LOSSES = 3  # consecutive lost connections with the same batch in flight
@@ -140,3 +141,64 @@ class Confirmation:
     def clear(self, key: str) -> None:
         """Note a contradicting observation."""
         self._seen.pop(key, None)
+
+
+# --- foreign writes ------------------------------------------------------------------------------------------------------
+
+
+def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Return the error of a mirror that another producer wrote to, with the way out."""
+    return LinkEngineError(
+        ErrorCode.FOREIGN_WRITE,
+        f"Another producer wrote to mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, offset "
+        f"{offset}. Offsets no longer match the source, so copying stopped. Deny WRITE on the topic to others, then delete the "
+        "mirror topic and create it again, or fail over to keep it as it is.",
+    )
+
+
+def check_mirror_topic_id(assignment: PartitionAssignment, found: str) -> None:
+    """Raise if the topic of the mirror's name has another id than the mirror was created with.
+
+    The error is that of an unknown topic, which is permanent only after several readings: a broker's metadata may be out
+    of date.
+    """
+    if assignment.mirror_topic_id and found and found != assignment.mirror_topic_id:
+        raise another_topic(assignment)
+
+
+def another_topic(assignment: PartitionAssignment) -> LinkEngineError:
+    """Return the error of a topic that has the mirror's name and is not the mirror."""
+    return BrokerError(
+        KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"Mirror topic {assignment.mirror_topic!r} was deleted and created again by another client",
+    )
+
+
+def overtaken(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Return why an attempt ends whose records are not at ``offset``; the next reading finds what is there."""
+    where = f"{assignment.mirror_topic}-{assignment.partition}"
+    return BrokerError(
+        KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Offset {offset} of mirror {where} holds something else than was sent",
+    )
+
+
+def marker_overrun(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Return the error of a mirror in which a filler of its own copy lies at a wrong offset, with the way out."""
+    return LinkEngineError(
+        ErrorCode.MARKER_OVERRUN,
+        f"Mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, has a gap filler at offset {offset}, "
+        "where the source has a record or nothing yet. A copy worker that was suspended for longer than its lease wrote it "
+        "late. Offsets from there on would no longer match the source, so copying stopped. Delete the mirror topic and "
+        "create it again, or fail over to keep it as it is.",
+    )
+
+
+def replaced_records(assignment: PartitionAssignment, offset: int, *, kept: int) -> LinkEngineError:
+    """Return the error of a mirror whose last records the source no longer has; those before ``kept`` it has."""
+    return TruncationError(
+        f"Source {assignment.source_topic}-{assignment.partition} has another record at offset {offset} than its mirror. An "
+        "unclean leader election at the source dropped acknowledged records after they were copied, and other records took "
+        "their offsets. Fail over to keep the mirror's records, or create the mirror again.",
+        kept=kept,
+    )

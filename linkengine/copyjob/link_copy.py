@@ -13,7 +13,7 @@ How a partition ends decides what happens to its lease:
 | requests still in flight after ``DRAIN_S``, or fenced | left to expire: the next owner has to expect late writes |
 | lease lost | not touched; the partition waits for a new lease, unless it was stopping |
 
-A release is clean if no marker of an earlier owner can still be written either (``release_rules.is_settled``).
+A release is clean if no marker of an earlier owner can still be written either (``partition_state.is_settled``).
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ import structlog
 
 from linkengine.copyjob.broker_link import Services, stagger_of
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
-from linkengine.copyjob.coordination_thread import CoordinationThread
+from linkengine.copyjob.coordination_thread import CoordinationThread, Lease, ProgressSink
 from linkengine.copyjob.destination.side import DestinationSide
 from linkengine.copyjob.event_loop import Background, Guard, GuardedPoller, LinkThreads, Poller
-from linkengine.copyjob.pacing import Bandwidth
+from linkengine.copyjob.pacing import Bandwidth, Clock
 from linkengine.copyjob.partition_counters import RECENT_MS
-from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
-from linkengine.copyjob.ports import Clock, Lease, ProgressSink
+from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState, is_settled
 from linkengine.copyjob.progress_reports import ReportSchedule, progress_of
-from linkengine.copyjob.resume.release_rules import is_settled
 from linkengine.copyjob.source.side import SourceSide
 from linkengine.copyjob.values import Chunk, Stage
 from linkengine.domain.errors import LinkEngineError

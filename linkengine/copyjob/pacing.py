@@ -1,4 +1,4 @@
-"""Decides when the next Fetch or Produce may be sent and how many bytes a Fetch may return. No I/O; monotonic seconds.
+"""The clock, when the next Fetch or Produce may be sent, and how many bytes a Fetch may return. No I/O; monotonic seconds.
 
 A Fetch depends on four things:
 
@@ -19,10 +19,12 @@ A Fetch depends on four things:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Protocol
 
-from linkengine.domain.backoff import pause_s
 from linkengine.domain.plans import LONG_MS, CopyTuning
+from linkengine.domain.times import pause_s
 
 GATHER_S = 0.0001  # pause per partition after a request, so that records of several partitions share the next request
 GATHER_MOST_S = 0.0125
@@ -43,6 +45,30 @@ BURST = 3  # Produce requests sent together while others are in flight: fewer sy
 LARGE_BYTES = 256 << 10  # a request of this size keeps a broker busy longer, so another request is sent with it
 FIRST_S = 0.1
 MOST_S = 5.0
+
+
+class Clock(Protocol):
+    """A source of time that tests can replace."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, of the same clock as the lease's deadlines."""
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds."""
+
+
+class SystemClock:
+    """The system clocks. ``now_ms`` follows the monotonic clock, so a later change of the system time does not affect ages."""
+
+    def __init__(self) -> None:
+        """Read the system time once."""
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def now_ms(self) -> int:
+        return (time.monotonic_ns() + self._ahead_ns) // 1_000_000
 
 
 def due_before_burst(in_flight: int, *, most: int, newest_bytes: int) -> int:

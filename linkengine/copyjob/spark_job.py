@@ -1,6 +1,6 @@
 """Runs a copy worker as a Spark job with one task, which lasts until the worker's assignments end.
 
-The driver part (``submit_worker``) passes the executor part (``run_in_executor``) to ``mapInArrow``. Kafka records never pass
+The driver part (``run_copy_worker``) passes the executor part (``run_in_executor``) to ``mapInArrow``. Kafka records never pass
 through the JVM; the only row of the result says that the worker has ended. The executor part is pickled by reference, so
 executors need this package installed or on their path. Its version may differ from the driver's
 (``linkengine.domain.plans``).
@@ -28,7 +28,7 @@ import structlog
 
 from linkengine.coordination.client import RedisAllowances
 from linkengine.coordination.lease import RedisLease
-from linkengine.coordination.pool import RedisAssignments
+from linkengine.coordination.pool import RedisAssignments, key_for
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plans import other_version
 from linkengine.domain.workers import Executor, WorkerSetup, read_setup, write_setup
@@ -42,7 +42,13 @@ COLLECT_AFTER = 50_000  # new objects until a garbage collection, instead of 700
 RunWorker = Callable[[WorkerSetup], None]
 
 
-def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None = None) -> None:
+def setup_worker(worker_id: str, *, redis_url: str, secrets: tuple[str, ...], lease_ttl_ms: int) -> WorkerSetup:
+    """Return the setup of a new worker; its key is derived from the newest of the installation's secrets."""
+    key = key_for(secrets[0], worker_id)
+    return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key, lease_ttl_ms=lease_ttl_ms)
+
+
+def run_copy_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None = None) -> None:
     """Run a copy worker and block until it has ended. ``run`` replaces the copy loop in tests.
 
     Raises SparkUnavailableError if the job was interrupted or Spark cannot be reached.
@@ -89,7 +95,7 @@ def run_in_executor(
 def copy_until_the_end(setup: WorkerSetup) -> None:
     """Run the copy loop with its Redis connections until its assignments end."""
     from linkengine.copyjob.coordination_thread import CoordinationPorts  # noqa: PLC0415 - sockets and codecs: executors only
-    from linkengine.copyjob.ports import SystemClock  # noqa: PLC0415
+    from linkengine.copyjob.pacing import SystemClock  # noqa: PLC0415
     from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
 
     assignments, clock = RedisAssignments(setup), SystemClock()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Step
 from linkengine.copyjob.buffers import Buffer, BufferPool
-from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase
 from linkengine.domain.producers import ProducerState, TransactionalProducer

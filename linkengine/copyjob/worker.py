@@ -26,9 +26,9 @@ from linkengine.copyjob.buffers import AheadMemory
 from linkengine.copyjob.coordination_thread import CoordinationEvents, CoordinationPorts, CoordinationThread
 from linkengine.copyjob.event_loop import Background, Event, Poller
 from linkengine.copyjob.link_copy import LinkCopy, Shared
-from linkengine.copyjob.ports import Clock, SystemClock
-from linkengine.domain.backoff import pause_s
+from linkengine.copyjob.pacing import Clock, SystemClock
 from linkengine.domain.plans import CopyPlan
+from linkengine.domain.times import pause_s
 from linkengine.domain.workers import HEARTBEAT_MS, AssignmentStatus, Executor, Grant, Heartbeat, WorkerAssignments, WorkerSetup
 
 _log = structlog.get_logger(__name__)

@@ -1,6 +1,6 @@
 """The checklist of a connection test: each check, its finding, and how to fix a failure. Pure functions.
 
-``linkengine.kafka.connection_facts`` collects the facts; this module turns them into checks in a fixed order. The first failed
+``linkengine.jobs.connectiontests`` collects the facts; this module turns them into checks in a fixed order. The first failed
 check of the connection ends it, and the checks after it are not tested. A check reveals no more about a server than the
 engine's own errors: an address outside the permitted networks has the same message whether or not a host is there (ADR 32), and
 no IP address to which a name resolves is shown.

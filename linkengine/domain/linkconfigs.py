@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from linkengine.domain.addresses import DEFAULTS_TAKEN, MECHANISMS, PROTOCOLS
+from linkengine.domain.addresses import MECHANISMS, PROTOCOLS
+from linkengine.domain.client_properties import DEFAULTS_TAKEN
 
 _NO_CIPHERS = "OpenSSL's default suites are used. Restrict them at the brokers."
 _DAY_MS = 86_400_000

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 from linkengine.domain.acls import parse_acl_filters
-from linkengine.domain.addresses import TOKEN_URL, parse_servers, protocol_of
+from linkengine.domain.addresses import parse_servers
+from linkengine.domain.client_properties import TOKEN_URL, protocol_of
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import ALIASES, LINK_CONFIGS, ConfigKind, LinkConfigSpec, is_connection

@@ -16,14 +16,14 @@ from linkengine.coordination.progress import (
     read_readings,
     read_renewal,
 )
-from linkengine.copyjob.spark_job import interrupt_worker
+from linkengine.copyjob.spark_job import interrupt_worker, run_copy_worker, setup_worker
 from linkengine.jobs.comparing_records import RecordSide, compare_record, read_canary, try_writing
 from linkengine.jobs.connectiontests import check_connection, list_source
-from linkengine.jobs.copying import clear_link, clear_mirror, run_copy_worker, setup_worker
 from linkengine.jobs.exporting import export_records, replay_records
-from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.mirror_topics import (
     check_mirror_topic,
+    clear_link,
+    clear_mirror,
     delete_diverged,
     delete_mirror_topic,
     deletes_topics,
@@ -36,6 +36,7 @@ from linkengine.jobs.probes import (
     find_mirror,
     find_topic,
     list_topics,
+    lost_fences,
     probe_cluster,
     promotion_blockers,
     topic_ends,

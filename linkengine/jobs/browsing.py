@@ -28,7 +28,7 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, shown
 from linkengine.domain.plans import TopicDescription
-from linkengine.kafka import admin_acls, admin_topics, brokers, single_reads, view_groups
+from linkengine.kafka import admin_acls, admin_topics, single_reads, view_groups, views
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError
 from linkengine.kafka.admin_session import AdminSession
@@ -54,33 +54,33 @@ def topic_rights(address: ClusterAddress, topic: str) -> list[str]:
 
 def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]:
     """Return the partitions of a topic with their replicas."""
-    return admin_topics.partitions(AdminSession(address), topic)
+    return views.topic_partitions(AdminSession(address), topic)
 
 
 def topic_configs(address: ClusterAddress, topic: str) -> list[ConfigView]:
     """Return all configs of a topic."""
-    return admin_topics.configs(AdminSession(address), topic)
+    return views.topic_configs(AdminSession(address), topic)
 
 
 def list_brokers(address: ClusterAddress) -> list[BrokerView]:
     """Return the brokers that are running."""
-    return brokers.brokers(AdminSession(address))
+    return views.brokers(AdminSession(address))
 
 
 def broker_configs(address: ClusterAddress, broker: int | None = None) -> list[ConfigView]:
     """Return all configs of a broker; without a broker, the cluster-wide dynamic configs."""
     session = AdminSession(address)
-    return brokers.common_configs(session) if broker is None else brokers.configs(session, broker)
+    return views.common_configs(session) if broker is None else views.broker_configs(session, broker)
 
 
 def broker_replicas(address: ClusterAddress, broker: int) -> list[HeldReplica]:
     """Return the replicas that a broker holds."""
-    return brokers.replicas(AdminSession(address), broker)
+    return views.replicas(AdminSession(address), broker)
 
 
 def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentView]:
     """Return the partitions that are being reassigned, of a topic or of all topics."""
-    return brokers.reassignments(address, topic)
+    return views.reassignments(address, topic)
 
 
 def create_topic(

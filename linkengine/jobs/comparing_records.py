@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
+from linkengine.batches.compression import NAMES
+from linkengine.batches.large import DIGEST_BYTES, LargeRecord, read_large
+from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
+from linkengine.batches.records import RecordLike, control_type, decode_legacy
+from linkengine.batches.view import CURRENT_MAGIC, NO_TIMESTAMP, BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import CanaryRead
-from linkengine.domain.moments import utc_words
-from linkengine.domain.record_views import Presence, RecordComparison, SideView
+from linkengine.domain.record_views import (
+    BatchInfo,
+    FieldView,
+    HeaderView,
+    Presence,
+    RecordComparison,
+    RecordContents,
+    SideView,
+)
+from linkengine.domain.states import GapReason
+from linkengine.domain.times import utc_words
 from linkengine.jobs.verifying import StoredBatches, check_responses
 from linkengine.kafka import single_reads
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.committed import CheckedTopic, ReadRefusedError, read_canaries, write_canaries
-from linkengine.kafka.single_record import Digests, SideRead, read_record
+from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
+from linkengine.kafka.protocol import BrokerError
+from linkengine.kafka.single_reads import FEW_BYTES, read_committed
+from linkengine.kafka.topicviews import Leader, locate
 from linkengine.sync.topics import missing_mirror
 
 # --- record at an offset -------------------------------------------------------------------------------------------------
@@ -102,6 +123,275 @@ def _differing(source: Digests | None, mirror: Digests | None) -> tuple[str, ...
         "timestamp": (source.timestamp_ms, mirror.timestamp_ms),
     }
     return tuple(name for name, (there, here) in pairs.items() if there != here)
+
+
+# --- reading a record ----------------------------------------------------------------------------------------------------
+# At an offset of a partition, or why consumers see none. The record is read as a stream: a batch of a few kilobytes may
+# decompress to gigabytes, and a record may have 100 MB. So only the first bytes of each field are kept, all bytes are hashed
+# for the comparison, and decompression stops after MOST_READ bytes or when the time is up
+# (``docs/adr/0031-bounded-decoding.md``).
+
+
+MOST_READ = 256 << 20  # decompressed bytes of a batch, up to and including the record
+BUDGET_S = 8.0  # for decompressing them
+FIELD_BYTES = 16 << 10  # kept of a key or value
+HEADER_BYTES = 512  # kept of the value of a header
+NAME_BYTES = 256  # kept of the name of a header
+MOST_HEADERS = 32  # kept of a record
+_PRESENCES = {
+    GapReason.TRANSACTION_MARKER: Presence.TRANSACTION_MARKER,
+    GapReason.ABORTED: Presence.ABORTED,
+    GapReason.COMPACTED: Presence.NO_RECORD,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digests:
+    """Hashes of the whole fields of a record; None for a field that is null."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: bytes
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRead:
+    """The record of a side at an offset, and its digests; None without a record."""
+
+    view: SideView
+    digests: Digests | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """The offsets of a log: its start, its last stable offset and its high watermark."""
+
+    start: int
+    stable: int
+    end: int
+
+
+def read_record(address: ClusterAddress, topic: str, *, topic_id: str, partition: int, offset: int) -> SideRead:
+    """Return the record at an offset of a partition, or why there is none, from the newest leader that any broker reports.
+
+    Raises LinkEngineError if that cannot be read, or if the topic has another id than ``topic_id`` ("": not checked).
+    """
+    place = (topic, partition)
+    with closing(Cluster(address)) as cluster:
+        views = cluster.newest_topics([topic])
+        leader, id_bytes = locate(views, topic, partition)
+        found_id = views[topic].topic_id_text
+        if topic_id and found_id and found_id != topic_id:
+            raise LinkEngineError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+                f"Topic {topic!r} was deleted and created again, so its records are not those of the mirroring.",
+            )
+        ends = _ends(cluster, leader, place)
+        absent = _outside(offset, ends)
+        if absent is not None:
+            return SideRead(view=absent)
+        with closing(cluster.open(leader.broker)) as connection:
+            error, aborted, data = read_committed(
+                connection, topic=(topic, id_bytes, partition), leader_epoch=leader.epoch, offset=offset, max_bytes=FEW_BYTES
+            )
+    if error:
+        raise BrokerError(error, f"Offset {offset} of {topic}-{partition} cannot be read")
+    return search_batches(data, [AbortedTransaction(*fields) for fields in aborted], place, offset=offset, ends=ends)
+
+
+def _ends(cluster: Cluster, leader: Leader, place: tuple[str, int]) -> LogEnds:
+    found = []
+    for timestamp, committed in ((EARLIEST, False), (LATEST, True), (LATEST, False)):
+        error, offset = list_offsets(cluster, leader.broker, [place], timestamp=timestamp, read_committed=committed)[place]
+        if error:
+            raise BrokerError(error, f"The offsets of {place[0]}-{place[1]} cannot be read")
+        found.append(offset)
+    return LogEnds(start=found[0], stable=found[1], end=found[2])
+
+
+def _outside(offset: int, ends: LogEnds) -> SideView | None:
+    """Return the view of an offset that consumers cannot read now, None for others."""
+    if offset < ends.start:
+        return _view(Presence.BEFORE_START, ends, next_offset=ends.start if ends.start < ends.end else None)
+    if offset >= ends.end:
+        return _view(Presence.BEYOND_END, ends, next_offset=None)
+    if offset >= ends.stable:
+        return _view(Presence.UNCOMMITTED, ends, next_offset=offset + 1)
+    return None
+
+
+def _view(
+    presence: Presence,
+    ends: LogEnds,
+    *,
+    next_offset: int | None,
+    batch: BatchInfo | None = None,
+    marker: str = "",
+    record: RecordContents | None = None,
+) -> SideView:
+    if next_offset is not None and next_offset >= ends.end:
+        next_offset = None
+    return SideView(
+        presence=presence,
+        marker=marker,
+        record=record,
+        batch=batch,
+        log_start_offset=ends.start,
+        last_stable_offset=ends.stable,
+        log_end_offset=ends.end,
+        next_offset=next_offset,
+    )
+
+
+def search_batches(
+    data: memoryview, aborted: list[AbortedTransaction], place: tuple[str, int], *, offset: int, ends: LogEnds
+) -> SideRead:
+    """Return what the batches of a response, which begin at or around the offset, have there.
+
+    Raises LinkEngineError if none covers it, or if its batch is damaged or too large.
+    """
+    transactions = AbortedTransactions(aborted)
+    for at, view in iter_batches(data):
+        batch = data[at : at + view.size]
+        hidden = gap_reason(view, aborted=transactions.contain(view, batch))
+        if view.next_offset <= offset:
+            continue
+        if view.magic == CURRENT_MAGIC and view.base_offset > offset:  # an older wrapper does not show where it begins
+            return SideRead(view=_view(Presence.NO_RECORD, ends, next_offset=view.base_offset))
+        if hidden is not None:
+            marker = control_type(view, batch).name if view.is_control else ""
+            presence = _PRESENCES[hidden]
+            return SideRead(view=_view(presence, ends, next_offset=view.next_offset, batch=_batch(view), marker=marker))
+        return _find(view, batch, offset=offset, ends=ends)
+    raise LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"The broker returned no data for offset {offset} of {place[0]}-{place[1]}. Either compaction has removed all records "
+        "from there on, or its remote storage is slow. Try again.",
+    )
+
+
+def _batch(view: BatchView) -> BatchInfo:
+    return BatchInfo(
+        base_offset=view.base_offset,
+        next_offset=view.next_offset,
+        record_count=view.record_count,
+        size=view.size,
+        compression=NAMES[view.codec],
+        leader_epoch=view.leader_epoch if view.leader_epoch >= 0 else None,
+        is_transactional=view.is_transactional,
+    )
+
+
+def _find(view: BatchView, batch: memoryview, *, offset: int, ends: LogEnds) -> SideRead:
+    """Return the record at an offset of a batch, or that it has none there."""
+    records: Iterable[LargeRecord | RecordLike]
+    records = _bounded(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
+    for record in records:
+        if record.offset > offset:
+            return SideRead(view=_view(Presence.NO_RECORD, ends, next_offset=record.offset, batch=_batch(view)))
+        if record.offset == offset:
+            contents, digests = _read_large(view, record) if isinstance(record, LargeRecord) else _read_legacy(view, record)
+            found = _view(Presence.RECORD, ends, next_offset=offset + 1, batch=_batch(view), record=contents)
+            return SideRead(view=found, digests=digests)
+    return SideRead(view=_view(Presence.NO_RECORD, ends, next_offset=view.next_offset, batch=_batch(view)))
+
+
+def _bounded(view: BatchView, batch: memoryview) -> Iterator[LargeRecord]:
+    """Yield the records of a batch; raise RECORDS_TOO_LARGE before more than MOST_READ bytes are decompressed."""
+    deadline, read = time.monotonic() + BUDGET_S, 0
+    for record in read_large(view, batch):
+        read += record.rest_bytes
+        if read > MOST_READ:
+            raise LinkEngineError(
+                ErrorCode.RECORDS_TOO_LARGE,
+                f"The record at offset {record.offset} is not shown: its batch decompresses to more than {MOST_READ >> 20} MiB "
+                "up to there. Read it with a consumer.",
+            )
+        if time.monotonic() > deadline:
+            raise LinkEngineError(
+                ErrorCode.RECORDS_TOO_LARGE,
+                f"The batch at offset {view.base_offset} was not read to the record within {BUDGET_S:.0f} s. Read it with a "
+                "consumer.",
+            )
+        yield record
+
+
+def _read_large(view: BatchView, record: LargeRecord) -> tuple[RecordContents, Digests]:
+    """Read the fields of a record of magic 2 from its batch."""
+    size = record.rest_bytes
+
+    def field(most: int) -> tuple[FieldView | None, bytes | None]:
+        length = record.field()
+        return (None, None) if length is None else _cut(record.take(length), most)
+
+    return _contents(view, field, record.count, timestamp_ms=record.timestamp, size=size)
+
+
+def _read_legacy(view: BatchView, record: RecordLike) -> tuple[RecordContents, Digests]:
+    """Read the fields of a message of magic 0 or 1, which is in memory as a whole and has no headers."""
+    fields = iter((record.key, record.value))
+
+    def field(most: int) -> tuple[FieldView | None, bytes | None]:
+        data = next(fields)
+        return (None, None) if data is None else _cut([data], most)
+
+    size = len(record.key or b"") + len(record.value or b"")
+    return _contents(view, field, lambda: 0, timestamp_ms=record.timestamp, size=size)
+
+
+def _contents(
+    view: BatchView,
+    field: Callable[[int], tuple[FieldView | None, bytes | None]],
+    count_headers: Callable[[], int],
+    *,
+    timestamp_ms: int,
+    size: int,
+) -> tuple[RecordContents, Digests]:
+    """Read key, value and headers in their order in the batch; ``field`` returns the next of them."""
+    (key, key_digest), (value, value_digest) = field(FIELD_BYTES), field(FIELD_BYTES)
+    headers: list[HeaderView] = []
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    count = count_headers()
+    for number in range(count):
+        (name, name_digest), (content, digest) = field(NAME_BYTES), field(HEADER_BYTES)
+        hasher.update((name_digest or b"") + (b"\0" if digest is None else b"\1" + digest))
+        if number < MOST_HEADERS:
+            headers.append(HeaderView(name=_name(name), value=content))
+    contents = RecordContents(
+        key=key,
+        value=value,
+        headers=tuple(headers),
+        header_count=count,
+        timestamp_ms=timestamp_ms,
+        timestamp_type=_timestamp_type(view, timestamp_ms),
+        size=size,
+    )
+    return contents, Digests(key=key_digest, value=value_digest, headers=hasher.digest(), timestamp_ms=timestamp_ms)
+
+
+def _timestamp_type(view: BatchView, timestamp_ms: int) -> str:
+    if timestamp_ms == NO_TIMESTAMP:
+        return "none"
+    return "LogAppendTime" if view.log_append_time else "CreateTime"
+
+
+def _cut(pieces: Iterable[bytes], most: int) -> tuple[FieldView, bytes]:
+    """Return the first bytes of a field and the digest of all its bytes."""
+    hasher, head, size = hashlib.blake2b(digest_size=DIGEST_BYTES), bytearray(), 0
+    for piece in pieces:
+        hasher.update(piece)
+        size += len(piece)
+        if len(head) < most:
+            head += piece[: most - len(head)]
+    return FieldView(size=size, base64=b64encode(head).decode(), is_cut=size > len(head)), hasher.digest()
+
+
+def _name(name: FieldView | None) -> str:
+    if name is None:
+        return ""
+    text = b64decode(name.base64).decode(errors="backslashreplace")
+    return f"{text}…" if name.is_cut else text
 
 
 # --- canary --------------------------------------------------------------------------------------------------------------

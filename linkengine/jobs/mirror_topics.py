@@ -1,13 +1,14 @@
-"""Sets up mirror topics (validates, creates them read-only, seeds their heads) and deletes them."""
+"""Sets up mirror topics (validates, creates them read-only, seeds their heads), deletes them, and clears Redis of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import structlog
 
+from linkengine.coordination import lease, losses, progress
 from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import check_overrides, has_mirror_configs, is_compacted, mirror_configs
@@ -17,11 +18,10 @@ from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
 from linkengine.domain.names import check_topic_name, is_internal
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.jobs.reversing import log_ranges, open_topic
-from linkengine.kafka import topic_requests
+from linkengine.kafka import admin_topics
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import count_partitions, newest_ends
-from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import find_mirror, follow_partitions
+from linkengine.kafka.offsets import count_partitions, newest_ends
+from linkengine.sync.topics import find_mirror, follow_partitions, read_source_configs, sync_configs
 
 # --- set-up --------------------------------------------------------------------------------------------------------------
 # The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that
@@ -328,6 +328,20 @@ def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
 def deletes_topics(address: ClusterAddress) -> bool | None:
     """Return whether the cluster deletes topics (``delete.topic.enable``); None if that cannot be read."""
     try:
-        return topic_requests.deletes_topics(address)
+        return admin_topics.deletes_topics(address)
     except LinkEngineError:
         return None
+
+
+def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:
+    """Remove the reports and losses of a deleted mirror, and the leases of its partitions (``keys``)."""
+    progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+    losses.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+    lease.forget_leases(redis_url, keys)
+
+
+def clear_link(redis_url: str, link_id: str, *, keys: Iterable[str] = ()) -> None:
+    """Remove the reports and losses of a deleted link, and the leases of its mirrors' partitions (``keys``)."""
+    progress.clear_link(redis_url, link_id)
+    losses.clear_losses(redis_url, link_id)
+    lease.forget_leases(redis_url, keys)

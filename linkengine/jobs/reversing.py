@@ -21,14 +21,12 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTakeover
 from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import common_end, count_partitions, newest_view, read_ends, read_offsets
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import EARLIEST, log_ends
+from linkengine.kafka.offsets import EARLIEST, common_end, count_partitions, log_ends, newest_view, read_ends, read_offsets
 from linkengine.kafka.producers import brokers_without_deny_write
 from linkengine.kafka.protocol import BrokerError, UnreplicatedError
 from linkengine.kafka.topicviews import TopicView
-from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import follow_partitions, observe_source
+from linkengine.sync.topics import follow_partitions, observe_source, read_source_configs, sync_configs
 
 log = structlog.get_logger(__name__)
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from linkengine.copyjob.stop.fence import Fence, FenceOrError, fence_partitions
-from linkengine.copyjob.stop.takeover import foreign_starts
-from linkengine.domain.configs import ConfigChange, configs_at_stop, has_mirror_configs, lacking, mirror_configs, still_due
+from linkengine.copyjob.stop.takeover import foreign_starts, foreign_write_starts, reads_log
+from linkengine.domain.configs import ConfigChange, has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import ClampedOffset
 from linkengine.domain.mirrorjobs import FILLERS, MirrorStop, MirrorStopped, RefusedStep
@@ -38,9 +38,14 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.configs import read_source_configs, restore_configs
-from linkengine.sync.offset_clamping import clamp_groups, unread_groups
-from linkengine.sync.topics import find_mirror, missing_mirror, was_stopped
+from linkengine.sync.offset_clamping import clamp_stopped
+from linkengine.sync.topics import (
+    find_mirror,
+    missing_mirror,
+    restore_configs,
+    restoring_change,
+    was_stopped,
+)
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR})
 SLOW_S = 2.0  # to move the groups of a mirror; then those of the other mirrors of the list are not moved one after another
@@ -253,9 +258,9 @@ class _Stopping:
         """Determine the ends, and the offsets from which the mirror holds records that were not mirrored."""
         ends, epochs = mirror.ends, {number: fence.epoch for number, fence in mirror.fences.items()}
         assignments = [partition for partition in mirror.stop.assignments if partition.partition in ends]
-        if not self._alone and _reads_log(mirror.stop, assignments, ends):
+        if not self._alone and reads_log(mirror.stop, assignments, ends):
             raise _deferred_error(mirror)
-        foreign = _foreign_write_starts(mirror.stop, assignments, ends)
+        foreign = foreign_write_starts(mirror.stop, assignments, ends)
         mirror.stopped = MirrorStopped(
             ends=tuple(sorted(ends.items())),
             foreign=tuple(sorted(foreign.items())),
@@ -295,7 +300,7 @@ class _Stopping:
             raise _deferred_error(mirror)
         if mirror.restores_configs:
             began = time.monotonic()
-            clamped = _clamp(self._destination, mirror.stop, mirror.stopped)
+            clamped = clamp_stopped(self._destination, mirror.topic, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
             self._groups_are_slow |= time.monotonic() - began > SLOW_S
         mirror.heads = _filler_ends(self._destination, mirror.found, mirror.stopped) if mirror.may_hold_head else {}
@@ -327,7 +332,7 @@ class _Stopping:
                 raise _deferred_error(mirror)
             configs = present.get(mirror.topic)
             configs = self._destination.describe(mirror.topic).configs if configs is None else configs
-            changes[mirror.topic] = _restoring_change(mirror.stop, configs)
+            changes[mirror.topic] = restoring_change(mirror.stop, configs)
 
         mirrors = self._owned(self._run_step(mirrors, note_change))
         kept = {mirror.topic for mirror in mirrors}
@@ -354,13 +359,6 @@ def _takes_long(stop: MirrorStop) -> bool:
     return not stop.mirror_topic_id or stop.seeding or by_transactions or contacts_source
 
 
-def _reads_log(stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int]) -> bool:
-    """Return whether the log has to be searched for foreign writes (``foreign_starts``)."""
-    known, copied = _known_ends(stop), dict(stop.copied)
-    numbers = {partition.partition for partition in assignments} - known.keys()
-    return stop.was_mirror and any(copied.get(number, ends[number]) < ends[number] for number in numbers)
-
-
 def _has_groups_to_move(mirror: _Mirror) -> bool:
     ends = dict(mirror.stopped.ends) | dict(mirror.stopped.foreign)
     offsets = mirror.stop.group_offsets if mirror.restores_configs else ()
@@ -379,7 +377,7 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
         raise missing_mirror(_topic_of(stop))
     # the source's values of the time of the stop, not current ones
     known = replace(stop, restoring_configs=True, reason=StopReason.FAILOVER)
-    change = _restoring_change(known, found.configs)
+    change = restoring_change(known, found.configs)
     check_owner()
     return restore_configs(destination, {found.name: change}).get(found.name, ())
 
@@ -395,7 +393,7 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     _remove_acls(stop, found)
     refused: tuple[RefusedStep, ...] = ()
     if found is not None and has_mirror_configs(found.configs):
-        change = _restoring_change(stop, found.configs)
+        change = restoring_change(stop, found.configs)
         refused = restore_configs(destination, {found.name: change}).get(found.name, ())
     log.warning("mirror.reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
@@ -439,58 +437,6 @@ def _remove_acls(stop: MirrorStop, found: TopicDescription | None) -> None:
         open_topic(stop.destination, _topic_of(stop))
     elif stop.was_closed:
         open_if_closed(stop.destination, _topic_of(stop))
-
-
-def _foreign_write_starts(
-    stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]
-) -> dict[int, int]:
-    """Return the offsets from which a mirror has foreign records; a topic that was only becoming a mirror is not checked.
-
-    The end in a cleanly released lease does not count if a later end was reported: Redis was restored from a backup.
-    """
-    if not stop.was_mirror:
-        return {}
-    copied, known = dict(stop.copied), _known_ends(stop)
-    below_fence = {number: end for number, end in known.items() if end < fences.get(number, end)}
-    unknown = [partition for partition in assignments if partition.partition not in known]
-    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=copied)
-
-
-def _known_ends(stop: MirrorStop) -> dict[int, int]:
-    """Return the ends of mirrored records by partition, as far as they are known without reading the log."""
-    copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
-    released = {number: end for number, end in stop.released_ends if end >= copied.get(number, 0)}
-    # the ends of fenced partitions were recorded by an earlier attempt
-    return released | {number: end for number, end in copied.items() if number in fenced}
-
-
-def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
-    """Move the offsets of groups to where they belong in the fenced mirror, unless an earlier attempt has allowed writes.
-
-    Since then a group may have read new records, which it would read a second time.
-    """
-    topic = _topic_of(stop)
-    fenced = {number for number, _ in stop.fenced_ends}
-    # no attempt allows writes before all partitions are fenced
-    all_fenced = fenced and fenced >= {partition.partition for partition in stop.assignments}
-    can_check_fence = all_fenced and stop.guard and destination.has_authorizer()
-    ends = dict(stopped.ends) | dict(stopped.foreign)
-    try:
-        if can_check_fence and destination.lacks_deny_write(topic):
-            return []
-        return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
-    except LinkEngineError as error:  # a failing coordinator must not delay producers
-        log.warning("mirror.groups_not_moved", topic=topic, code=error.code)
-        return unread_groups(stop.group_offsets, ends=ends, error=error)
-
-
-def _restoring_change(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
-    """Return the changes that make a topic with the configs ``present`` an ordinary topic with the source's configs."""
-    values = _source_configs(stop)
-    change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
-    if not (stop.restoring_configs and present):
-        return lacking(change, present=present)
-    return still_due(change, mirror=mirror_configs(values, include=stop.sync_include, overrides=stop.configs), present=present)
 
 
 def _filler_ends(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorStopped) -> dict[int, int]:
@@ -538,19 +484,3 @@ def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStop
     filled = {number: starts[number] for number, fence in fences.items() if starts.get(number, fence) < fence}
     others = foreign_starts(stop.destination, stop.assignments, fences=fences, copied=filled)
     return {number: fences[number] + 1 for number in filled if number not in others}
-
-
-def _source_configs(stop: MirrorStop) -> dict[str, str]:
-    """Return the source's configs: for a promotion as read now, twice with the same result; otherwise those of the last sync.
-
-    They are also read for a failover if none are known.
-    """
-    if stop.source_configs and stop.reason is StopReason.FAILOVER:
-        return stop.source_configs
-    topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")
-    try:
-        first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
-    except LinkEngineError as error:
-        log.warning("mirror.source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
-        return stop.source_configs
-    return first if first == second else stop.source_configs

@@ -14,12 +14,11 @@ from linkengine.domain.configs import ConfigChange, source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, GroupSync, shown
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
-from linkengine.domain.moments import CONFIRM_AFTER_S
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.admin_offsets import count_partitions
+from linkengine.kafka.offsets import count_partitions
 from linkengine.sync import groups
-from linkengine.sync.configs import plan_configs, restore_configs
 from linkengine.sync.groups import Following, Recall
 from linkengine.sync.topics import (
     find_mirror,
@@ -27,6 +26,8 @@ from linkengine.sync.topics import (
     holds_all,
     missing_mirror,
     observe_sources,
+    plan_configs,
+    restore_configs,
     stopped_error,
     was_stopped,
 )

@@ -22,11 +22,10 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange, next_pieces, not_reached
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import newest_ends
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.committed import read_rows
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
+from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets, newest_ends
 from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.single_reads import read_committed
 from linkengine.kafka.topicviews import Leader, TopicView, locate

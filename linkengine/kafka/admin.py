@@ -18,13 +18,13 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, producers, topic_requests
+from linkengine.kafka import admin_acls, admin_groups, admin_topics, offsets, producers
 from linkengine.kafka.admin_groups import Offsets, StillDue
-from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.admin_topics import delete_by_id
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.offsets import OffsetKind
 from linkengine.kafka.preflight import broker_facts
-from linkengine.kafka.topic_requests import delete_by_id
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
 
@@ -169,14 +169,14 @@ class ClusterAdmin:
         real = {topic: change for topic, change in changes.items() if change}
         with closing(Cluster(self.address)) as cluster:
             what = f"one of {len(real)} topics does not show its new configs"
-            self._wait_until(lambda: not topic_requests.not_shown(cluster, real), what=what)
+            self._wait_until(lambda: not admin_topics.not_shown(cluster, real), what=what)
 
     # offsets
 
     def offsets(self, topic: str, kind: OffsetKind, *, partitions: int | None = None) -> dict[int, int]:
         """Return an offset per partition; raise TIMEOUT_ERROR if a partition had no leader for LAG_S seconds."""
         count = self.describe(topic).partitions if partitions is None else partitions
-        found = admin_offsets.patient_offsets(self._session, [(topic, partition) for partition in range(count)], kind)
+        found = offsets.patient_offsets(self._session, [(topic, partition) for partition in range(count)], kind)
         missing = [partition for partition in range(count) if (topic, partition) not in found]
         if missing:
             raise LinkEngineError(
@@ -188,17 +188,17 @@ class ClusterAdmin:
 
     def many_offsets(self, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
         """Return an offset for each of many partitions; partitions without a result now are left out."""
-        return admin_offsets.offsets(self._session, partitions, kind)
+        return offsets.offsets_of(self._session, partitions, kind)
 
     def offsets_at(self, topic: str, timestamp_ms: int, *, partitions: int) -> dict[int, int]:
         """Return, per partition, the offset of the first stable record at or after a timestamp; -1 if there is none."""
         places = [(topic, partition) for partition in range(partitions)]
-        found = admin_offsets.offsets_at(self._session, places, timestamp_ms)
+        found = offsets.offsets_at(self._session, places, timestamp_ms)
         return {partition: offset for (_, partition), offset in found.items()}
 
     def trim(self, topic: str, starts: Mapping[int, int]) -> None:
         """Advance log starts (DeleteRecords): partition -> first offset that stays."""
-        admin_offsets.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})
+        offsets.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})
 
     # consumer groups
 

@@ -20,9 +20,8 @@ from confluent_kafka.admin import AdminClient
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.network_policy import check_names
 from linkengine.kafka.preflight import check_reachable
-from linkengine.kafka.security import make_client
+from linkengine.kafka.security import check_names, make_client
 
 # --- errors --------------------------------------------------------------------------------------------------------------
 # Each has a stable code, what failed, why, and what to do. A code above 0 is the broker's. A code below 0 is librdkafka's own

@@ -27,9 +27,8 @@ from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.connectionchecks import ConnectStep
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.network_policy import open_socket
 from linkengine.kafka.protocol import CLIENT_ID, INT32, UNREADABLE, KafkaCode, MalformedResponseError, decoding_response
-from linkengine.kafka.security import BearerTokens, client_context
+from linkengine.kafka.security import BearerTokens, client_context, open_socket
 
 CONNECT_TIMEOUT_S = 3.0  # a broker that does not respond must not delay the others
 REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state

@@ -1,4 +1,7 @@
-"""Log start and log end of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords. Blocking; many partitions per call.
+"""Log starts, log ends and offsets of many partitions per call: ListOffsets, OffsetForLeaderEpoch, DeleteRecords. Blocking.
+
+Three ways: requests to a broker for the partitions that it leads, the newest leaders for decisions on which records depend,
+and an admin client for the rest.
 
 A response that leaves out a requested partition is malformed: a broker returns an error code for it instead.
 ListOffsets returns the high watermark (or the last stable offset). Only OffsetForLeaderEpoch of the current epoch returns the
@@ -7,9 +10,16 @@ ListOffsets returns the high watermark (or the last stable offset). Only OffsetF
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+from confluent_kafka import IsolationLevel
+from confluent_kafka import TopicPartition as AdminPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse
 from kafka.protocol.consumer import (
     ListOffsetsRequest,
@@ -18,8 +28,14 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, refused
+from linkengine.kafka.admin_topics import LAG_POLL_S, LAG_S, names
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.protocol import TOPIC_GONE, BrokerError
+from linkengine.kafka.topicviews import Survey, TopicView
 
 TopicPartition = tuple[str, int]
 
@@ -30,6 +46,9 @@ _LOCAL_SINCE = 8
 _DEBUG_REPLICA = -2
 _CONSUMER = -1
 _DELETE_TIMEOUT_MS = 10_000
+
+
+# --- from the broker that leads the partitions ---------------------------------------------------------------------------
 
 
 def log_ends(
@@ -180,3 +199,180 @@ def by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
     for (name, number), value in values.items():
         groups.setdefault(name, {})[number] = value
     return groups
+
+
+# --- offsets from the newest leaders -------------------------------------------------------------------------------------
+# For decisions on which records depend. An admin client uses the metadata of the broker it is connected to. A broker that is
+# cut off from the controllers names outdated leaders, perhaps itself, whose log ends stand still while producers write to the
+# new leaders. So all brokers are queried for the leaders, and the highest leader epochs count.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEnds:
+    """The offsets of a topic, by partition."""
+
+    topic_id: str
+    stable: dict[int, int]  # last stable offsets
+    ends: dict[int, int]  # high watermarks, read after them
+
+
+def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
+    """Return the ends; raise if a partition has no leader, or if a silent broker may have newer metadata."""
+    with closing(Cluster(address)) as cluster:
+        return read_ends(cluster, topic, newest_view(cluster, topic))
+
+
+def read_ends(cluster: Cluster, topic: str, view: TopicView) -> TopicEnds:
+    """Return the ends as the leaders of this view report them; raise if a partition has no leader."""
+    stable = read_offsets(cluster, topic, view, timestamp=LATEST, read_committed=True)
+    return TopicEnds(topic_id=view.topic_id_text, stable=stable, ends=read_offsets(cluster, topic, view, timestamp=LATEST))
+
+
+def count_partitions(address: ClusterAddress, topic: str) -> int:
+    """Return the partition count of the topic in the newest metadata; raise if a broker is silent."""
+    with closing(Cluster(address)) as cluster:
+        return len(newest_view(cluster, topic).partitions)
+
+
+def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
+    """Return the ids under which any broker has the topic; raise if a broker that does not respond, or refuses, may have it."""
+    with closing(Cluster(address)) as cluster:
+        survey = _survey(cluster, topic)
+    survey.check_complete(f"topic {topic!r} exists")
+    known, error = survey.topic_ids[topic], survey.topics[topic].error
+    if not known and error and error not in TOPIC_GONE:
+        raise BrokerError(error, f"It is unknown whether topic {topic!r} exists")
+    return known
+
+
+def newest_view(cluster: Cluster, topic: str) -> TopicView:
+    """Return the topic with its newest leaders; raise if a silent broker may have newer metadata."""
+    survey = _survey(cluster, topic)
+    view = survey.topics[topic]
+    if view.error:
+        raise BrokerError(view.error, f"Topic {topic!r} cannot be read")
+    survey.check_complete(f"topic {topic!r} has another leader, with more records")
+    return view
+
+
+def _survey(cluster: Cluster, topic: str) -> Survey:
+    try:
+        return cluster.survey([topic])
+    except LinkEngineError as error:
+        raise refused(error, what=f"describe topic {topic!r}") from None
+
+
+def read_offsets(
+    cluster: Cluster, topic: str, view: TopicView, *, timestamp: int, read_committed: bool = False
+) -> dict[int, int]:
+    """Return the ListOffsets results of the leaders of this view, by partition; raise if a partition has no leader."""
+    found: dict[int, int] = {}
+    for broker, epochs in view.by_leader().items():
+        places = [(topic, partition) for partition in epochs]
+        results = list_offsets(cluster, broker, places, timestamp=timestamp, read_committed=read_committed)
+        for (_, partition), (error, offset) in results.items():
+            if error:
+                raise BrokerError(error, f"The offsets of {topic}-{partition} cannot be read")
+            found[partition] = offset
+    return found
+
+
+def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
+    """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
+
+    0 if that is unknown: the leader has no such epoch, or only older epochs. Partitions that the topic does not have are left
+    out. Raises if a partition has no leader.
+    """
+    found: dict[int, int] = {}
+    for broker, leaders in view.by_leader().items():
+        requested = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
+        for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, requested) if requested else {}).items():
+            if error:
+                raise BrokerError(error, f"The history of {topic}-{number} cannot be read")
+            found[number] = end if leaders[number] >= epochs[number] and epoch >= 0 else 0
+    return found
+
+
+# --- by an admin client --------------------------------------------------------------------------------------------------
+# All partitions in a single call. Functions over an AdminSession.
+
+
+NO_SUCH_RECORD = -1  # by timestamp; librdkafka's OFFSET_INVALID, for a partition without a response, is far below
+
+
+class OffsetKind(StrEnum):
+    """The kind of offset to read."""
+
+    START = "start"  # log start
+    END = "end"  # high watermark: after the last replicated record
+    STABLE_END = "stable-end"  # before the first open transaction
+
+
+def offsets_of(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+    """Return an offset for each of many partitions, in a single call; partitions without a result now are left out."""
+    wanted = list(partitions)
+    found = _offsets(session, wanted, kind)
+    missing = [place for place in wanted if place not in found]
+    if missing:  # librdkafka uses metadata that it caches for minutes, without topics or partitions created since
+        names(session)
+        found |= _offsets(session, missing, kind)
+    return found
+
+
+def patient_offsets(
+    session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind
+) -> dict[tuple[str, int], int]:
+    """Return the same as ``offsets_of``, but retry for LAG_S: the leader of a new partition may not have applied it yet."""
+    wanted, deadline = list(partitions), time.monotonic() + LAG_S
+    found = offsets_of(session, wanted, kind)
+    while len(found) < len(wanted) and time.monotonic() < deadline:
+        time.sleep(LAG_POLL_S)
+        found = offsets_of(session, wanted, kind)
+    return found
+
+
+def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+    spec = OffsetSpec.earliest() if kind is OffsetKind.START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {AdminPartition(topic, partition): spec for topic, partition in partitions}
+    if not wanted:
+        return {}
+    stable = IsolationLevel.READ_COMMITTED if kind is OffsetKind.STABLE_END else IsolationLevel.READ_UNCOMMITTED
+    found, _ = session.settle(
+        lambda client: client.list_offsets(wanted, isolation_level=stable, request_timeout=REQUEST_TIMEOUT_S),
+        what="read offsets",
+    )
+    # a success without an offset was observed: -1001
+    return {place: offset for place, offset in _by_place(found).items() if offset >= 0}
+
+
+def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
+    """Return the offset of the first stable record of each partition at or after a timestamp; -1 if there is none."""
+    names(session)  # as in ``offsets_of``
+    spec = OffsetSpec.for_timestamp(timestamp_ms)
+    wanted = {AdminPartition(topic, partition): spec for topic, partition in partitions}
+    found = session.all(
+        lambda client: client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        ),
+        what="read offsets by time",
+    )
+    found_offsets = _by_place(found)
+    for (topic, partition), offset in found_offsets.items():
+        if offset < NO_SUCH_RECORD:
+            message = f"Partition {partition} of topic {topic!r} returns no offsets by time at present. Try again."
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
+    return found_offsets
+
+
+def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
+    """Advance the log start of partitions to the given offsets (DeleteRecords)."""
+    wanted = [AdminPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+    if wanted:
+        names(session)  # as in ``offsets_of``
+        session.all(
+            lambda client: client.delete_records(wanted, request_timeout=REQUEST_TIMEOUT_S), what="delete records of a topic"
+        )
+
+
+def _by_place(found: Mapping[AdminPartition, ListOffsetsResultInfo]) -> dict[tuple[str, int], int]:
+    return {(place.topic, place.partition): result.offset for place, result in found.items()}

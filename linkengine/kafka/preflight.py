@@ -17,7 +17,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from linkengine.domain.addresses import ClusterAddress, parse_servers
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import Connection, connect
-from linkengine.kafka.network_policy import NotPermittedError, check_names
+from linkengine.kafka.security import NotPermittedError, check_names
 
 MAX_SERVERS = 5  # of a long bootstrap list; each takes at most one connect timeout
 _METADATA_FEATURE = "metadata.version"

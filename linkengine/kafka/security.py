@@ -1,15 +1,18 @@
-"""TLS contexts, bearer tokens and librdkafka settings of a cluster address. All contain secrets."""
+"""Network policy, TLS contexts, tokens and librdkafka settings of a cluster address. All but the policy contain secrets."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
+import struct
 import tempfile
 import time
 import weakref
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from queue import SimpleQueue
@@ -22,9 +25,76 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from linkengine.domain.addresses import OAUTH, ClusterAddress, TokenUrl, parse_token_url
+from linkengine.domain.addresses import OAUTH, ClusterAddress
+from linkengine.domain.client_properties import TokenUrl, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.network_policy import open_socket
+
+# --- network policy ------------------------------------------------------------------------------------------------------
+# Only ``open_socket`` opens sockets to hosts that a user or a broker names. A name is resolved once. All of its addresses must
+# be in the networks that the ``ClusterAddress`` permits, and the connection is opened to one of the checked addresses: a second
+# lookup could return another address (DNS rebinding). TLS still verifies the name.
+#
+# librdkafka and Kafka's Java clients resolve names themselves, so their names are checked before (``check_names``). A name can
+# change between that check and their own lookup; see ADR 32.
+
+
+NAMES_TIMEOUT_S = 3.0  # for all lookups of a check; a name that takes longer cannot be connected to either
+_RESOLVERS = 8
+# Closing the socket, also when the process dies, drops unsent data (RST); otherwise the kernel would send it for minutes.
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class NotPermittedError(LinkEngineError):
+    """An address is outside the permitted networks. The message does not depend on what listens there."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"{host}:{port} is not in a network that this installation may connect to. Use another address, or ask its "
+            "operator to change CLUSTERLINK_ALLOWED_NETWORKS and CLUSTERLINK_DENIED_NETWORKS.",
+        )
+
+
+def open_socket(host: str, port: int, *, address: ClusterAddress, timeout_s: float) -> socket.socket:
+    """Connect to the first address of a name that accepts the connection; return the socket.
+
+    Raise NotPermittedError before anything is sent; socket.gaierror, ValueError or OverflowError for an invalid name or port;
+    OSError if no address accepts the connection.
+    """
+    failure = OSError("no address")
+    for family, kind, protocol, _, target in _resolve(host, port, address=address):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            sock.settimeout(timeout_s)
+            sock.connect(target)
+        except OSError as error:
+            failure = error
+            sock.close()
+        else:
+            return sock
+    raise failure
+
+
+def check_names(places: Iterable[tuple[str, int]], *, address: ClusterAddress) -> None:
+    """Raise NotPermittedError if any of the hosts may not be connected to. Names that do not resolve are ignored."""
+    pool = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
+    lookups = [pool.submit(_resolve, host, port, address=address) for host, port in dict.fromkeys(places)]
+    done = wait(lookups, timeout=NAMES_TIMEOUT_S).done
+    pool.shutdown(wait=False, cancel_futures=True)
+    for lookup in lookups:
+        if lookup in done and isinstance(error := lookup.exception(), NotPermittedError):
+            raise error
+
+
+def _resolve(host: str, port: int, *, address: ClusterAddress) -> list[Any]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    if not all(address.permits(str(target[0])) for *_, target in found):
+        raise NotPermittedError(host, port)
+    return found
+
 
 # --- TLS -----------------------------------------------------------------------------------------------------------------
 # A Python ``ssl`` context. Keys pass through a private temporary file.

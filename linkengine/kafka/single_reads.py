@@ -19,11 +19,10 @@ from linkengine.batches.view import BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TimedOffset
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.admin_offsets import newest_view, read_offsets
 from linkengine.kafka.channel import MAX_FRAME
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, LATEST
+from linkengine.kafka.offsets import EARLIEST, LATEST, newest_view, read_offsets
 from linkengine.kafka.protocol import BrokerError, KafkaCode, RedirectedError
 from linkengine.kafka.requests import FETCH_BY_ID, FETCH_BY_NAME, READ_COMMITTED
 from linkengine.kafka.topicviews import TopicView

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import ClampedOffset, Committed, KnownOffset, OffsetDecision, OffsetFacts, Place, settle, shown
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import MetadataLeftOutError
 
 READINGS = 4  # of a group, two of which have to agree
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +167,22 @@ def _unread_offset(offset: KnownOffset, error: LinkEngineError) -> ClampedOffset
     return ClampedOffset(
         group=offset.group, partition=offset.partition, source=offset.source, before=None, after=None, message=error.message
     )
+
+
+def clamp_stopped(destination: ClusterAdmin, topic: str, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
+    """Move the offsets of groups to where they belong in the fenced mirror, unless an earlier attempt has allowed writes.
+
+    Since then a group may have read new records, which it would read a second time.
+    """
+    fenced = {number for number, _ in stop.fenced_ends}
+    # no attempt allows writes before all partitions are fenced
+    all_fenced = fenced and fenced >= {partition.partition for partition in stop.assignments}
+    can_check_fence = all_fenced and stop.guard and destination.has_authorizer()
+    ends = dict(stopped.ends) | dict(stopped.foreign)
+    try:
+        if can_check_fence and destination.lacks_deny_write(topic):
+            return []
+        return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
+    except LinkEngineError as error:  # a failing coordinator must not delay producers
+        log.warning("mirror.groups_not_moved", topic=topic, code=error.code)
+        return unread_groups(stop.group_offsets, ends=ends, error=error)

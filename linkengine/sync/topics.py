@@ -1,18 +1,36 @@
-"""Observe topics: whether a source topic is the same, whether a mirror is complete, and whether it was stopped."""
+"""Topics of both sides: whether a source topic is the same, whether a mirror is complete or stopped, and topic config sync."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from linkengine.domain.configs import has_mirror_configs
+from linkengine.domain.configs import (
+    POLICY,
+    ConfigChange,
+    LocalEdit,
+    config_difference,
+    configs_at_stop,
+    has_mirror_configs,
+    is_compacted,
+    lacking,
+    local_edits,
+    mirror_configs,
+    released_names,
+    source_values,
+    still_due,
+    with_compaction_in_time,
+)
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.moments import CONFIRM_AFTER_S
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorSync, RefusedStep
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.states import StopReason
+from linkengine.domain.times import CONFIRM_AFTER_S
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import known_topic_ids
+from linkengine.kafka.offsets import known_topic_ids
 
 # --- source topics -------------------------------------------------------------------------------------------------------
 # Whether a topic is still the same, and how many partitions it has. A mirror that is declared failed does not return to ACTIVE
@@ -238,3 +256,138 @@ def stopped_before(topic: str) -> LinkEngineError:
         "earlier, and the console's database may have been restored from an older backup. Applications may use it, so it is "
         "not changed. Fail over to keep it as it is. Delete it and create the mirror again only if it is not needed.",
     )
+
+
+# --- configs -------------------------------------------------------------------------------------------------------------
+# Topic config sync: apply the source topic's configs to its mirror and check whether they are in force.
+# ``linkengine.domain.configs`` decides which configs are synced and which differ while mirroring. Configs of the mirror that
+# are not synced are left alone, since users may change them at any time.
+
+
+# One config of the change may be the cause; the others may be accepted without it.
+_RETRY_SINGLY = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR, ErrorCode.INTERNAL_ERROR})
+TRIES = 2  # if the cluster does not respond
+
+
+def read_source_configs(source: ClusterAdmin, topic: str, *, include: Collection[str] | None = None) -> dict[str, str]:
+    """Return the configs that a mirror of ``topic`` follows, by name; needs DESCRIBE_CONFIGS on the source topic."""
+    return source_values(source.effective_configs(topic), include=include)
+
+
+def pending_change(
+    destination: ClusterAdmin, mirror_topic: str, *, source_configs: Mapping[str, str], include: Collection[str] | None = None
+) -> ConfigChange:
+    """Return what the mirror still lacks of its source's configs; an empty change if nothing is missing."""
+    present = destination.describe(mirror_topic).configs
+    return config_difference(wanted=mirror_configs(source_configs, include=include), present=present)
+
+
+def sync_configs(
+    destination: ClusterAdmin, mirror_topic: str, *, source_configs: Mapping[str, str], include: Collection[str] | None = None
+) -> tuple[str, ...]:
+    """Apply the pending change; return the names of the changed configs."""
+    change = pending_change(destination, mirror_topic, source_configs=source_configs, include=include)
+    destination.change_configs(mirror_topic, change)
+    return change.names
+
+
+def plan_configs(
+    mirror: TopicDescription,
+    plan: MirrorSync,
+    *,
+    source_configs: Mapping[str, str],
+    copied: Callable[[], bool],
+) -> tuple[ConfigChange, tuple[LocalEdit, ...]]:
+    """Return the change that a mirror, described just before, needs to follow its source, and the local edits it overwrites.
+
+    ``copied`` returns whether the mirror holds everything that the source held when ``source_configs`` were read.
+    """
+    include, overrides = plan.sync_include, plan.configs
+    released = released_names(plan.previous, include=include)
+    wanted = mirror_configs(source_configs, include=include) | {name: overrides[name] for name in released & set(overrides)}
+    change = config_difference(wanted=wanted, present=mirror.configs, released=released)
+    change = with_compaction_in_time(change, wanted=wanted, present=mirror.configs, keyless=plan.keyless, copied=copied)
+    same_list = set(plan.previous) == set(source_configs)  # otherwise the include list changed, not the mirror
+    before = mirror_configs(plan.previous, include=include) if same_list else {}
+    if is_compacted(wanted):
+        before.pop(POLICY, None)  # the copy itself changes it, so a difference is not a local edit
+    return change, local_edits(change, previous=before, present=mirror.configs)
+
+
+def restore_configs(destination: ClusterAdmin, changes: Mapping[str, ConfigChange]) -> dict[str, tuple[RefusedStep, ...]]:
+    """Change configs of topics as far as the cluster accepts them; return the refused configs by topic.
+
+    Never raises. A change that is refused as a whole is repeated config by config. Waits until the accepted values are in
+    force, but continues if the brokers do not show them in time: the controller has confirmed them.
+    """
+    refused: dict[str, list[RefusedStep]] = defaultdict(list)
+    errors = _alter(destination, changes)
+    accepted = {topic: change for topic, change in changes.items() if topic not in errors}
+    singly = {topic for topic, error in errors.items() if error.code in _RETRY_SINGLY}
+    for topic in errors.keys() - singly:
+        refused[topic] += _refusals(changes[topic], errors[topic])
+    for name in sorted({name for topic in singly for name in changes[topic].names}):
+        single = {topic: _only(changes[topic], name) for topic in singly if name in changes[topic].names}
+        errors = _alter(destination, single)
+        for topic, change in single.items():
+            if topic in errors:
+                refused[topic] += _refusals(change, errors[topic])
+            else:
+                accepted[topic] = _joined(accepted.get(topic, ConfigChange()), change)
+    try:
+        destination.wait_for_configs(accepted)
+    except LinkEngineError as error:
+        log.warning("configs.not_shown", topics=list(accepted)[:10], code=error.code)
+    return {topic: tuple(steps) for topic, steps in refused.items()}
+
+
+def _alter(destination: ClusterAdmin, changes: Mapping[str, ConfigChange]) -> dict[str, LinkEngineError]:
+    """Return the error of each topic; the same error for all topics if the cluster does not respond."""
+    for left in reversed(range(TRIES)):
+        try:
+            return destination.alter_each(changes)
+        except LinkEngineError as error:
+            if not left:
+                return dict.fromkeys(changes, error)
+    raise AssertionError("unreachable")
+
+
+def _only(change: ConfigChange, name: str) -> ConfigChange:
+    if name in change.values:
+        return ConfigChange(values={name: change.values[name]})
+    return ConfigChange(deletions=(name,))
+
+
+def _joined(first: ConfigChange, second: ConfigChange) -> ConfigChange:
+    return ConfigChange(values={**first.values, **second.values}, deletions=(*first.deletions, *second.deletions))
+
+
+def _refusals(change: ConfigChange, error: LinkEngineError) -> list[RefusedStep]:
+    return [
+        RefusedStep(name=name, value=change.values.get(name), code=error.code, message=error.message) for name in change.names
+    ]
+
+
+def restoring_change(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
+    """Return the changes that make a topic with the configs ``present`` an ordinary topic with the source's configs."""
+    values = _source_configs(stop)
+    change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
+    if not (stop.restoring_configs and present):
+        return lacking(change, present=present)
+    return still_due(change, mirror=mirror_configs(values, include=stop.sync_include, overrides=stop.configs), present=present)
+
+
+def _source_configs(stop: MirrorStop) -> dict[str, str]:
+    """Return the source's configs: for a promotion as read now, twice with the same result; otherwise those of the last sync.
+
+    They are also read for a failover if none are known.
+    """
+    if stop.source_configs and stop.reason is StopReason.FAILOVER:
+        return stop.source_configs
+    topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")
+    try:
+        first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
+    except LinkEngineError as error:
+        log.warning("mirror.source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
+        return stop.source_configs
+    return first if first == second else stop.source_configs

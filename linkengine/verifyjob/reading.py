@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import CheckedRange, OffsetRange, combine, hash_of, joined
 

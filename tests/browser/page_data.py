@@ -27,7 +27,8 @@ from console.models import (
     SourceTopic,
     StateTransition,
 )
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.page_fixtures import furnish
 

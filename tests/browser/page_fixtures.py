@@ -37,7 +37,8 @@ from console.models import (
 )
 from console.verification.actions import record_checks
 from linkengine.domain.acls import AclStatus
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
 from linkengine.domain.gates import (
     CanaryRead,

@@ -24,7 +24,7 @@ from chaos.reading import Ends, read_topic
 from chaos.schedule import ENGINE_FAULTS, SHORT_S, SHORT_SEED, Fault, short_storm
 from chaos.storm import Storm
 from chaos.writers import TransactionalWriter
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.cluster import Cluster
 
 T = TypeVar("T")

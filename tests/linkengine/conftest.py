@@ -3,7 +3,8 @@
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.admin import ClusterAdmin
 
 

@@ -13,7 +13,8 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs, replay
 from linkengine.batches.records import Record, encode_records
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.cluster import Cluster

@@ -16,7 +16,8 @@ from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from devcluster.tokens import TokenEndpoint
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import admin_session
 from linkengine.kafka.admin import ClusterAdmin

@@ -21,8 +21,9 @@ from devcluster.ports import free_port
 from devcluster.spark import SparkConnectServer
 from linkengine import sparkclient
 from linkengine.coordination.pool import end_workers, write_assignments
-from linkengine.copyjob.spark_job import submit_worker
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.copyjob.spark_job import run_copy_worker
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import CopyPlan, VerifyPlan
 from linkengine.domain.workers import worker_id_for
 from linkengine.sparkclient import (
@@ -58,7 +59,7 @@ def compare():
 
 def submit():
     setup = WorkerSetup(worker_id="0000-0", redis_url="", key="", lease_ttl_ms=1)
-    spark_job.submit_worker(setup, spark_url="sc://127.0.0.1:1")
+    spark_job.run_copy_worker(setup, spark_url="sc://127.0.0.1:1")
 
 def call(function):
     begin.wait()
@@ -235,7 +236,7 @@ def test_sparks_logs_and_events_contain_no_credentials(
     plan = CopyPlan(link_id="link", revision=1, source=guarded, destination=guarded, signing_keys=SIGNER.texts())
     write_assignments(redis_url, "link", {setup.worker_id: plan}, secrets=SECRETS, applied={setup.worker_id: 1})
     end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
-    submit_worker(setup, spark_url=own_spark.url)
+    run_copy_worker(setup, spark_url=own_spark.url)
 
     admin = address_from_properties(source_cluster.client_properties("admin"))
     create_topics(source_cluster, f"{topic_name}-a", f"{topic_name}-b")

@@ -35,7 +35,7 @@ from typing import Protocol
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
-from linkengine.copyjob.foreign_writes import overtaken
+from linkengine.copyjob.errors import overtaken
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import Chunk, FillInFlight, LogEnd, LostMarker, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -28,12 +28,10 @@ from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import BUDGET, Buffer
 from linkengine.copyjob.destination.gap_filler import Filler, TransactionFiller, waited
-from linkengine.copyjob.errors import LargestOnItsWay, refusal, repeated, replaced_times, silence
-from linkengine.copyjob.foreign_writes import overtaken
+from linkengine.copyjob.errors import LargestOnItsWay, overtaken, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.pacing import Throttle, due_before_burst
-from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.release_rules import is_held_up
-from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.partition_state import PartitionState, is_held_up
+from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.copyjob.values import Chunk, Overtaken, Stage, Trouble
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase

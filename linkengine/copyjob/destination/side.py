@@ -21,12 +21,10 @@ from collections.abc import Callable, Mapping
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.maintenance import Maintenance
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
-from linkengine.copyjob.errors import Confirmation, SingleTooLargeError
-from linkengine.copyjob.foreign_writes import another_topic
-from linkengine.copyjob.partition_state import PartitionState
+from linkengine.copyjob.errors import Confirmation, SingleTooLargeError, another_topic
+from linkengine.copyjob.partition_state import PartitionState, log_end_query
 from linkengine.copyjob.producer_state import FencedError
 from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
-from linkengine.copyjob.resume.release_rules import log_end_query
 from linkengine.copyjob.values import Chunk, LogEnd, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

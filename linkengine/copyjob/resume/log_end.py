@@ -29,17 +29,12 @@ that has just started, has no metadata of topics that exist.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from linkengine.copyjob.foreign_writes import (
-    batches_in,
-    check_mirror_topic_id,
-    first_foreign_batch,
-    foreign_write,
-    marker_overrun,
-)
+from linkengine.batches.view import BatchView, check_crc, iter_batches
+from linkengine.copyjob.errors import check_mirror_topic_id, foreign_write, marker_overrun
 from linkengine.copyjob.resume.tail_check import read_log_tail
 from linkengine.copyjob.values import LogEnd, LogEndQuery, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -50,6 +45,7 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
 from linkengine.kafka.producers import describe_producers
 from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
+from linkengine.kafka.single_reads import read_batches
 from linkengine.kafka.topicviews import Leader, Survey, locate
 from linkengine.kafka.transactions import EmptyTransactions
 
@@ -405,3 +401,61 @@ def _brokers_disagree(assignment: PartitionAssignment) -> LinkEngineError:
         "topic of that name; others know it, or do not respond. Retrying automatically. If this persists, restart the broker "
         "that has lost contact with the others.",
     )
+
+
+# --- batches of a mirror -------------------------------------------------------------------------------------------------
+# That its copy did not expect. A batch is the mirror's own if it has the mirror's producer id. Blocking; runs in a background
+# thread, on a connection of its own. Reads uncommitted data up to the high watermark.
+
+
+PATIENCE_S = 10.0  # to read what may be the data of several Produce requests
+
+
+def first_foreign_batch(
+    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int], own_ids: Container[int]
+) -> int | None:
+    """Return the offset of the first batch in ``offsets`` by a producer whose id is not in ``own_ids``, or None."""
+    with closing(batches_in(cluster, leader, topic=topic, offsets=offsets)) as batches:
+        for view, batch in batches:
+            if view.producer_id not in own_ids:
+                check_crc(view, batch)  # the producer id may have been damaged in transit
+                return view.base_offset
+    return None
+
+
+def batches_in(
+    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int | None]
+) -> Generator[tuple[BatchView, memoryview]]:
+    """Yield the batches in ``offsets``, all of them replicated; raise if they cannot be read within PATIENCE_S.
+
+    The end None means the high watermark. Close the generator: it holds a connection.
+    """
+    position, wanted = offsets
+    end = _replicated_end(cluster, leader, topic=(topic[0], topic[2]), wanted=wanted)
+    deadline = time.monotonic() + PATIENCE_S
+    connection = cluster.open(leader.broker)
+    try:
+        while position < end:
+            error, records = read_batches(connection, topic=topic, leader_epoch=leader.epoch, offset=position)
+            if error:
+                raise BrokerError(error, f"Mirror {topic[0]}-{topic[2]} cannot be read for a check")
+            for at, view in iter_batches(records):
+                if view.next_offset > position and view.base_offset < end:
+                    yield view, records[at : at + view.size]
+                position = max(position, view.next_offset)
+            if time.monotonic() > deadline:
+                raise LinkEngineError(
+                    ErrorCode.TIMEOUT_ERROR, f"Mirror {topic[0]}-{topic[2]} could not be checked in time. Retrying."
+                )
+    finally:
+        connection.close()
+
+
+def _replicated_end(cluster: Cluster, leader: Leader, *, topic: TopicPartition, wanted: int | None) -> int:
+    """Return the end of the readable offsets; raise if followers have not replicated up to ``wanted``."""
+    error, high_watermark = list_offsets(cluster, leader.broker, [topic], timestamp=LATEST)[topic]
+    if error:
+        raise BrokerError(error, f"Mirror {topic[0]}-{topic[1]} cannot be read for a check")
+    if wanted is not None and high_watermark < wanted:
+        raise UnreplicatedError(*topic)
+    return high_watermark if wanted is None else wanted

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Step
-from linkengine.batches.view import CURRENT_MAGIC, CorruptBatchError, iter_batches
+from linkengine.batches.view import CURRENT_MAGIC, NOT_SEEN, CorruptBatchError, UnconfirmedBatchError, intact_part, iter_batches
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.errors import damaged

@@ -6,7 +6,7 @@ event                              reaction
 error code of a partition          record it, retry after a backoff, or fail if it is permanent (``SourceTroubles``)
 no leader, connection lost         the same, and locate the leader again
 leader moved, topic gone, disk     the same, and locate the leader again
-another leader epoch than before   check with its leader that it still has what was read in the former epoch (``epoch_history``)
+another leader epoch than before   check with its leader that it still has what was read in the former epoch (``leaders``)
 OFFSET_OUT_OF_RANGE                read log start and log end: deleted by retention (LOST), truncated, or not shown yet
 no records below the source's end  read the local log start (KIP-405): COMPACTED after two equal observations, else retry
 tail check pending                 compare the mirror's last records with the source first (``TailChecker``)
@@ -35,15 +35,16 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.errors import Confirmation
+from linkengine.copyjob.pacing import Clock
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.ports import Clock
-from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents, beyond_source
+from linkengine.copyjob.resume.tail_check import TailChecker, TailCheckEvents, beyond_source
 from linkengine.copyjob.source.data_loss import LossRecorder, SourceWatch, WatchEvents
-from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.source.leaders import (
     LeaderWatch,
+    OlderEpochError,
+    ReadUpTo,
     SourceExtent,
     locate_sources,
     read_extent,

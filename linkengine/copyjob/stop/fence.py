@@ -45,9 +45,8 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 
 from linkengine.batches.records import ControlType, control_type, is_commit
 from linkengine.batches.view import iter_batches
-from linkengine.copyjob.foreign_writes import batches_in
 from linkengine.copyjob.producer_state import epochs_above
-from linkengine.copyjob.resume.log_end import read_log_ends
+from linkengine.copyjob.resume.log_end import batches_in, read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

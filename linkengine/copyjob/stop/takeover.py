@@ -11,12 +11,12 @@ import structlog
 
 from linkengine.batches.records import ControlType, is_commit
 from linkengine.batches.view import BatchView, check_crc
-from linkengine.copyjob.foreign_writes import batches_in
-from linkengine.copyjob.resume.log_end import read_log_ends
+from linkengine.copyjob.resume.log_end import batches_in, read_log_ends
 from linkengine.copyjob.stop.fence import PAUSE_S, last_marker, write_marker
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import MirrorStop
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.topicviews import TopicView, locate
@@ -209,3 +209,33 @@ def _mirrored_end(batches: Iterable[tuple[BatchView, memoryview]], *, start: int
             break
         end = view.next_offset
     return end
+
+
+def reads_log(stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int]) -> bool:
+    """Return whether the log has to be searched for foreign writes (``foreign_starts``)."""
+    known, copied = _known_ends(stop), dict(stop.copied)
+    numbers = {partition.partition for partition in assignments} - known.keys()
+    return stop.was_mirror and any(copied.get(number, ends[number]) < ends[number] for number in numbers)
+
+
+def foreign_write_starts(
+    stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the offsets from which a mirror has foreign records; a topic that was only becoming a mirror is not checked.
+
+    The end in a cleanly released lease does not count if a later end was reported: Redis was restored from a backup.
+    """
+    if not stop.was_mirror:
+        return {}
+    copied, known = dict(stop.copied), _known_ends(stop)
+    below_fence = {number: end for number, end in known.items() if end < fences.get(number, end)}
+    unknown = [partition for partition in assignments if partition.partition not in known]
+    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=copied)
+
+
+def _known_ends(stop: MirrorStop) -> dict[int, int]:
+    """Return the ends of mirrored records by partition, as far as they are known without reading the log."""
+    copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
+    released = {number: end for number, end in stop.released_ends if end >= copied.get(number, 0)}
+    # the ends of fenced partitions were recorded by an earlier attempt
+    return released | {number: end for number, end in copied.items() if number in fenced}

@@ -20,7 +20,7 @@ from console.links.actions import create_link, delete_link
 from console.mirrors import actions as mirror_actions
 from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic
 from console.models.fields import unseal
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor, MakeMirror

@@ -15,7 +15,8 @@ import pytest
 from console.links.command_presenters import LinkCommand, link_commands
 from console.links.drafts import DraftValues
 from linkctl.commands import config_list
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIC\n-----END PRIVATE KEY-----\n"

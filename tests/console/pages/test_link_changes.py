@@ -8,7 +8,8 @@ from django.test import Client
 from django.utils import timezone
 
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.page_data import EAST, SECRET, PageData
 from tests.console.pages.conftest import post_form

@@ -16,7 +16,8 @@ from console.links.draft_presenters import PRESETS
 from console.links.drafts import DraftValues
 from console.links.form_presenters import ACCEPT, BOTH, RECEIVE, SEND, Direction
 from console.models import Cluster, Environment
-from linkengine.domain.addresses import ClusterAddress, address_from_properties, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties, properties_of
 from linkengine.domain.linkrules import check_configs
 
 PLACE = Environment(name="Production")

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 
 from console.models import Cluster, ClusterLink, LinkConfig
-from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import properties_of
 from tests.browser.page_data import SECRET, PageData
 from tests.console.pages.conftest import hidden_in
 

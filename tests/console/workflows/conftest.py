@@ -21,7 +21,7 @@ from console.workflows import pool
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.spark_job import copy_until_the_end
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.admin import ClusterAdmin

@@ -11,7 +11,7 @@ from console.models import ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.acls import Acl
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.workflows.reversal import Drive, fresh, records, request_operation, states, write

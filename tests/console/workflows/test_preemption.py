@@ -14,7 +14,7 @@ from console.workflows import mirrors
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.destination import head_seed
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import GapFiller

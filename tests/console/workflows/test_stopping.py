@@ -22,8 +22,8 @@ from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
-from linkengine.jobs import stopping as engine
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync import offset_clamping
 from linkengine.sync.offset_clamping import clamp_groups
 from tests.console.conftest import NOW
 from tests.console.workflows.kills import phases
@@ -47,11 +47,11 @@ def test_stop_that_another_worker_took_over_does_not_change_the_topic(
     here = ClusterAdmin(twin.link.destination.address)
 
     def sleep_long(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(engine, "clamp_groups", clamp_groups)
+        monkeypatch.setattr(offset_clamping, "clamp_groups", clamp_groups)
         MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW + timedelta(days=1))  # another worker's mark
         return clamp_groups(*arguments, **options)
 
-    monkeypatch.setattr(engine, "clamp_groups", sleep_long)
+    monkeypatch.setattr(offset_clamping, "clamp_groups", sleep_long)
     request_operation(twin, MirrorEvent.FAILOVER)
     advance_stop(mirror_id=twin.pk)
 

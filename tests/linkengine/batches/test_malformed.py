@@ -10,10 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linkengine.batches.large import decompressed_limit, decompressed_size, hash_large, heaviest_record, read_large
-from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import SegmentPlanner
 from linkengine.batches.records import control_type, decode_batch
-from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
+from linkengine.batches.view import (
+    CURRENT_MAGIC,
+    NOT_SEEN,
+    BatchView,
+    CorruptBatchError,
+    UnconfirmedBatchError,
+    intact_part,
+    iter_batches,
+)
 from tests.effort import tries
 from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip
 from tests.linkengine.batches.sourcelog import SourceLog, source_logs

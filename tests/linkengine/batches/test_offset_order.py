@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
-from linkengine.batches.view import CorruptBatchError
+from linkengine.batches.view import NOT_SEEN, CorruptBatchError, UnconfirmedBatchError, intact_part
 from tests.linkengine.batches.batchlog import LZ4, Batch, Rec, dense, log_of, message, read_payload, wrapper
 
 HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour

@@ -1,7 +1,6 @@
 import pytest
 
-from linkengine.batches.offset_order import intact_part
-from linkengine.batches.view import CorruptBatchError
+from linkengine.batches.view import CorruptBatchError, intact_part
 from tests.linkengine.batches.batchlog import Rec, dense, message
 
 BATCHES = [dense(10, [Rec(), Rec()]).encode(), dense(12, [Rec()]).encode(), message(13, 1, Rec()), dense(14, [Rec()]).encode()]

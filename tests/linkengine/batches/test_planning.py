@@ -1,8 +1,7 @@
 import pytest
 
-from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError
 from linkengine.batches.planning import AbortedTransaction, Append, Fill, SegmentPlanner, Step, is_contradictory
-from linkengine.batches.view import CorruptBatchError
+from linkengine.batches.view import NOT_SEEN, CorruptBatchError, UnconfirmedBatchError
 from linkengine.domain.states import GapReason
 from tests.linkengine.batches.batchlog import (
     CONTROL,

@@ -8,8 +8,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.event_loop import Background, GuardedPoller, LinkThreads, Poller
-from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.pacing import Bandwidth, SystemClock
 from linkengine.domain.plans import CopyTuning
 
 

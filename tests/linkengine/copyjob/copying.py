@@ -18,7 +18,8 @@ from linkengine.copyjob.coordination_thread import CoordinationPorts
 from linkengine.copyjob.source.side import SourceSide
 from linkengine.copyjob.stop.fence import Fence, FenceOrError, fence_partitions
 from linkengine.copyjob.worker import run_worker
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import (
     CopyPlan,

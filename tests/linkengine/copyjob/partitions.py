@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import pytest
 
-from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.destination.head_seed import dense_filler
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import FillInFlight, LogEnd, SourceOrigin
 from linkengine.domain.addresses import ClusterAddress

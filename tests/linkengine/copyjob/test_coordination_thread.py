@@ -9,7 +9,7 @@ import pytest
 
 from linkengine.copyjob.coordination_thread import CoordinationEvents, CoordinationPorts, CoordinationThread
 from linkengine.copyjob.event_loop import Background
-from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.pacing import SystemClock
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.workers import SEEN_TRUSTED_MS, Grant, Heartbeat
 from tests.linkengine.copyjob.copying import setup_for, wait_for

@@ -13,7 +13,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from chaos.proxy import Proxy
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.destination import gap_filler
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import connection, requests

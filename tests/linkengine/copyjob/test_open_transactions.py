@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.pacing import SystemClock
 from linkengine.copyjob.partition_counters import PartitionCounters
-from linkengine.copyjob.ports import SystemClock
 from linkengine.copyjob.source.data_loss import _bounds
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetch_session import FetchInFlight, Reading

@@ -6,8 +6,7 @@ import pytest
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState
-from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, log_end_query
+from linkengine.copyjob.partition_state import OVERLAP_S, REMEMBERED_MS, PartitionState, is_held_up, is_settled, log_end_query
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.producers import ProducerState, TransactionalProducer, coordinator_epoch_for
 from linkengine.domain.states import GapReason

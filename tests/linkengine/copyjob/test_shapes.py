@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 
 from linkengine.copyjob.destination import maintenance
 from linkengine.copyjob.source import side
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import AFTER, BEFORE, UNLIMITED, mirror_configs
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.channel import Channel
-from linkengine.sync.configs import read_source_configs
+from linkengine.sync.topics import read_source_configs
 from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Rec, dense
 from tests.linkengine.copyjob.copying import (
     Copier,

@@ -29,8 +29,8 @@ from linkengine.copyjob.spark_job import (
     COLLECT_AFTER,
     executor_of,
     interrupt_worker,
+    run_copy_worker,
     run_in_executor,
-    submit_worker,
 )
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.domain.workers import Executor, Heartbeat, WorkerSetup, worker_id_for, write_setup
@@ -57,7 +57,7 @@ def setup_of_a_worker(redis_url: str, *, lease_ttl_ms: int = 4_000) -> WorkerSet
 def submitted(setup: WorkerSetup, *, spark_url: str) -> Iterator[Future[None]]:
     """Submit a copy worker and end it after the block; yields the future of its job."""
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(submit_worker, setup, spark_url=spark_url)
+        ended = pool.submit(run_copy_worker, setup, spark_url=spark_url)
         try:
             yield ended
         finally:

@@ -21,7 +21,7 @@ from devcluster.spark import SparkConnectServer
 from devcluster.standalone import StandaloneCluster
 from linkengine.coordination.pool import end_workers, read_workers, write_assignments
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark_job import submit_worker
+from linkengine.copyjob.spark_job import run_copy_worker
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import Heartbeat, PartitionLoad, PoolWorker, assign, crowded_worker, number_of, worker_id_for
 from linkengine.sparkclient import count_slots, session
@@ -92,7 +92,7 @@ class Workers:
     def _submit(self, number: int) -> None:
         setup = setup_for(worker_id_for(number, uuid.uuid4().hex[:12]), redis_url=self._redis_url)
         self._newest[number] = setup.worker_id
-        self._jobs[setup.worker_id] = self._pool.submit(submit_worker, setup, spark_url=self._spark_url)
+        self._jobs[setup.worker_id] = self._pool.submit(run_copy_worker, setup, spark_url=self._spark_url)
 
     def _spread(self, alive: Mapping[str, Heartbeat]) -> None:
         """Replace a worker once a second at most, if another executor has fewer."""

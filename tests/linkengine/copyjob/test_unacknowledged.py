@@ -4,8 +4,7 @@ import pytest
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.producer_state import OwnProducerState
-from linkengine.copyjob.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
+from linkengine.copyjob.producer_state import LateAppends, OwnProducerState, Unacknowledged, unacknowledged_of
 from linkengine.domain.producers import ProducerState
 
 OWN_ID = 1 << 62

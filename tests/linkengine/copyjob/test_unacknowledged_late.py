@@ -4,8 +4,8 @@ import pytest
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.resume.release_rules import log_end_query
-from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.partition_state import log_end_query
+from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.copyjob.values import LostMarker
 from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, log_end, owned, planned, sent

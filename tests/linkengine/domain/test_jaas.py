@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linkengine.domain.client_properties import parse_jaas, write_jaas
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.jaas import parse_jaas, write_jaas
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 

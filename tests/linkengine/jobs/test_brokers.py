@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 from devcluster.kafka import OLDEST, KafkaCluster
 from devcluster.tokens import TokenEndpoint
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, VerifyPlan, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin

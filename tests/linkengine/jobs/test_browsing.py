@@ -13,7 +13,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
 from linkengine.kafka import admin_acls
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.brokers import FOR_ALL
+from linkengine.kafka.views import FOR_ALL
 
 pytestmark = pytest.mark.kafka
 EVERYTHING = AclRule(

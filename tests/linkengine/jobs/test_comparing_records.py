@@ -13,8 +13,8 @@ from linkengine.domain.clusterviews import TimedOffset
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import Presence, RecordComparison, RecordVerdict, SideView, judge
 from linkengine.domain.states import GapReason
-from linkengine.jobs import RecordSide, compare_record
-from linkengine.kafka import single_reads, single_record
+from linkengine.jobs import RecordSide, compare_record, comparing_records
+from linkengine.kafka import single_reads
 from tests.fillers import HEAD_START, MAKERS
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb
@@ -131,7 +131,7 @@ def test_record_of_20_mb_is_compared_whole_and_shown_cut(clusters: Pair, topic_n
         assert view.record is not None
         assert view.record.value is not None
         assert (view.record.value.size, view.record.value.is_cut) == (len(large), True)
-        assert value_of(view) == large[: single_record.FIELD_BYTES]
+        assert value_of(view) == large[: comparing_records.FIELD_BYTES]
         assert view.batch is not None
         assert view.batch.compression == compression
     assert time.monotonic() - began < 60  # also on a slow machine
@@ -224,7 +224,7 @@ def test_side_that_cannot_be_read_does_not_hide_the_other(clusters: Pair, topic_
 
 def test_names_and_numbers_of_headers_are_limited(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
-    headers = tuple((b"\xff" * 300, b"v" * 1000) for _ in range(single_record.MOST_HEADERS + 5))
+    headers = tuple((b"\xff" * 300, b"v" * 1000) for _ in range(comparing_records.MOST_HEADERS + 5))
     for cluster in clusters:
         send_batches(cluster, topic_name, [dense(0, [Rec(NOW, b"key", b"value", headers)]).encode()])
 
@@ -233,8 +233,8 @@ def test_names_and_numbers_of_headers_are_limited(clusters: Pair, topic_name: st
     assert verdict(found) == (RecordVerdict.EQUAL, None)
     record = found.source.record
     assert record is not None
-    assert (len(record.headers), record.header_count) == (single_record.MOST_HEADERS, single_record.MOST_HEADERS + 5)
-    assert record.headers[0].name == "\\xff" * single_record.NAME_BYTES + "…"
+    assert (len(record.headers), record.header_count) == (comparing_records.MOST_HEADERS, comparing_records.MOST_HEADERS + 5)
+    assert record.headers[0].name == "\\xff" * comparing_records.NAME_BYTES + "…"
     assert record.headers[0].value is not None
     assert (record.headers[0].value.size, record.headers[0].value.is_cut) == (1000, True)
 

@@ -23,7 +23,8 @@ from confluent_kafka.admin import (
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode, ConnectionRole
 from linkengine.domain.errors import ErrorCode
 from linkengine.jobs import connectiontests

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.kafka import admin_offsets
+from linkengine.kafka import offsets
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.protocol import KafkaCode
 from tests.linkengine.copyjob.copying import read_topic
@@ -89,7 +89,7 @@ def test_a_fence_is_lost_if_a_newer_leader_epoch_begins_at_its_offset(
     while there.offsets(source_topic, OffsetKind.END)[0] < 3:  # a coordinator responds before it writes its marker
         time.sleep(0.1)
     epoch_ends = {(source_topic, 0): (KafkaCode.NONE, 0, end)}
-    monkeypatch.setattr(admin_offsets, "epoch_ends", lambda _cluster, _broker, _epochs: epoch_ends)
+    monkeypatch.setattr(offsets, "epoch_ends", lambda _cluster, _broker, _epochs: epoch_ends)
 
     assert jobs.lost_fences(setup_plan.source, source_topic, fences={0: 2}, epochs={0: 0}, by_markers=False) == lost
 

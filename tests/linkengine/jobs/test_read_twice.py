@@ -9,15 +9,17 @@ from typing import Any, cast
 
 import pytest
 
+from linkengine.copyjob.stop import takeover
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorSync
 from linkengine.domain.plans import LogRange, TopicDescription
 from linkengine.domain.states import StopReason
-from linkengine.jobs import mirror_topics, reversing, stopping, syncing
+from linkengine.jobs import mirror_topics, reversing, syncing
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_offsets import TopicEnds
+from linkengine.kafka.offsets import TopicEnds
 from linkengine.kafka.topicviews import Leader, TopicView
+from linkengine.sync import topics
 
 TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=1, internal=False, configs={})
 ADDRESS = ClusterAddress(bootstrap_servers="127.0.0.1:1", security_protocol="PLAINTEXT")
@@ -130,8 +132,8 @@ def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last
     monkeypatch: pytest.MonkeyPatch, readings: list[dict[str, str]], expected: dict[str, str]
 ) -> None:
     responses = iter(readings)
-    monkeypatch.setattr(stopping, "ClusterAdmin", lambda _: None)
-    monkeypatch.setattr(stopping, "read_source_configs", lambda *_, **__: next(responses))
+    monkeypatch.setattr(topics, "ClusterAdmin", lambda _: None)
+    monkeypatch.setattr(topics, "read_source_configs", lambda *_, **__: next(responses))
     stop = MirrorStop(
         source=ADDRESS,
         destination=ADDRESS,
@@ -142,7 +144,7 @@ def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last
         source_configs=WEEK,
     )
 
-    assert stopping._source_configs(stop) == expected
+    assert topics._source_configs(stop) == expected
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_end_of_a_released_lease_does_not_count_if_more_was_reported(
         searched.update({partition.partition: copied[partition.partition] for partition in partitions})
         return {}
 
-    monkeypatch.setattr(stopping, "foreign_starts", foreign_starts)
+    monkeypatch.setattr(takeover, "foreign_starts", foreign_starts)
     stop = MirrorStop(
         source=ADDRESS,
         destination=ADDRESS,
@@ -176,7 +178,7 @@ def test_end_of_a_released_lease_does_not_count_if_more_was_reported(
     )
     partition: Any = SimpleNamespace(partition=0)
 
-    found = stopping._foreign_write_starts(stop, [partition], {0: 100})
+    found = takeover.foreign_write_starts(stop, [partition], {0: 100})
 
     assert found == ({0: released} if read_from is None else {})
     assert searched == ({} if read_from is None else {0: read_from})

@@ -10,7 +10,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTakeover
 from linkengine.jobs import reversing
 from linkengine.jobs.mirror_topics import AssignmentsFactory
-from linkengine.kafka import admin_offsets
+from linkengine.kafka import offsets
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.protocol import KafkaCode
 
@@ -63,7 +63,7 @@ def test_kept_up_to_returns_the_end_of_what_was_read_under_an_epoch(
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={}) == {}
 
     truncated = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
-    monkeypatch.setattr(admin_offsets, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
+    monkeypatch.setattr(offsets, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
 
 

@@ -7,7 +7,8 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.jobs import mirror_topics as setting_up

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.destination import head_seed
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.states import StopReason
 from linkengine.jobs import mirror_topics as setting_up

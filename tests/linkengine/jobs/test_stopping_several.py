@@ -17,7 +17,8 @@ from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs import stopping
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.configs import restore_configs
+from linkengine.sync import offset_clamping
+from linkengine.sync.topics import restore_configs
 from tests.linkengine.jobs.stops import assignments_of, failover_of, stop_mirror
 
 pytestmark = pytest.mark.kafka
@@ -314,7 +315,7 @@ def test_mirrors_do_not_wait_for_a_slow_coordinator_one_after_another(
         time.sleep(0.02)
         return []
 
-    monkeypatch.setattr(stopping, "clamp_groups", move_slowly)
+    monkeypatch.setattr(offset_clamping, "clamp_groups", move_slowly)
     monkeypatch.setattr(stopping, "SLOW_S", 0.01)
 
     results = jobs.stop_mirrors([first, second, third], on_fenced=recorded.update)
@@ -341,7 +342,7 @@ def test_groups_of_a_mirror_that_another_worker_has_opened_meanwhile_are_not_mov
         taken_over.add(second.mirror_topic)
         return []
 
-    monkeypatch.setattr(stopping, "clamp_groups", move)
+    monkeypatch.setattr(offset_clamping, "clamp_groups", move)
 
     results = jobs.stop_mirrors(
         [first, second, third], still_owned=lambda topics: [topic for topic in topics if topic not in taken_over]

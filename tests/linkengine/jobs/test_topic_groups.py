@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 
 from devcluster.kafka import OLDEST, KafkaCluster
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import AclRule, GroupView, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing

@@ -16,13 +16,14 @@ from pyspark.errors import PySparkException
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
 from linkengine.jobs.verifying import heaviest_of, read_far, verify
 from linkengine.sparkclient import close_session, session
+from linkengine.verifyjob.job import failure_of
 from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, limited_to_memory
-from linkengine.verifyjob.report import failure_of
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb, two_and_three
 from tests.linkengine.copyjob.copying import create_pair, ends_of, plan_of, producer_for, wait_for

@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind

@@ -15,9 +15,9 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.admin_offsets import newest_view
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.offsets import newest_view
 from linkengine.kafka.topicviews import Leader
 
 TIMEOUT_S = 20.0

@@ -14,7 +14,8 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import connection as connections
 from linkengine.kafka.channel import MAX_FRAME

@@ -9,9 +9,10 @@ import pytest
 from devcluster.distance import Distance
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.kafka.brokers import measure_distances
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.views import measure_distances
 
 pytestmark = pytest.mark.kafka
 

@@ -38,28 +38,29 @@ from kafka.protocol.metadata import MetadataResponse
 import linkengine
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.records import Record
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed
+from linkengine.jobs.exporting import OddWriter
 from linkengine.kafka import (
     admin_acls,
     admin_groups,
-    brokers,
+    admin_topics,
     connection,
     offsets,
     preflight,
     producers,
     single_reads,
-    topic_requests,
     view_groups,
+    views,
 )
 from linkengine.kafka import transactions as kafka_transactions
 from linkengine.kafka.cluster import Cluster, _read_metadata
 from linkengine.kafka.connection import Connection, connect
 from linkengine.kafka.protocol import INT32, MalformedResponseError
-from linkengine.kafka.record_writer import OddWriter
 from linkengine.kafka.requests import (
     FetchLimits,
     FetchPosition,
@@ -170,8 +171,8 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         offsets.log_ends(cluster, broker, {place: topic.partitions[0].epoch})
         offsets.delete_records(cluster, broker, {place: 0})
         producers.describe_producers(cluster, broker, {place: 1})
-        topic_requests.is_compacted(cluster, broker, TOPIC)
-        topic_requests.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
+        admin_topics.is_compacted(cluster, broker, TOPIC)
+        admin_topics.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
         producers.brokers_without_deny_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
         transactions.write_marker(transactions.fence(), topic=TOPIC, partition=1, commit=True)
@@ -182,14 +183,14 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         _describe_members(source, cluster)
         view_groups.described(cluster, ["group", "no group"])
         kafka_transactions.choose_gap_filler(admin)
-        brokers.reassignments(admin, TOPIC)
+        views.reassignments(admin, TOPIC)
         anything: Any = None  # which the client's type hints leave out
         everything = AclBindingFilter(
             ResourceType.ANY, anything, ResourcePatternType.ANY, anything, anything, AclOperation.ANY, AclPermissionType.ANY
         )
         admin_acls.is_empty(admin, everything, what="Failed to list")
         doomed = _await_topic(cluster, "doomed")
-        topic_requests.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
+        admin_topics.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:
         cluster.close()
 

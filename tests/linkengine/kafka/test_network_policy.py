@@ -14,15 +14,15 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import DENIED_BY_DEFAULT, EVERYWHERE, ClusterAddress, restrict_connections
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.admin_session import ClientPool
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import connect
-from linkengine.kafka.network_policy import NotPermittedError, check_names, open_socket
 from linkengine.kafka.preflight import check_reachable
+from linkengine.kafka.security import NotPermittedError, check_names, open_socket
 
 OTHER = "127.0.0.2"  # also loopback; denied in most tests
 DENIED = ("127.0.0.2/32",)

@@ -21,7 +21,8 @@ from confluent_kafka.admin import (
 
 from devcluster.access import create_acls
 from devcluster.kafka import NEWEST, OLDEST, KafkaCluster
-from linkengine.domain.addresses import ClusterAddress, address_from_properties, properties_of
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties, properties_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import connect
 from linkengine.kafka.preflight import check_reachable

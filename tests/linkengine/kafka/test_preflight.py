@@ -5,7 +5,8 @@ import pytest
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.preflight import check_reachable

@@ -15,7 +15,8 @@ from devcluster.kafka import KafkaCluster
 from devcluster.listeners import listener_security
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.tls import Certificates, certificates_in, write_certificates
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, LargeFrames
 from linkengine.kafka.cluster import Cluster

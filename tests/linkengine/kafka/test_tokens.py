@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from devcluster.ports import free_port
 from devcluster.tokens import TokenEndpoint
-from linkengine.domain.addresses import ClusterAddress, address_from_properties, parse_token_url
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import security
-from linkengine.kafka.network_policy import NotPermittedError
-from linkengine.kafka.security import BearerTokens, bearer_token
+from linkengine.kafka.security import BearerTokens, NotPermittedError, bearer_token
 
 ROOT = Path(__file__).resolve().parents[3]
 numbers = count()

@@ -4,8 +4,8 @@ import pytest
 
 from linkengine.domain.configs import ConfigChange
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin_topics import not_shown
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.topic_requests import not_shown
 
 pytestmark = pytest.mark.kafka
 

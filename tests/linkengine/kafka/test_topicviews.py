@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka import admin_offsets
+from linkengine.kafka import offsets
 from linkengine.kafka.protocol import engine_code
 from linkengine.kafka.topicviews import Leader, Survey, TopicView, newest, topic_ids
 
@@ -37,11 +37,11 @@ def test_topic_that_a_broker_refuses_to_describe_is_not_unknown(
 ) -> None:
     """A mirror whose topic is missing is failed, and a stop would fence nothing."""
     combined = Survey(topics={"t": newest(views)}, complete=True, unlisted_brokers=set(), topic_ids={"t": topic_ids(views)})
-    monkeypatch.setattr(admin_offsets, "_survey", lambda *_: combined)
+    monkeypatch.setattr(offsets, "_survey", lambda *_: combined)
 
     assert newest(views) == REFUSED
     with pytest.raises(LinkEngineError) as raised:
-        admin_offsets.known_topic_ids(ClusterAddress(bootstrap_servers="127.0.0.1:1", security_protocol="PLAINTEXT"), "t")
+        offsets.known_topic_ids(ClusterAddress(bootstrap_servers="127.0.0.1:1", security_protocol="PLAINTEXT"), "t")
     assert raised.value.code is ErrorCode.AUTHORIZATION_ERROR
 
 

@@ -20,7 +20,8 @@ from confluent_kafka.admin import (
 from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.kafka.producers import transactional_writers
 from tests.linkengine.copyjob.copying import create_topic

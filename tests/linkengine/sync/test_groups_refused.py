@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import ShareConsumer
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, GroupStatus, MirroredTopic, OffsetOutcome

@@ -3,7 +3,7 @@ import pytest
 from linkengine.domain.configs import UNLIMITED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.configs import pending_change, read_source_configs, sync_configs
+from linkengine.sync.topics import pending_change, read_source_configs, sync_configs
 
 pytestmark = pytest.mark.kafka
 

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import CheckedRange
 from linkengine.verifyjob.job import run_verify

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan
 from linkengine.jobs.verifying import read_far

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.sparkclient import session
 from linkengine.verifyjob.reading import READERS, TopicPart, read_topic
 from tests.linkengine.verifyjob.recording import Rec, create, write

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import VerifyPlan
-from linkengine.verifyjob.report import difference_of, failure_of
+from linkengine.verifyjob.job import difference_of, failure_of
 
 NOWHERE = ClusterAddress(bootstrap_servers="127.0.0.1:1")
 PLAN = VerifyPlan(source=NOWHERE, destination=NOWHERE, source_topic="a", mirror_topic="b")

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from linkengine.batches.fillers import dense_filler
 from linkengine.copyjob.destination import head_seed
-from linkengine.copyjob.destination.head_seed import seed_head
+from linkengine.copyjob.destination.head_seed import dense_filler, seed_head
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.linkengine.copyjob.copying import (
     Pair,

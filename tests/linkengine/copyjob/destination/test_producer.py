@@ -14,16 +14,15 @@ from typing import Any, cast
 
 import pytest
 
-from linkengine.batches.fillers import dense_filler
 from linkengine.batches.records import Record, encode_records
 from linkengine.batches.steps import Append
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.destination.head_seed import dense_filler
 from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
 from linkengine.copyjob.event_loop import Poller
-from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, log_end_query
-from linkengine.copyjob.unacknowledged import Unacknowledged
+from linkengine.copyjob.partition_state import REMEMBERED_MS, PartitionState, log_end_query
+from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.copyjob.values import LogEnd
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.producers import ProducerState

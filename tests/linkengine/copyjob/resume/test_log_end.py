@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.copyjob.resume import log_end as log_end_module
 from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
-from linkengine.copyjob.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import LogEnd, LogEndQuery, LogTail, LostMarker
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment

@@ -9,11 +9,9 @@ import pytest
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents
-from linkengine.copyjob.resume.tail_check import TailCheckResult
+from linkengine.copyjob.resume.tail_check import TailChecker, TailCheckEvents, TailCheckResult
 from linkengine.copyjob.source.data_loss import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
-from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo
-from linkengine.copyjob.source.leaders import SourceExtent
+from linkengine.copyjob.source.leaders import OlderEpochError, ReadUpTo, SourceExtent
 from linkengine.copyjob.source.side import EMPTY_AGAIN_S, SourceSide
 from linkengine.copyjob.values import LogTail, SourceOrigin, Stage
 from linkengine.domain.addresses import ClusterAddress

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.copyjob.resume.release_rules import log_end_query
+from linkengine.copyjob.partition_state import log_end_query
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.workers import SEEN_TRUSTED_MS, Grant
 from linkengine.kafka.topicviews import Leader

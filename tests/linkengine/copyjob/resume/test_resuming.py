@@ -13,7 +13,7 @@ from linkengine.copyjob.destination import side as side_module
 from linkengine.copyjob.destination.side import DestinationSide
 from linkengine.copyjob.event_loop import Poller
 from linkengine.copyjob.values import LogEnd, LogEndQuery, Stage
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.producers import ProducerState
 from linkengine.domain.workers import Grant

@@ -15,9 +15,9 @@ from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
 from linkengine.domain.producers import coordinator_epoch_for
+from linkengine.kafka.admin_topics import is_compacted
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.requests import MARKERS_VERSION
-from linkengine.kafka.topic_requests import is_compacted
 from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
     DEADLINE_S,

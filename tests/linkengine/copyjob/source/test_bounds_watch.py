@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.source.data_loss import _bounds
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.protocol import KafkaCode
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.source import epoch_history
-from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo, find_truncated
+from linkengine.copyjob.source import leaders
+from linkengine.copyjob.source.leaders import OlderEpochError, ReadUpTo, find_truncated
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
@@ -27,7 +27,7 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
     def ends(_: Any, __: int, requested: Mapping[Any, Any]) -> dict[Any, Any]:
         return dict.fromkeys(requested, (0, 4, 50))  # the leader kept the predecessors' records up to here
 
-    monkeypatch.setattr(epoch_history, "epoch_ends", ends)
+    monkeypatch.setattr(leaders, "epoch_ends", ends)
     seen = {f"{name}/0": ReadUpTo(epoch=4, end=end) for name, end in (("behind", 40), ("ahead", 60), ("also-behind", 50))}
     origin = SourceOrigin(Leader(broker=1, epoch=5), b"t")
 
@@ -59,7 +59,7 @@ def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.Monkey
 
 def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, is_final: bool) -> LinkEngineError:
     """Return the error of a partition read in epoch 5 whose leader is of epoch 3 and returns ``epoch_end`` for epoch 5."""
-    monkeypatch.setattr(epoch_history, "epoch_ends", lambda _, __, requested: dict.fromkeys(requested, epoch_end))
+    monkeypatch.setattr(leaders, "epoch_ends", lambda _, __, requested: dict.fromkeys(requested, epoch_end))
     assignment = partition().assignment
     cluster: Any = SimpleNamespace()
     found: dict[str, SourceOrigin | LinkEngineError] = {assignment.key: SourceOrigin(Leader(broker=1, epoch=3), b"t")}

@@ -22,7 +22,7 @@ from devcluster.distance import Distance
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.source.read_ahead import ReadAhead
 from linkengine.copyjob.source.staggered_polls import StaggeredPolls
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import (
     DEADLINE_S,

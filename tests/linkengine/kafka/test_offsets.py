@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka import admin_offsets
-from linkengine.kafka.admin_offsets import OffsetKind, offsets, offsets_at
+from linkengine.kafka import offsets
 from linkengine.kafka.admin_session import AdminSession
+from linkengine.kafka.offsets import OffsetKind, offsets_at, offsets_of
 
 PLACES = [("orders", 0), ("orders", 1)]
 
@@ -34,7 +34,7 @@ class FakeSession:
 
 @pytest.fixture(autouse=True)
 def known_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_offsets, "names", lambda _: {"orders"})
+    monkeypatch.setattr(offsets, "names", lambda _: {"orders"})
 
 
 def session_returning(*rows: tuple[int, int]) -> AdminSession:
@@ -42,14 +42,14 @@ def session_returning(*rows: tuple[int, int]) -> AdminSession:
 
 
 def test_a_partition_without_an_offset_is_read_again() -> None:
-    assert offsets(session_returning((7, OFFSET_INVALID), (7, 9)), PLACES, OffsetKind.START) == {
+    assert offsets_of(session_returning((7, OFFSET_INVALID), (7, 9)), PLACES, OffsetKind.START) == {
         ("orders", 0): 7,
         ("orders", 1): 9,
     }
 
 
 def test_a_partition_without_an_offset_after_the_second_read_is_left_out() -> None:
-    assert offsets(session_returning((7, OFFSET_INVALID), (7, OFFSET_INVALID)), PLACES, OffsetKind.END) == {("orders", 0): 7}
+    assert offsets_of(session_returning((7, OFFSET_INVALID), (7, OFFSET_INVALID)), PLACES, OffsetKind.END) == {("orders", 0): 7}
 
 
 def test_no_record_after_a_timestamp_differs_from_no_response() -> None:

@@ -1,4 +1,4 @@
-"""Brokers of a cluster: configs, replicas, reassignments, and the round trip to them. Blocking."""
+"""Brokers and topics of a cluster as the REST API shows them, and the round trip to brokers. Read-only, blocking."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import ConfigEntry, ConfigResource
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import (
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+)
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -18,17 +23,24 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.clusterviews import BrokerView, ConfigView, HeldReplica, ReassignmentView
+from linkengine.domain.clusterviews import (
+    BrokerView,
+    ConfigSynonym,
+    ConfigView,
+    HeldReplica,
+    PartitionView,
+    ReassignmentView,
+    ReplicaView,
+)
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import LONG_MS, BrokerDistance
-from linkengine.kafka import admin_topics
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection, as_it_is
 from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.topicviews import TopicView
 
-# --- as the REST API shows them ------------------------------------------------------------------------------------------
+# --- brokers -------------------------------------------------------------------------------------------------------------
 
 
 FOR_ALL = "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -42,7 +54,7 @@ def brokers(session: AdminSession) -> list[BrokerView]:
     return sorted(rows, key=lambda row: row.broker)
 
 
-def configs(session: AdminSession, broker: int) -> list[ConfigView]:
+def broker_configs(session: AdminSession, broker: int) -> list[ConfigView]:
     """Return the configs of a broker by name."""
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
     found = session.all(
@@ -50,13 +62,13 @@ def configs(session: AdminSession, broker: int) -> list[ConfigView]:
         what=f"describe the configs of broker {broker}",
     )
     entries: Mapping[str, ConfigEntry] = next(iter(found.values()))
-    return [admin_topics.config_view(entries[name]) for name in sorted(entries)]
+    return [config_view(entries[name]) for name in sorted(entries)]
 
 
 def common_configs(session: AdminSession) -> list[ConfigView]:
     """Return the dynamic configs of all brokers (cluster-wide defaults). Any broker lists them besides its own configs."""
     first = brokers(session)[0].broker
-    return [found for config in configs(session, first) if (found := _set_for_all(config)) is not None]
+    return [found for config in broker_configs(session, first) if (found := _set_for_all(config)) is not None]
 
 
 def _set_for_all(config: ConfigView) -> ConfigView | None:
@@ -113,6 +125,61 @@ def _numbers(topic: str, view: TopicView) -> list[int]:
 def _moving(topic: str, part: Any) -> ReassignmentView:
     adding, removing = tuple(part.adding_replicas), tuple(part.removing_replicas)
     return ReassignmentView(topic=topic, partition=part.partition_index, adding=adding, removing=removing)
+
+
+# --- topics --------------------------------------------------------------------------------------------------------------
+
+
+def topic_partitions(session: AdminSession, topic: str) -> list[PartitionView]:
+    """Return the partitions of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if it does not exist."""
+    found = session.all(
+        lambda client: client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S),
+        what=f"describe topic {topic!r}",
+    )[topic]
+    return [_partition(partition) for partition in found.partitions]
+
+
+def topic_configs(session: AdminSession, topic: str) -> list[ConfigView]:
+    """Return all configs of a topic by name, with the source of each value."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found = session.all(
+        lambda client: client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
+        what=f"describe the configs of topic {topic!r}",
+    )
+    entries: Mapping[str, ConfigEntry] = next(iter(found.values()))
+    return [config_view(entries[name]) for name in sorted(entries)]
+
+
+def _partition(found: Any) -> PartitionView:
+    leader = found.leader.id if found.leader is not None and found.leader.id >= 0 else None
+    in_sync = {node.id for node in found.isr}
+    replicas = [ReplicaView(broker=node.id, leader=node.id == leader, in_sync=node.id in in_sync) for node in found.replicas]
+    return PartitionView(partition=found.id, leader=leader, replicas=tuple(replicas))
+
+
+def config_view(entry: ConfigEntry) -> ConfigView:
+    """Return the view of a config of a topic or broker; the value of a sensitive config is None."""
+    synonyms = [
+        ConfigSynonym(name=synonym.name, value=synonym.value, source=_source(synonym.source))
+        for synonym in (entry.synonyms or {}).values()
+    ]
+    return ConfigView(
+        name=entry.name,
+        value=None if entry.is_sensitive else entry.value,
+        is_default=bool(entry.is_default),
+        is_read_only=bool(entry.is_read_only),
+        is_sensitive=bool(entry.is_sensitive),
+        source=_source(entry.source),
+        synonyms=tuple(synonyms),
+    )
+
+
+def _source(number: Any) -> str:
+    try:
+        name = ConfigSource(number).name
+    except ValueError:
+        return "UNKNOWN"
+    return "UNKNOWN" if name == "UNKNOWN_CONFIG" else name
 
 
 # --- round trip ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 import cramjam
 import pytest
 
-from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.view import read_view, verify_crc
+from linkengine.copyjob.destination.head_seed import FILLER_MAX, dense_filler
 from tests.linkengine.batches.batchlog import Rec, dense, read_payload, varint
 
 EMPTY = Rec(timestamp=1_700_000_000_000, key=None, value=None)

@@ -7,8 +7,8 @@ import pytest
 from linkengine.batches.planning import AbortedTransaction
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import HeaderView, Presence, SideView
-from linkengine.kafka import single_record
-from linkengine.kafka.single_record import LogEnds, SideRead, search_batches
+from linkengine.jobs import comparing_records
+from linkengine.jobs.comparing_records import LogEnds, SideRead, search_batches
 from tests.linkengine.batches.batchlog import GZIP, TRANSACTIONAL, ZSTD, Batch, Rec, dense, log_of, marker, message
 
 ENDS = LogEnds(start=0, stable=14, end=14)
@@ -103,7 +103,7 @@ def digests_of(record: Rec, **options: int) -> object:
 
 
 def test_batch_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_record, "MOST_READ", 1_000)
+    monkeypatch.setattr(comparing_records, "MOST_READ", 1_000)
     data = log_of(dense(0, [Rec(value=bytes(400)) for _ in range(4)], codec=ZSTD))
 
     def view(offset: int) -> SideView:
@@ -116,7 +116,7 @@ def test_batch_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reading_a_batch_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_record, "BUDGET_S", -1.0)
+    monkeypatch.setattr(comparing_records, "BUDGET_S", -1.0)
 
     with pytest.raises(LinkEngineError) as refused:
         read(1)
