@@ -15,7 +15,7 @@ from console.actors import Actor
 from console.languages import translated
 from console.links.drafts import KEEP_DRAFTS, OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
-from console.links.queries import surroundings_of_new
+from console.links.topic_queries import surroundings_of_new
 from console.models import Cluster, LinkDraft
 from console.web import numbers
 from console.web.numbers import Moment, moment, readable_config

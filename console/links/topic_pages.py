@@ -24,8 +24,8 @@ from console.links.actions import ConfigChange, alter_configs
 from console.links.command_presenters import alteration_command
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
-from console.links.queries import RANKS, filters_of, judge_source, judge_topic, judged_page
 from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row
+from console.links.topic_queries import RANKS, filters_of, judge_source, judge_topic, judged_page
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error

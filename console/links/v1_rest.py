@@ -18,8 +18,8 @@ from console.api.views import RestView, actor_of, choice, moment
 from console.links import queries as link_queries
 from console.links import task_queries
 from console.links.actions import run_task
-from console.links.queries import judge_source, judge_topic
 from console.links.task_queries import get_task, list_tasks
+from console.links.topic_queries import judge_source, judge_topic
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import ClampedOffset, ClusterLink, GroupOffset, SyncedAcl, SyncedGroup
 from linkengine.domain.acls import AclStatus

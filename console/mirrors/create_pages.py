@@ -17,9 +17,10 @@ from console.access import Permission, can, check_permission
 from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.languages import translated
 from console.links import queries as link_queries
+from console.links import topic_queries
 from console.links.command_presenters import curl, rest_url
 from console.links.pages import crumbs, link_head
-from console.links.queries import SourceTopicChoice
+from console.links.topic_queries import SourceTopicChoice
 from console.mirrors import actions as mirror_actions
 from console.mirrors import bulk_actions
 from console.models import BulkOperation, ClusterLink
@@ -173,7 +174,7 @@ def _matching(request: HttpRequest, link: ClusterLink) -> list[str]:
     """Return the source topics that can be mirrored and match the filter in the request."""
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
-    return link_queries.matching_names(link=link, by=actor_of(request), search=search, standing=standing)
+    return topic_queries.matching_names(link=link, by=actor_of(request), search=search, standing=standing)
 
 
 def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
@@ -188,8 +189,8 @@ def _show(request: HttpRequest, link: ClusterLink, form: MirrorForm, *, status: 
     values = request.POST if request.method == "POST" else request.GET
     search, standing = values.get("q", "").strip(), values.get("standing", "")
     chosen = form["source_topic"].value()
-    choices = link_queries.source_topics_for(link=link, by=by, search=search)
-    too_many = len(choices) > link_queries.LIMIT
+    choices = topic_queries.source_topics_for(link=link, by=by, search=search)
+    too_many = len(choices) > topic_queries.LIMIT
     matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
     settings = form.cleaned_data if form.is_bound else {}
     context = {

@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from console.actors import ENGINE
 from console.errors import BadRequestError, ConflictError
-from console.links.queries import surroundings_of
 from console.links.rules import syncs_offsets
+from console.links.topic_queries import surroundings_of
 from console.mirrors.actions import auto_create, draft
 from console.models import AutoCreateFailure, ClusterLink, MirrorTopic, SourceTopic, SyncedAcl, SyncedGroup
 from console.reconciling import gaps, groups, plans, transition_errors

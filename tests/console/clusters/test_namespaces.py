@@ -10,7 +10,7 @@ import pytest
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.links.queries import judge_topic
+from console.links.topic_queries import judge_topic
 from console.mirrors.actions import auto_create, create_mirror
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.tasks.clusters import guard_namespace

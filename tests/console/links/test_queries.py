@@ -11,8 +11,9 @@ from django.utils import timezone
 from console.actors import ENGINE, Actor
 from console.errors import NotFoundError
 from console.http.metrics import prometheus_text
-from console.links.queries import effective_configs, get_link, judge_source, judged_page, list_links, with_standing
+from console.links.queries import effective_configs, get_link, list_links
 from console.links.task_presenters import is_mirrorable
+from console.links.topic_queries import judge_source, judged_page, with_standing
 from console.mirrors.queries import summarize
 from console.models import (
     AutoCreateFailure,

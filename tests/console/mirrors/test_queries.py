@@ -14,7 +14,7 @@ from console.actors import ENGINE, SYSTEM, Actor
 from console.api.kafka_schemas import mirror_status
 from console.errors import NotFoundError
 from console.http.metrics import prometheus_text
-from console.links import queries as link_queries
+from console.links import topic_queries
 from console.links.queries import list_links
 from console.mirrors import operation_queries
 from console.mirrors.operation_queries import preview
@@ -150,16 +150,16 @@ def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, 
     )
     SourceTopic.objects.create(cluster=link.destination, name="taken", **seen)
     make_mirror("orders")
-    assert link_queries.source_topics_for(link=link, by=owner) == []
+    assert topic_queries.source_topics_for(link=link, by=owner) == []
     link.topics_at = NOW
 
-    choices = {topic.name: topic for topic in link_queries.source_topics_for(link=link, by=owner)}
+    choices = {topic.name: topic for topic in topic_queries.source_topics_for(link=link, by=owner)}
 
     assert [name for name, topic in choices.items() if topic.available] == ["free"]
     assert choices["orders"].reason == "Already mirrored"
     assert "Internal" in choices["__consumer_offsets"].reason
     assert "already has a topic" in choices["taken"].reason
-    assert [topic.name for topic in link_queries.source_topics_for(link=link, by=owner, search="fre")] == ["free"]
+    assert [topic.name for topic in topic_queries.source_topics_for(link=link, by=owner, search="fre")] == ["free"]
 
 
 def test_a_mirror_that_stands_before_an_open_transaction_has_no_lag_and_yet_an_age(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console.links import queries as link_queries
+from console.links import topic_queries
 from console.mirrors import bulk_actions
 from console.models import BulkOperation, ClusterLink, MirrorTopic, SourceTopic
 from tests.browser.page_data import PageData
@@ -65,7 +65,7 @@ def test_all_topics_that_match_the_filter_are_added(admin: Client, url: str) -> 
 
 
 def test_all_includes_more_topics_than_the_list_shows(page_data: PageData, admin: Client, url: str) -> None:
-    number = link_queries.LIMIT + 5
+    number = topic_queries.LIMIT + 5
     rows = (SourceTopic(link=page_data.link, name=f"bulk-{at:04}", partitions=1, seen_at=page_data.now) for at in range(number))
     SourceTopic.objects.bulk_create(rows)
     page = admin.get(f"{url}?q=bulk-")

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.links import queries as link_queries
+from console.links import topic_queries
 from console.models import (
     ClusterLink,
     GroupOffset,
@@ -59,7 +59,7 @@ def test_topic_is_entered_by_name_if_there_are_too_many(page_data: PageData, adm
     """Each source topic can be mirrored, and the page shows the total number of topics."""
     address = f"{page_data.link_url}mirrors/new/?topic=zebra"
     names = [
-        f"topic-{number:03}" for number in range(link_queries.LIMIT - SourceTopic.objects.filter(link=page_data.link).count())
+        f"topic-{number:03}" for number in range(topic_queries.LIMIT - SourceTopic.objects.filter(link=page_data.link).count())
     ]
     SourceTopic.objects.bulk_create(
         SourceTopic(link=page_data.link, name=name, partitions=1, seen_at=page_data.now) for name in names

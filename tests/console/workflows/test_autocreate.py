@@ -23,7 +23,7 @@ from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.links.draft_presenters import count_topics
 from console.links.drafts import DraftValues
-from console.links.queries import judge_topic
+from console.links.topic_queries import judge_topic
 from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
