@@ -217,7 +217,7 @@ def test_the_message_does_not_depend_on_the_endpoints_response(address: ClusterA
 COLLECTED_IN_A_CALLBACK = """
 import gc, threading, time
 from confluent_kafka.admin import AdminClient
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import security
 
