@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def run_lane(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
     plugins = [f"-p{name}" for name in ("tests.unit_lane", "no:django", "no:cacheprovider", "no:randomly", "no:schemathesis")]
     command = [sys.executable, "-m", "pytest", *plugins, "-m", "unit", "-c", str(folder / "pytest.ini"), str(folder)]
     command += [f"--junit-xml={folder / REPORT}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those are for the tests of this run
+    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
 
 
 OPENS = "__import__('socket').socket()"
