@@ -41,6 +41,7 @@ MOST = 500  # rows of each kind, the newest
 MINUTE = timedelta(minutes=1)
 LINK_EDIT = "AlterClusterLinkConfigs"
 EDITS = (LINK_EDIT, "AlterTopicConfigs", "ReparentMirrorTopic")
+_STATES = {state.value: state for state in MirrorState}  # a look-up takes a tenth of the time of ``MirrorState(value)``
 # The state that a step of a chart shows for a mirror is the first of these in which the mirror was during the step.
 URGENCY: tuple[MirrorState, ...] = (
     MirrorState.FAILED,
@@ -144,7 +145,7 @@ def read_past(subject: ClusterLink | MirrorTopic, *, start: datetime) -> Past:
     for step in map(Change._make, changes.values_list(*Change._fields)):
         if step.mirror_id in names:  # not created since the first query
             transitions[step.mirror_id].append(step)
-    return Past(names=names, states={pk: MirrorState(state) for pk, _, state in rows}, transitions=transitions)
+    return Past(names=names, states={pk: _STATES[state] for pk, _, state in rows}, transitions=transitions)
 
 
 def states_over_time(past: Past, where: Window) -> dict[MirrorState, list[int]]:
@@ -165,7 +166,7 @@ def states_over_time(past: Past, where: Window) -> dict[MirrorState, list[int]]:
 def _runs(past: Past, mirror: int, where: Window) -> Iterator[tuple[MirrorState, int, int]]:
     """Yield the states in which a mirror counts, each with its first step and the step after its last."""
     state, first = past.state_at(mirror, where.start), 0
-    within = [(where.step_of(step.at), MirrorState(step.to_state)) for step in past.transitions[mirror]]
+    within = [(where.step_of(step.at), _STATES[step.to_state]) for step in past.transitions[mirror]]
     within = [(number, entered) for number, entered in within if 0 <= number < where.steps]
     numbers = accumulate((number for number, _ in within), max)  # a later row can have an earlier time (``StateTransition``)
     for number, group in groupby(zip(numbers, within, strict=True), key=itemgetter(0)):

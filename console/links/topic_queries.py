@@ -46,6 +46,7 @@ from linkengine.domain.names import (
     INTERNAL_PREFIXES,
     MAX_TOPIC_LENGTH,
     SCRATCH,
+    SCRATCH_MARK,
     WILDCARD,
     FilterType,
     NameFilter,
@@ -343,7 +344,7 @@ def _prevented(link: ClusterLink, reserved: Iterable[str]) -> list[Any] | None:
         Q(internal=True),
         Q(name__in=sorted(INTERNAL_NAMES)),
         *(_begins_with(start) for start in INTERNAL_PREFIXES),
-        Q(name__regex=SCRATCH.pattern),
+        Q(name__contains=SCRATCH_MARK) & Q(name__regex=SCRATCH.pattern),  # the expression alone takes longer than all others
         GreaterThan(Length("name"), MAX_TOPIC_LENGTH - len(prefix)),
     ]
     for namespace in reserved:
@@ -357,12 +358,14 @@ def _prevented(link: ClusterLink, reserved: Iterable[str]) -> list[Any] | None:
 def _waiting(link: ClusterLink) -> list[When]:
     """Return the cases of the status of a source topic without a mirror topic; without a match it is not mirrored."""
     rules = filters_of(link) if link.config(AUTO_CREATE) == "true" else ()
+    included = [_matched_by(rule) for rule in rules if rule.filter_type is FilterType.INCLUDE]
+    if not included:  # the database would evaluate all conditions for each topic without a result
+        return []
     without: list[Any] = [_matched_by(rule) for rule in rules if rule.filter_type is FilterType.EXCLUDE]
     if link.prefix:  # no mirrors of mirrors
         above = MirrorTopic.objects.filter(link__destination__cluster_id=link.source_cluster_id, name=OuterRef("name"))
         without += [Q(is_mirror=True), Exists(above.exclude(state=MirrorState.STOPPED).order_by())]
     without.append(Q(mirrorable=False))
-    included = [_matched_by(rule) for rule in rules if rule.filter_type is FilterType.INCLUDE]
     return [
         *(When(condition, then=RANKS[Standing.NOT_MIRRORED]) for condition in without),
         *(When(condition, then=RANKS[Standing.WAITING]) for condition in included),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from linkengine.domain.groups import Committed, KnownOffset, OffsetFacts, without_nul
 from linkengine.domain.health import Health
 from linkengine.domain.messages import Message, gettext_lazy, join_messages, ngettext_lazy
-from linkengine.domain.names import MAX_TOPIC_LENGTH
+from linkengine.domain.names import MAX_TOPIC_LENGTH, SCRATCH_MARK
 from linkengine.domain.states import StopReason
 
 # --- readiness -----------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def proven_by(
 
 def scratch_suffix(drill: int) -> str:
     """Return the suffix of a drill's scratch copies; ``names.is_internal`` recognizes it, so that no filter mirrors them."""
-    return f".clusterlink-drill-{drill}"
+    return f"{SCRATCH_MARK}{drill}"
 
 
 def scratch_name(topic: str, *, drill: int) -> str:

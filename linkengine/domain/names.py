@@ -23,7 +23,8 @@ MAX_LINK_LENGTH = 200
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 INTERNAL_PREFIXES = ("__", "_confluent")
 INTERNAL_NAMES = frozenset({"_schemas", "confluent-audit-log-events"})
-SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a failover drill (``domain.failover``)
+SCRATCH_MARK = ".clusterlink-drill-"  # in the names of scratch copies of a failover drill (``domain.failover``)
+SCRATCH = re.compile(re.escape(SCRATCH_MARK) + "[0-9]+$")
 
 
 def check_topic_name(name: str) -> None:
