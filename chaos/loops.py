@@ -184,11 +184,11 @@ class LoopEngine:
 
     def _end_later(self, names: Collection[str], seconds: float) -> None:
         def end() -> None:
-            while True:
+            while not self._over.is_set():
                 with suppress(CoordinationUnavailableError):
                     jobs.end_workers(self._environment.redis.url, names, secrets=SECRETS)
                     return
-                time.sleep(END_EVERY_S)
+                self._over.wait(END_EVERY_S)
 
         timer = threading.Timer(seconds, end)
         timer.daemon = True

@@ -1,8 +1,10 @@
 """Runs linkctl against the real REST API in this process; ``boundary`` replaces the worker."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -58,6 +60,11 @@ def run(owner: Rest, destination: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_
             return CliRunner().invoke(program, arguments, prog_name=PROGRAM, obj=transport, env=environment, input=stdin)
 
     return call
+
+
+def replace_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], object]) -> None:
+    """Replace the sleep between two polls of linkctl, but not that of other threads of this process."""
+    monkeypatch.setattr("linkctl.commands.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
 
 
 class RawPathTransport(httpx.WSGITransport):

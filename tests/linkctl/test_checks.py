@@ -6,7 +6,7 @@ import pytest
 
 from console.models import GateRun, VerifyRun
 from tests.console.api.actors import NOW, Boundary
-from tests.linkctl.conftest import Run, read_json
+from tests.linkctl.conftest import Run, read_json, replace_sleep
 
 ON = ("orders", "--link", "from-source")
 
@@ -17,7 +17,7 @@ def finish(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def set_result(**changes: Any) -> None:
         model = changes.pop("model")
-        monkeypatch.setattr("linkctl.commands.time.sleep", lambda _seconds: model.objects.update(**changes))
+        replace_sleep(monkeypatch, lambda _seconds: model.objects.update(**changes))
 
     return set_result
 

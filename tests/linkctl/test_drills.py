@@ -6,7 +6,7 @@ import pytest
 
 from console.models import Drill
 from tests.console.api.actors import Boundary
-from tests.linkctl.conftest import Run, read_json
+from tests.linkctl.conftest import Run, read_json, replace_sleep
 
 ROW = {"mirror_topic_name": "orders", "scratch_topic_name": "x", "rto_ms": 900, "rpo_ms": None, "records_not_copied": 0}
 REST = {"records_compared": 12, "differences": 0, "writable": True, "problem": "", "note": ""}
@@ -28,7 +28,7 @@ def test_the_result_of_a_drill_is_the_exit_code(
 ) -> None:
     make_mirror("orders")
     ended = {"status": status, "rto_ms": 900, "report": [{**ROW, **REST}], "groups": [GROUP]}
-    monkeypatch.setattr("linkctl.commands.time.sleep", lambda _seconds: Drill.objects.update(**ended))
+    replace_sleep(monkeypatch, lambda _seconds: Drill.objects.update(**ended))
 
     result = run("link", "drill", "start", "from-source", "--topic", "orders", "--from", "earliest", "--wait")
 

@@ -1,6 +1,7 @@
 """Single blocking reads with prepared responses: a quota that is used up, and a leader that redirects readers."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *responses: Any) -> None:
         self.now, self.requests = 0.0, 0
         self._responses = list(responses)
-        monkeypatch.setattr("linkengine.kafka.single_reads.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("linkengine.kafka.single_reads.time.sleep", self._sleep)
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep)  # of this module only: other threads sleep
+        monkeypatch.setattr("linkengine.kafka.single_reads.time", clock)
 
     def version_for(self, *_: Any, **__: Any) -> int:
         return VERSION
