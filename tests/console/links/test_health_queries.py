@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -316,7 +317,7 @@ def test_silence_of_copy_workers_is_seen_after_two_seconds(
     assert observed(link, owner).health.status.health is Health.HEALTHY
     report(mirror, observed_at=ago(60), last_source_seen_at=ago(60))
 
-    monkeypatch.setattr(time, "monotonic", lambda: began + 2.5)
+    monkeypatch.setattr(health_queries, "time", SimpleNamespace(monotonic=lambda: began + 2.5))
 
     assert observed(link, owner).health.status.health is not Health.HEALTHY
 
@@ -330,7 +331,7 @@ def test_state_that_takes_long_to_read_is_shared_for_at_most_ten_seconds(
     began, ahead_s = time.monotonic(), [0.0]
     first = observed(link, owner)
     read = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: began + ahead_s[0])
+    monkeypatch.setattr(health_queries, "time", SimpleNamespace(monotonic=lambda: began + ahead_s[0]))
 
     ahead_s[0] = 9.9
     assert observed(link, owner) is first
