@@ -18,7 +18,7 @@ from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from console.links import checks as link_checks
 from console.links import pairs
-from console.links.rules import state_of_task, why_not_run
+from console.links.rules import SYNC_OFFSETS, state_of_task, why_not_run
 from console.mirrors import operation_actions
 from console.models import Cluster, ClusterLink, LinkConfig, LinkTask, RoleBinding
 from console.models.fields import readable
@@ -31,7 +31,7 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences
-from linkengine.domain.linktasks import TASKS, TaskName, concerned_by, switched_off_by
+from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.messages import gettext_lazy, listed_names
 from linkengine.domain.names import check_link_name
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
@@ -44,11 +44,10 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 # Configs that copy workers have to be given, beside those of the connection: log start sync and the bandwidth limit.
 KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
 _ACL_CONFIGS = {link_checks.ACL_SYNC, link_checks.ACL_FILTERS}
-_SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 _NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC)
 _SYNC_IS_OFF = gettext_lazy(
     "Consumer offset sync is off (%(enable)s is not true). The group keeps the offsets that it has on the destination.",
-    enable=_SYNC_OFFSETS,
+    enable=SYNC_OFFSETS,
 )
 
 
@@ -130,7 +129,7 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
 def _switch_groups(link: ClusterLink, wanted: dict[str, str | None]) -> None:
     if TaskName.CONSUMER_OFFSETS in switched_off_by(wanted):
         set_groups_waiting(link)
-    elif _SYNC_OFFSETS in wanted:
+    elif SYNC_OFFSETS in wanted:
         clear_waiting_reason(link)
 
 

@@ -17,6 +17,7 @@ from django.db.models import Case, Count, Exists, FilteredRelation, Min, OuterRe
 
 from console.access import Permission, can, visible_mirrors
 from console.actors import Actor
+from console.links.rules import SYNC_OFFSETS, is_on
 from console.links.task_queries import failing_of, failing_rows
 from console.mirrors import progress
 from console.mirrors.figures import Figures, Missing, figures_of, is_lacking, missing_of
@@ -53,8 +54,8 @@ from linkengine.domain.health import (
     mirror_health,
     worst,
 )
-from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE
-from linkengine.domain.linktasks import TASKS, TaskName
+from linkengine.domain.linkconfigs import RPO_OBJECTIVE
+from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -581,7 +582,6 @@ def _age_ms(since: datetime, now: datetime) -> int:
 _OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
 _RIGHTS = ErrorCode.AUTHORIZATION_ERROR
 _NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC, GroupStatus.UNSUPPORTED_TYPE)
-_SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 
 
 def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Readiness:
@@ -644,14 +644,14 @@ def _groups(link: ClusterLink) -> tuple[dict[str, Any], datetime | None]:
 
     One query.
     """
-    enabled = FilteredRelation("configs", condition=Q(configs__name=_SYNC_OFFSETS))
+    enabled = FilteredRelation("configs", condition=Q(configs__name=SYNC_OFFSETS))
     offsets = FilteredRelation("tasks", condition=Q(tasks__name=TaskName.CONSUMER_OFFSETS))
     to_sync, failed = ~Q(groups__status__in=_NOT_TO_SYNC), Q(groups__status=GroupStatus.FAILED)
     links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled, offsets=offsets).order_by()
     grouped = links.values("enabled__value", "offsets__succeeded_at")
     found = grouped.annotate(to_sync=Count("groups", filter=to_sync), failed=Count("groups", filter=failed)).get()
     synced_at: datetime | None = found["offsets__succeeded_at"]
-    if (found["enabled__value"] or LINK_CONFIGS[_SYNC_OFFSETS].default) != "true":
+    if not is_on(SYNC_OFFSETS, found["enabled__value"]):
         return {"groups_synced": False}, synced_at
     return {"groups_synced": True, "groups": found["to_sync"], "groups_failing": found["failed"]}, synced_at
 

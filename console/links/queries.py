@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +38,6 @@ from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
 _UNDONE = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))  # the last run of a task had errors
-_Counts = dict[int, Counter[MirrorState]]
 _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
 

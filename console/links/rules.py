@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext, gettext_noop
 
 from console.models import ClusterLink, LinkTask
+from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.names import chooses, known_filters
@@ -55,6 +56,14 @@ def auto_creates(link: ClusterLink, source_topic: str) -> bool:
     return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
 
 
+SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
+
+
 def syncs_offsets(link: ClusterLink) -> bool:
     """Return whether the link syncs consumer offsets."""
-    return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
+    return link.config(SYNC_OFFSETS) == "true"
+
+
+def is_on(name: str, stored: str | None) -> bool:
+    """Return whether a config is "true", by its stored value or else its default, where a query has read only that value."""
+    return (stored or LINK_CONFIGS[name].default) == "true"

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Subquery, prefetch_related_objects
 from django.utils import timezone
 
-from console.links.rules import state_of_task, why_not_run
+from console.links.rules import SYNC_OFFSETS, is_on, state_of_task, why_not_run
 from console.mirrors import progress
 from console.mirrors.figures import newest_report
 from console.mirrors.progress import CurrentMirror
@@ -32,7 +32,6 @@ from console.verification.queries import is_continuous, is_watched
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
-from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.messages import gettext_lazy, ngettext_lazy
 from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
@@ -325,13 +324,11 @@ def count_groups(*, link: ClusterLink) -> tuple[dict[GroupStatus, int], bool]:
 
     Statuses that need attention come first; those without groups are omitted.
     """
-    name = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
-    enabled = FilteredRelation("configs", condition=Q(configs__name=name))
+    enabled = FilteredRelation("configs", condition=Q(configs__name=SYNC_OFFSETS))
     links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled).order_by()
     rows = list(links.values_list("enabled__value", "groups__status").annotate(count=Count("groups")))
     counts = {status: count for _, status, count in rows}
-    is_on = any((value or LINK_CONFIGS[name].default) == "true" for value, _, _ in rows)
-    return {status: counts[status] for status in _ORDER if status in counts}, is_on
+    return {status: counts[status] for status in _ORDER if status in counts}, any(is_on(SYNC_OFFSETS, row[0]) for row in rows)
 
 
 def list_clamped(*, mirror: MirrorTopic, limit: int) -> list[ClampedOffset]:

@@ -85,19 +85,26 @@ def surroundings_of(
     destination = link.destination
     names, reserved = _clusters(destination, by=by, link=link)
     mirrors, sources = _mirrors(destination, by=by, link=link)
+    return replace(
+        _surroundings(link, names, reserved),
+        mirrors=mirrors,
+        taken=frozenset(_topics_of(destination) if taken is None else taken),
+        sources=sources,
+        failures=_failures(link) if failures is None else failures,
+    )
+
+
+def _surroundings(link: ClusterLink, names: Mapping[str, str], reserved: Mapping[str, str]) -> Surroundings:
+    """Return the facts about a link itself, with the names and namespaces of ``_clusters``. No query if configs are read."""
     return Surroundings(
         source=link.source_cluster_id,
-        destination=destination.cluster_id,
+        destination=link.destination.cluster_id,
         prefix=link.prefix,
         auto_create=link.config(AUTO_CREATE) == "true",
         filters=filters_of(link),
         link_trouble=_trouble(link),
-        mirrors=mirrors,
-        taken=frozenset(_topics_of(destination) if taken is None else taken),
         reserved=reserved,
-        sources=sources,
         cluster_names=names,
-        failures=_failures(link) if failures is None else failures,
     )
 
 
@@ -296,18 +303,11 @@ def judged_page(
         rows = list(chosen.values_list(*columns)[start : start + size])
     topics = [Topic(name=name, internal=internal, is_mirror=is_mirror) for name, internal, is_mirror, *_ in rows]
     mirrors, sources = _mirrors_of(link, [topic.name for topic in topics], by=by)
-    around = Surroundings(
-        source=link.source_cluster_id,
-        destination=destination.cluster_id,
-        prefix=link.prefix,
-        auto_create=link.config(AUTO_CREATE) == "true",
-        filters=filters_of(link),
-        link_trouble=_trouble(link),
+    around = replace(
+        _surroundings(link, names, reserved),
         mirrors=mirrors,
         taken=frozenset(f"{link.prefix}{row[0]}" for row in rows if row[3]),
-        reserved=reserved,
         sources=sources,
-        cluster_names=names,
         failures={row[0]: TaskError(code=row[4], message=row[5]) for row in rows if row[4] is not None},
     )
     return JudgedPage(

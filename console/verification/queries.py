@@ -30,7 +30,6 @@ from console.models import (
 from console.verification.rules import GATED
 from linkengine.domain import ranges
 from linkengine.domain.configs import follows_start
-from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.messages import gettext_lazy
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import MirrorState
@@ -128,9 +127,7 @@ def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
 
 def is_continuous(*, link: ClusterLink) -> bool:
     """Return True if continuous verification is on for the link. No query if its configs are prefetched."""
-    name = "verify.continuous.enable"
-    value = next((config.value for config in link.configs.all() if config.name == name), "")
-    return (value or LINK_CONFIGS[name].default) == "true"
+    return link.config("verify.continuous.enable") == "true"
 
 
 def continuous_links() -> QuerySet[ClusterLink]:

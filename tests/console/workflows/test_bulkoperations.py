@@ -151,7 +151,7 @@ def operator(link: ClusterLink, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def cut_off(link: ClusterLink, side: str) -> None:
-    """Give a cluster of the link a port on which nothing listens."""
+    """Set the address of a cluster of the link to a port on which nothing listens."""
     dead = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "security.protocol": "PLAINTEXT"}
     if side == "source":
         ClusterLink.objects.filter(pk=link.pk).update(properties=dead)
