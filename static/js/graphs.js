@@ -211,7 +211,7 @@
     return {
       width: entry.place.clientWidth,
       height: HEIGHT,
-      padding: [8, 12, 0, 0],
+      padding: [8, 24, 0, 0], // right: half of the last time
       tzDate: local,
       legend: { show: false },
       cursor: { y: false, drag: { x: true, y: false, setScale: false } },
