@@ -14,13 +14,14 @@ from console.access import approvals
 from console.access.actions import create_token, delete_api_key
 from console.access.approvals import APPROVABLE
 from console.access.queries import list_api_keys, visible_requests
+from console.actors import Actor
 from console.api.authentication import ApiKeyAuthentication
-from console.api.schema import ADDITIONS, NumberField, TextField, operation
+from console.api.schema import ADDITIONS, NumberField, TextField, list_of, operation
 from console.api.views import RestView, actor_of, body, moment
 from console.errors import NotFoundError
-from console.links import queries as link_queries
+from console.links.v1_rest import LinkPartView
 from console.mirrors.v1_rest import LIMIT, limit_of
-from console.models import ApiKey, ApprovalRequest
+from console.models import ApiKey, ApprovalRequest, ClusterLink
 from linkengine.domain.states import MirrorEvent
 
 # --- bearer tokens ----------------------------------------------------------------------------------------------------
@@ -91,10 +92,7 @@ class ApiKeyData(serializers.ModelSerializer[ApiKey]):
         return audit.path_of(row.node) if row.node is not None else ""
 
 
-class ApiKeyDataList(serializers.Serializer[Any]):
-    """API keys, newest first."""
-
-    data: Any = ApiKeyData(many=True)
+ApiKeyDataList = list_of(ApiKeyData, "API keys, newest first.")
 
 
 class ApiKeyListView(RestView):
@@ -177,13 +175,10 @@ class ApprovalRequestData(serializers.ModelSerializer[ApprovalRequest]):
         )
 
 
-class ApprovalRequestDataList(serializers.Serializer[Any]):
-    """The link's approval requests, newest first."""
-
-    data: Any = ApprovalRequestData(many=True)
+ApprovalRequestDataList = list_of(ApprovalRequestData, "The link's approval requests, newest first.")
 
 
-class ApprovalRequestListView(RestView):
+class ApprovalRequestListView(LinkPartView):
     """…/links/{link_name}/approval-requests"""
 
     @operation(
@@ -193,11 +188,10 @@ class ApprovalRequestListView(RestView):
         responses={200: ApprovalRequestDataList},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the requests of a link."""
-        by = actor_of(request)
-        link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        rows = visible_requests(by=by).filter(link=link)[: limit_of(request)]
+        link = self.link(request, path)
+        rows = visible_requests(by=actor_of(request)).filter(link=link)[: limit_of(request)]
         return Response({"data": ApprovalRequestData(rows, many=True).data})
 
     @operation(
@@ -209,11 +203,11 @@ class ApprovalRequestListView(RestView):
         responses={201: ApprovalRequestData},
         tag=ADDITIONS,
     )
-    def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def post(self, request: Request, **path: str) -> Response:
         """Store a request."""
         by, wanted = actor_of(request), body(request, RequestApprovalData)
         stored = approvals.request_approval(
-            link=link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by),
+            link=self.link(request, path),
             operation=MirrorEvent(wanted["operation"]),
             topics=wanted.get("mirror_topic_names", ()),
             reason=wanted["reason"],
@@ -224,16 +218,16 @@ class ApprovalRequestListView(RestView):
         return Response(ApprovalRequestData(stored).data, status=201, headers={"Location": location})
 
 
-class ApprovalRequestView(RestView):
+class ApprovalRequestView(LinkPartView):
     """…/links/{link_name}/approval-requests/{request_id}"""
 
     @operation("getApprovalRequest", summary="Get an approval request", responses={200: ApprovalRequestData}, tag=ADDITIONS)
-    def get(self, request: Request, cluster_id: str, link_name: str, request_id: int) -> Response:
+    def get(self, request: Request, request_id: int, **path: str) -> Response:
         """Return a request of this link."""
-        return Response(ApprovalRequestData(_found(request, cluster_id, link_name, request_id)).data)
+        return Response(ApprovalRequestData(_found(self.link(request, path), request_id, by=actor_of(request))).data)
 
 
-class WithdrawApprovalView(RestView):
+class WithdrawApprovalView(LinkPartView):
     """…/links/{link_name}/approval-requests/{request_id}/withdraw"""
 
     @operation(
@@ -243,17 +237,16 @@ class WithdrawApprovalView(RestView):
         responses={200: ApprovalRequestData},
         tag=ADDITIONS,
     )
-    def post(self, request: Request, cluster_id: str, link_name: str, request_id: int) -> Response:
+    def post(self, request: Request, request_id: int, **path: str) -> Response:
         """Withdraw a request of the actor."""
-        found = _found(request, cluster_id, link_name, request_id)
-        approvals.withdraw(request=found, by=actor_of(request), now=moment())
+        by = actor_of(request)
+        found = _found(self.link(request, path), request_id, by=by)
+        approvals.withdraw(request=found, by=by, now=moment())
         found.refresh_from_db()
         return Response(ApprovalRequestData(found).data)
 
 
-def _found(request: Request, cluster_id: str, link_name: str, request_id: int) -> ApprovalRequest:
-    by = actor_of(request)
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+def _found(link: ClusterLink, request_id: int, *, by: Actor) -> ApprovalRequest:
     found = visible_requests(by=by).filter(link=link, pk=request_id).first()
     if found is None:
         raise NotFoundError(f"Approval request {request_id} does not exist.", code="UNKNOWN_APPROVAL_REQUEST")

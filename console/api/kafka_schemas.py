@@ -10,7 +10,7 @@ from uuid import UUID
 
 from rest_framework import serializers
 
-from console.api.schema import FlagField, NumberField, OffsetField, TextField
+from console.api.schema import FlagField, NumberField, OffsetField, TextField, list_of
 from linkengine.domain.states import LinkState, MirrorState
 
 # --- request bodies ---------------------------------------------------------------------------------------------------
@@ -170,6 +170,11 @@ class Collection(serializers.Serializer[Any]):
     metadata = ResourceCollectionMetadata()
 
 
+def collection_of(row: type[serializers.Serializer[Any]], description: str) -> type[serializers.Serializer[Any]]:
+    """Return the serializer of a list of the Kafka REST interface, with ``kind`` and ``metadata``."""
+    return list_of(row, description, Collection)
+
+
 class Relationship(serializers.Serializer[Any]):
     """The URL of a related resource."""
 
@@ -189,10 +194,7 @@ class ClusterData(Resource):
     partition_reassignments = Relationship()
 
 
-class ClusterDataList(Collection):
-    """The clusters that the caller may see."""
-
-    data: Any = ClusterData(many=True)
+ClusterDataList = collection_of(ClusterData, "The clusters that the caller may see.")
 
 
 class LinkTaskError(serializers.Serializer[Any]):
@@ -234,10 +236,7 @@ class ListLinksResponseData(Resource):
     category_counts = LinkCategory(many=True, allow_null=True)
 
 
-class ListLinksResponseDataList(Collection):
-    """The cluster links of the destination cluster."""
-
-    data: Any = ListLinksResponseData(many=True)
+ListLinksResponseDataList = collection_of(ListLinksResponseData, "The cluster links of the destination cluster.")
 
 
 class SourceBrokerDistance(serializers.Serializer[Any]):
@@ -284,10 +283,7 @@ class ListLinkConfigsResponseData(Resource):
     synonyms = serializers.ListField(child=Text())
 
 
-class ListLinkConfigsResponseDataList(Collection):
-    """All configs of the link."""
-
-    data: Any = ListLinkConfigsResponseData(many=True)
+ListLinkConfigsResponseDataList = collection_of(ListLinkConfigsResponseData, "All configs of the link.")
 
 
 class MirrorLag(serializers.Serializer[Any]):
@@ -314,10 +310,7 @@ class ListMirrorTopicsResponseData(Resource):
     )
 
 
-class ListMirrorTopicsResponseDataList(Collection):
-    """Mirror topics."""
-
-    data: Any = ListMirrorTopicsResponseData(many=True)
+ListMirrorTopicsResponseDataList = collection_of(ListMirrorTopicsResponseData, "Mirror topics.")
 
 
 class PartitionLevelTruncationData(serializers.Serializer[Any]):
@@ -355,10 +348,10 @@ class AlterMirrorStatusResponseData(Resource):
     effect = EffectData(required=False, help_text="With validate_only. An addition of this product.")
 
 
-class AlterMirrorStatusResponseDataList(Collection):
-    """A result for each mirror topic. A refused operation has an error code; the HTTP status is 200 nevertheless."""
-
-    data: Any = AlterMirrorStatusResponseData(many=True)
+AlterMirrorStatusResponseDataList = collection_of(
+    AlterMirrorStatusResponseData,
+    "A result for each mirror topic. A refused operation has an error code; the HTTP status is 200 nevertheless.",
+)
 
 
 class TopicData(Resource):

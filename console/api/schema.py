@@ -199,6 +199,15 @@ def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
+def list_of(
+    row: type[serializers.Serializer[Any]],
+    description: str,
+    base: type[serializers.Serializer[Any]] = serializers.Serializer,
+) -> type[serializers.Serializer[Any]]:
+    """Return the serializer of a list, named after that of its rows, which are in ``data``. ``base`` has its other fields."""
+    return type(f"{row.__name__}List", (base,), {"__doc__": description, "data": row(many=True)})
+
+
 class BinaryResponse(serializers.Serializer[Any]):
     """A file."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from console.api.schema import OffsetField
+from console.api.schema import OffsetField, list_of
 from console.models import GapRange, MirrorPartition, StateTransition, VerifiedRange, VerifyRun
 from console.models.mirrors import UNSEEN, is_fresh
 
@@ -81,10 +81,7 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
         return [{"partition": partition, "start": start, "end": end} for partition, start, end in run.ranges]
 
 
-class VerifyRunDataList(serializers.Serializer[Any]):
-    """The mirror's verification runs, newest first."""
-
-    data: Any = VerifyRunData(many=True)
+VerifyRunDataList = list_of(VerifyRunData, "The mirror's verification runs, newest first.")
 
 
 class VerifiedRangeData(serializers.ModelSerializer[VerifiedRange]):
@@ -114,10 +111,7 @@ class VerifiedRangeData(serializers.ModelSerializer[VerifiedRange]):
         )
 
 
-class VerifiedRangeDataList(serializers.Serializer[Any]):
-    """The mirror's verified ranges, by partition and offset."""
-
-    data: Any = VerifiedRangeData(many=True)
+VerifiedRangeDataList = list_of(VerifiedRangeData, "The mirror's verified ranges, by partition and offset.")
 
 
 class CoverageData(serializers.Serializer[Any]):
@@ -201,10 +195,7 @@ class TransitionData(serializers.ModelSerializer[StateTransition]):
         fields = ("from_state", "to_state", "event", "by", "detail", "at")
 
 
-class TransitionDataList(serializers.Serializer[Any]):
-    """The mirror's state transitions, newest first."""
-
-    data: Any = TransitionData(many=True)
+TransitionDataList = list_of(TransitionData, "The mirror's state transitions, newest first.")
 
 
 class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
@@ -285,10 +276,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
         return is_fresh(row.observed_at, now=self.context["now"], within=UNSEEN)
 
 
-class MirrorPartitionDataList(serializers.Serializer[Any]):
-    """The mirror's partitions."""
-
-    data: Any = MirrorPartitionData(many=True)
+MirrorPartitionDataList = list_of(MirrorPartitionData, "The mirror's partitions.")
 
 
 class LinkRates(serializers.Serializer[Any]):

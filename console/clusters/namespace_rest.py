@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.schema import ADDITIONS, FlagField, TextField, operation
+from console.api.schema import ADDITIONS, FlagField, TextField, list_of, operation
 from console.api.views import RestView, actor_of, body, moment
 from console.clusters import actions as cluster_actions
 from console.clusters import queries as cluster_queries
@@ -47,10 +47,7 @@ class NamespaceData(serializers.Serializer[Any]):
         return ReplicationState(summary.state).name
 
 
-class NamespaceDataList(serializers.Serializer[Any]):
-    """The namespaces of a cluster, by prefix."""
-
-    data: Any = NamespaceData(many=True)
+NamespaceDataList = list_of(NamespaceData, "The namespaces of a cluster, by prefix.")
 
 
 class CreateNamespaceRequest(serializers.Serializer[Any]):

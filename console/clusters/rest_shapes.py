@@ -8,8 +8,17 @@ from typing import Any
 from rest_framework import serializers
 
 from console.api.kafka_render import UNKNOWN_LAG, Json, Place
-from console.api.kafka_schemas import Collection, Flag, Number, Relationship, Resource, ResourceCollectionMetadata, Text
-from console.api.schema import FlagField, NumberField, OffsetField, TextField
+from console.api.kafka_schemas import (
+    Collection,
+    Flag,
+    Number,
+    Relationship,
+    Resource,
+    ResourceCollectionMetadata,
+    Text,
+    collection_of,
+)
+from console.api.schema import FlagField, NumberField, OffsetField, TextField, list_of
 
 # --- schemas of responses ---------------------------------------------------------------------------------------------
 
@@ -25,10 +34,7 @@ class PartitionData(Resource):
     reassignment = Relationship()
 
 
-class PartitionDataList(Collection):
-    """The partitions of a topic."""
-
-    data: Any = PartitionData(many=True)
+PartitionDataList = collection_of(PartitionData, "The partitions of a topic.")
 
 
 class ReplicaData(Resource):
@@ -43,10 +49,7 @@ class ReplicaData(Resource):
     broker = Relationship()
 
 
-class ReplicaDataList(Collection):
-    """The replicas of a partition."""
-
-    data: Any = ReplicaData(many=True)
+ReplicaDataList = collection_of(ReplicaData, "The replicas of a partition.")
 
 
 class ConfigSynonymData(serializers.Serializer[Any]):
@@ -71,10 +74,7 @@ class TopicConfigData(Resource):
     synonyms = ConfigSynonymData(many=True)
 
 
-class TopicConfigDataList(Collection):
-    """All configs of a topic."""
-
-    data: Any = TopicConfigData(many=True)
+TopicConfigDataList = collection_of(TopicConfigData, "All configs of a topic.")
 
 
 class BrokerData(Resource):
@@ -89,10 +89,7 @@ class BrokerData(Resource):
     partition_replicas = Relationship()
 
 
-class BrokerDataList(Collection):
-    """The brokers of the cluster."""
-
-    data: Any = BrokerData(many=True)
+BrokerDataList = collection_of(BrokerData, "The brokers of the cluster.")
 
 
 class BrokerConfigData(Resource):
@@ -109,10 +106,7 @@ class BrokerConfigData(Resource):
     synonyms = ConfigSynonymData(many=True)
 
 
-class BrokerConfigDataList(Collection):
-    """All configs of a broker."""
-
-    data: Any = BrokerConfigData(many=True)
+BrokerConfigDataList = collection_of(BrokerConfigData, "All configs of a broker.")
 
 
 class ClusterConfigData(Resource):
@@ -129,10 +123,7 @@ class ClusterConfigData(Resource):
     synonyms = ConfigSynonymData(many=True)
 
 
-class ClusterConfigDataList(Collection):
-    """The cluster-wide dynamic broker configs."""
-
-    data: Any = ClusterConfigData(many=True)
+ClusterConfigDataList = collection_of(ClusterConfigData, "The cluster-wide dynamic broker configs.")
 
 
 class ReassignmentData(Resource):
@@ -146,10 +137,7 @@ class ReassignmentData(Resource):
     replicas = Relationship()
 
 
-class ReassignmentDataList(Collection):
-    """Partitions that are being reassigned to other brokers."""
-
-    data: Any = ReassignmentData(many=True)
+ReassignmentDataList = collection_of(ReassignmentData, "Partitions that are being reassigned to other brokers.")
 
 
 class AclData(Resource):
@@ -165,10 +153,7 @@ class AclData(Resource):
     permission = Text()
 
 
-class AclDataList(Collection):
-    """ACLs."""
-
-    data: Any = AclData(many=True)
+AclDataList = collection_of(AclData, "ACLs.")
 
 
 class DeletedAcls(serializers.Serializer[Any]):
@@ -217,10 +202,7 @@ class ConsumerData(Resource):
     assignments = Relationship()
 
 
-class ConsumerDataList(Collection):
-    """The members of a consumer group."""
-
-    data: Any = ConsumerData(many=True)
+ConsumerDataList = collection_of(ConsumerData, "The members of a consumer group.")
 
 
 class ConsumerAssignmentData(Resource):
@@ -235,10 +217,7 @@ class ConsumerAssignmentData(Resource):
     lag = Relationship()
 
 
-class ConsumerAssignmentDataList(Collection):
-    """The partitions that are assigned to a consumer."""
-
-    data: Any = ConsumerAssignmentData(many=True)
+ConsumerAssignmentDataList = collection_of(ConsumerAssignmentData, "The partitions that are assigned to a consumer.")
 
 
 class ConsumerLagData(Resource):
@@ -256,10 +235,9 @@ class ConsumerLagData(Resource):
     client_id = Text(allow_blank=True)
 
 
-class ConsumerLagDataList(Collection):
-    """The lags of a consumer group, one row per partition with a committed offset."""
-
-    data: Any = ConsumerLagData(many=True)
+ConsumerLagDataList = collection_of(
+    ConsumerLagData, "The lags of a consumer group, one row per partition with a committed offset."
+)
 
 
 class ConsumerGroupLagSummaryData(Resource):
@@ -345,10 +323,7 @@ class CreateAclRequestData(serializers.Serializer[Any]):
     permission = serializers.ChoiceField(choices=PERMISSIONS)
 
 
-class CreateAclRequestDataList(serializers.Serializer[Any]):
-    """ACLs to create."""
-
-    data: Any = CreateAclRequestData(many=True)
+CreateAclRequestDataList = list_of(CreateAclRequestData, "ACLs to create.")
 
 
 # --- results of live queries as responses -----------------------------------------------------------------------------

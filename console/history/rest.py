@@ -13,10 +13,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import UnreadableError
-from console.api.schema import ADDITIONS, OffsetField, operation
-from console.api.views import RestView, actor_of, moment
+from console.api.schema import ADDITIONS, OffsetField, list_of, operation
+from console.api.views import moment
 from console.history.queries import SPANS, Point, link_history, mirror_history
-from console.links import queries as link_queries
+from console.links.v1_rest import LinkPartView
 from console.mirrors.v1_rest import MirrorPartView
 
 _SPAN = OpenApiParameter("span", str, enum=list(SPANS), default="1h", description="The time span, up to now.")
@@ -31,13 +31,10 @@ class PointData(serializers.Serializer[Any]):
     bytes_per_s = serializers.FloatField(allow_null=True)
 
 
-class PointDataList(serializers.Serializer[Any]):
-    """At most about 120 points, oldest first. Intervals without a sample have no point."""
-
-    data: Any = PointData(many=True)
+PointDataList = list_of(PointData, "At most about 120 points, oldest first. Intervals without a sample have no point.")
 
 
-class LinkHistoryView(RestView):
+class LinkHistoryView(LinkPartView):
     """…/links/{link_name}/history"""
 
     @operation(
@@ -47,10 +44,9 @@ class LinkHistoryView(RestView):
         responses={200: PointDataList},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the lag of the worst partition and the sum of the rates; ranges of a day and more come from summaries."""
-        link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        return _response(link_history(link=link, span=_span(request), now=moment()))
+        return _response(link_history(link=self.whole_link(request, path), span=_span(request), now=moment()))
 
 
 class MirrorHistoryView(MirrorPartView):

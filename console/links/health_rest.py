@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.schema import ADDITIONS, operation
+from console.api.schema import ADDITIONS, list_of, operation
 from console.api.views import RestView, actor_of
 from console.clusters import queries as cluster_queries
 from console.clusters.presenters import cluster_health, environment_health
@@ -61,10 +61,7 @@ class LinkHealthDetailData(LinkHealthData):
     )
 
 
-class LinkHealthDataList(serializers.Serializer[Any]):
-    """Health of links."""
-
-    data: Any = LinkHealthData(many=True)
+LinkHealthDataList = list_of(LinkHealthData, "Health of links.")
 
 
 class ClusterHealthData(HealthData):
@@ -91,10 +88,7 @@ class EnvironmentHealthDetailData(EnvironmentHealthData):
     clusters: Any = ClusterHealthData(many=True, help_text="Visible clusters of the environment, worst first.")
 
 
-class EnvironmentHealthDataList(serializers.Serializer[Any]):
-    """Health of environments."""
-
-    data: Any = EnvironmentHealthData(many=True)
+EnvironmentHealthDataList = list_of(EnvironmentHealthData, "Health of environments.")
 
 
 def health_data(view: HealthView) -> dict[str, Any]:

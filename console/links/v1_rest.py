@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
@@ -11,9 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import v1_schemas
-from console.api.errors import UnreadableError
 from console.api.kafka_schemas import mirror_status
-from console.api.schema import ADDITIONS, OffsetField, operation
+from console.api.schema import ADDITIONS, OffsetField, list_of, operation
 from console.api.views import RestView, actor_of, choice, moment
 from console.links import queries as link_queries
 from console.links import task_queries
@@ -30,15 +29,26 @@ from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
 # --- rates ------------------------------------------------------------------------------------------------------------
 
 
-class LinkRatesView(RestView):
+class LinkPartView(RestView):
+    """Base of views of resources that belong to a link."""
+
+    def link(self, request: Request, path: Mapping[str, str]) -> ClusterLink:
+        """Return the link that the path names; raise NotFoundError if it does not exist or is not visible."""
+        return link_queries.get_link(cluster_id=path["cluster_id"], name=path["link_name"], by=actor_of(request))
+
+    def whole_link(self, request: Request, path: Mapping[str, str]) -> ClusterLink:
+        """Return the link for figures of all its mirrors; raise DeniedError if the actor may see only some of them."""
+        return link_queries.get_whole_link(cluster_id=path["cluster_id"], name=path["link_name"], by=actor_of(request))
+
+
+class LinkRatesView(LinkPartView):
     """…/links/{link_name}/rates"""
 
     @operation("getLinkRates", summary="Get a link's rates and lag", responses={200: v1_schemas.LinkRates}, tag=ADDITIONS)
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return throughput and lag of a link."""
-        by = actor_of(request)
-        link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-        summary = link_queries.summarize([link], by=by)[0]
+        link = self.whole_link(request, path)
+        summary = link_queries.summarize([link], by=actor_of(request))[0]
         states: dict[str, int] = {}
         for state, count in summary.mirrors_by_state.items():
             status = mirror_status(state, link_state=link.state)
@@ -85,23 +95,19 @@ class LinkTaskStatus(serializers.Serializer[Any]):
     why_not = Text(help_text="Why the task cannot run now; empty if it can.")
 
 
-class LinkTaskStatusList(serializers.Serializer[Any]):
-    """All tasks of a link."""
-
-    data: Any = LinkTaskStatus(many=True)
+LinkTaskStatusList = list_of(LinkTaskStatus, "All tasks of a link.")
 
 
-class LinkTaskListView(RestView):
+class LinkTaskListView(LinkPartView):
     """…/links/{link_name}/tasks"""
 
     @operation("listLinkTasks", summary="List a link's tasks", responses={200: LinkTaskStatusList}, tag=ADDITIONS)
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the link's tasks with the results of their last runs."""
-        link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        return Response({"data": LinkTaskStatus(list_tasks(link=link), many=True).data})
+        return Response({"data": LinkTaskStatus(list_tasks(link=self.whole_link(request, path)), many=True).data})
 
 
-class LinkTaskRunView(RestView):
+class LinkTaskRunView(LinkPartView):
     """…/links/{link_name}/tasks/{task_name}/run"""
 
     @operation(
@@ -111,11 +117,10 @@ class LinkTaskRunView(RestView):
         responses={202: LinkTaskStatus},
         tag=ADDITIONS,
     )
-    def post(self, request: Request, cluster_id: str, link_name: str, task_name: str) -> Response:
+    def post(self, request: Request, task_name: str, **path: str) -> Response:
         """Request a run of the task."""
-        by = actor_of(request)
-        link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        run_task(link=link, name=task_name, by=by, now=moment())
+        link = self.link(request, path)
+        run_task(link=link, name=task_name, by=actor_of(request), now=moment())
         return Response(LinkTaskStatus(get_task(link=link, name=task_name)).data, status=202)
 
 
@@ -223,13 +228,12 @@ class ClampedOffsetData(serializers.ModelSerializer[ClampedOffset]):
         fields = ("group", "partition", "source_offset", "before", "after", "message", "stopping_since", "at")
 
 
-class ClampedOffsetDataList(serializers.Serializer[Any]):
-    """Offsets of consumer groups that stops of the mirror have clamped, latest stop first."""
+ClampedOffsetDataList = list_of(
+    ClampedOffsetData, "Offsets of consumer groups that stops of the mirror have clamped, latest stop first."
+)
 
-    data: Any = ClampedOffsetData(many=True)
 
-
-class GroupListView(RestView):
+class GroupListView(LinkPartView):
     """…/links/{link_name}/consumer-groups"""
 
     @operation(
@@ -239,17 +243,17 @@ class GroupListView(RestView):
         responses={200: SyncedGroupDataList},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return groups with their offsets on both sides."""
-        link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        status = _one_of(request, "status", GroupStatus)
+        link = self.whole_link(request, path)
+        status = choice(request, "status", values=list(GroupStatus))
         groups = link.groups.filter(status=status) if status else link.groups.all()
         rows = list(groups[: limit_of(request)])
         data = SyncedGroupData(rows, many=True, context={"offsets": task_queries.offsets_of(rows)}).data
         return Response({"totals": _totals(task_queries.count_groups(link=link)[0].items()), "data": data})
 
 
-class AclListView(RestView):
+class AclListView(LinkPartView):
     """…/links/{link_name}/acls"""
 
     @operation(
@@ -259,11 +263,11 @@ class AclListView(RestView):
         responses={200: SyncedAclDataList},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the ACLs of the source with their status."""
-        link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        status = _one_of(request, "status", AclStatus)
-        only = _one_of(request, "conflicts", ("true", "false")) == "true"
+        link = self.whole_link(request, path)
+        status = choice(request, "status", values=list(AclStatus))
+        only = choice(request, "conflicts", values=("true", "false")) == "true"
         rows = link.acls.matching(status=status, conflicts=only)[: limit_of(request)]
         counts, conflicts = task_queries.count_acls(link=link)
         return Response(
@@ -291,21 +295,10 @@ def _totals(counts: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"status": status, "count": count} for status, count in counts]
 
 
-def _one_of(request: Request, name: str, values: Iterable[str]) -> str:
-    value: str | None = request.query_params.get(name)
-    allowed = [str(word) for word in values]
-    if value is None:
-        return ""
-    if value not in allowed:
-        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it must be one of {', '.join(allowed)}.")
-    return value
-
-
 # --- source topics ----------------------------------------------------------------------------------------------------
 
 
 Flag = serializers.BooleanField
-_LIMIT = OpenApiParameter("limit", int, description="Maximum number of rows, 1 to 1000.", default=100)
 _STANDING = OpenApiParameter("standing", str, enum=list(Standing), description="Only topics with this standing.")
 _SEARCH = OpenApiParameter("q", str, description="Only topics whose name contains this text.")
 
@@ -336,32 +329,29 @@ class SourceTopicStanding(serializers.Serializer[Any]):
         return judged.mirror_state
 
 
-class SourceTopicStandingList(serializers.Serializer[Any]):
-    """The topics of the source, by name."""
-
-    data: Any = SourceTopicStanding(many=True)
+SourceTopicStandingList = list_of(SourceTopicStanding, "The topics of the source, by name.")
 
 
-class SourceTopicListView(RestView):
+class SourceTopicListView(LinkPartView):
     """…/links/{link_name}/source-topics"""
 
     @operation(
         "listSourceTopics",
         summary="List a link's source topics and why they are mirrored or not",
-        parameters=[_LIMIT, _STANDING, _SEARCH],
+        parameters=[LIMIT, _STANDING, _SEARCH],
         responses={200: SourceTopicStandingList},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the topics that the source last listed."""
-        link = _link(request, cluster_id, link_name)
+        link = self.whole_link(request, path)
         wanted, limit = choice(request, "standing", values=list(Standing)), limit_of(request)
         judged_topics = judge_source(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
         shown = [judged for judged in judged_topics if wanted in ("", judged.standing)][:limit]
         return Response({"data": SourceTopicStanding(shown, many=True).data})
 
 
-class SourceTopicView(RestView):
+class SourceTopicView(LinkPartView):
     """…/links/{link_name}/source-topics/{source_topic_name}"""
 
     @operation(
@@ -371,11 +361,7 @@ class SourceTopicView(RestView):
         responses={200: SourceTopicStanding},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str, source_topic_name: str) -> Response:
+    def get(self, request: Request, source_topic_name: str, **path: str) -> Response:
         """Return the checks of a topic."""
-        judged = judge_topic(link=_link(request, cluster_id, link_name), name=source_topic_name, by=actor_of(request))
+        judged = judge_topic(link=self.whole_link(request, path), name=source_topic_name, by=actor_of(request))
         return Response(SourceTopicStanding(judged).data)
-
-
-def _link(request: Request, cluster_id: str, link_name: str) -> ClusterLink:
-    return link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))

@@ -10,11 +10,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.schema import ADDITIONS, OffsetField, TextField, operation
-from console.api.views import RestView, actor_of, body, moment
+from console.api.schema import ADDITIONS, OffsetField, TextField, list_of, operation
+from console.api.views import actor_of, body, moment
 from console.errors import NotFoundError
-from console.links import queries as link_queries
-from console.links.v1_rest import ClampedOffsetData
+from console.links.v1_rest import ClampedOffsetData, LinkPartView
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import ClusterLink, Drill, StopReport
 from console.verification import queries as verification_queries
@@ -104,19 +103,16 @@ class DrillData(serializers.ModelSerializer[Drill]):
         )
 
 
-class DrillDataList(serializers.Serializer[Any]):
-    """The link's failover drills, newest first."""
-
-    data: Any = DrillData(many=True)
+DrillDataList = list_of(DrillData, "The link's failover drills, newest first.")
 
 
-class DrillListView(RestView):
+class DrillListView(LinkPartView):
     """…/links/{link_name}/drills"""
 
     @operation("listDrills", summary="List failover drills", parameters=[LIMIT], responses={200: DrillDataList}, tag=ADDITIONS)
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the drills of a link."""
-        drills = _link(request, cluster_id, link_name).drills.all()[: limit_of(request)]
+        drills = self.whole_link(request, path).drills.all()[: limit_of(request)]
         return Response({"data": DrillData(drills, many=True).data})
 
     @operation(
@@ -129,11 +125,11 @@ class DrillListView(RestView):
         responses={202: DrillData},
         tag=ADDITIONS,
     )
-    def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def post(self, request: Request, **path: str) -> Response:
         """Start a drill."""
         wanted = body(request, StartDrillRequest)
         drill = start_drill(
-            link=_link(request, cluster_id, link_name),
+            link=self.whole_link(request, path),
             names=wanted.get("mirror_topic_names", ()),
             start_spec=wanted.get("start", LATEST),
             by=actor_of(request),
@@ -143,16 +139,16 @@ class DrillListView(RestView):
         return Response(DrillData(drill).data, status=202, headers={"Location": location})
 
 
-class DrillView(RestView):
+class DrillView(LinkPartView):
     """…/links/{link_name}/drills/{drill_id}"""
 
     @operation("getDrill", summary="Get a failover drill", responses={200: DrillData}, tag=ADDITIONS)
-    def get(self, request: Request, cluster_id: str, link_name: str, drill_id: int) -> Response:
+    def get(self, request: Request, drill_id: int, **path: str) -> Response:
         """Return a drill of this link."""
-        return Response(DrillData(_drill(request, cluster_id, link_name, drill_id)).data)
+        return Response(DrillData(_drill(self.whole_link(request, path), drill_id)).data)
 
 
-class CancelDrillView(RestView):
+class CancelDrillView(LinkPartView):
     """…/links/{link_name}/drills/{drill_id}/cancel"""
 
     @operation(
@@ -162,24 +158,19 @@ class CancelDrillView(RestView):
         responses={202: DrillData},
         tag=ADDITIONS,
     )
-    def post(self, request: Request, cluster_id: str, link_name: str, drill_id: int) -> Response:
+    def post(self, request: Request, drill_id: int, **path: str) -> Response:
         """Cancel a drill that is in progress."""
-        drill = _drill(request, cluster_id, link_name, drill_id)
+        drill = _drill(self.whole_link(request, path), drill_id)
         cancel_drill(drill=drill, by=actor_of(request), now=moment())
         drill.refresh_from_db()
         return Response(DrillData(drill).data, status=202)
 
 
-def _drill(request: Request, cluster_id: str, link_name: str, drill_id: int) -> Drill:
-    drills = _link(request, cluster_id, link_name).drills.select_related("link__destination__environment")
-    drill = drills.filter(pk=drill_id).first()
+def _drill(link: ClusterLink, drill_id: int) -> Drill:
+    drill = link.drills.select_related("link__destination__environment").filter(pk=drill_id).first()
     if drill is None:
         raise NotFoundError(f"Drill {drill_id} does not exist. Check the number.", code="UNKNOWN_DRILL")
     return drill
-
-
-def _link(request: Request, cluster_id: str, link_name: str) -> ClusterLink:
-    return link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
 
 
 # --- failover reports -------------------------------------------------------------------------------------------------
@@ -326,7 +317,7 @@ class MirrorStopReportListView(MirrorPartView):
         )  # the totals need only the newest, which is in the list
 
 
-class LinkStopReportListView(RestView):
+class LinkStopReportListView(LinkPartView):
     """…/links/{link_name}/stop-reports"""
 
     @operation(
@@ -336,10 +327,9 @@ class LinkStopReportListView(RestView):
         responses={200: StopReportDataList},
         tag=ADDITIONS,
     )
-    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+    def get(self, request: Request, **path: str) -> Response:
         """Return the reports of the mirrors that the actor may see; the totals include reports beyond the limit."""
-        by = actor_of(request)
-        link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+        by, link = actor_of(request), self.link(request, path)
         reports = list(verification_queries.link_reports(link=link, by=by)[: limit_of(request)])
         return _response(reports, verification_queries.link_totals(link=link, by=by))
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from console.api import v1_schemas
 from console.api.errors import UnreadableError
-from console.api.schema import ADDITIONS, OffsetField, operation
+from console.api.schema import ADDITIONS, OffsetField, list_of, operation
 from console.api.views import actor_of, body, moment
 from console.errors import NotFoundError
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
@@ -44,10 +44,7 @@ class GateRunData(serializers.ModelSerializer[GateRun]):
         fields = ("id", "status", "requested_by", "requested_at", "finished_at", "reason", "checks")
 
 
-class GateRunDataList(serializers.Serializer[Any]):
-    """The mirror's gate runs, newest first."""
-
-    data: Any = GateRunData(many=True)
+GateRunDataList = list_of(GateRunData, "The mirror's gate runs, newest first.")
 
 
 class GateOverrideRequest(serializers.Serializer[Any]):
