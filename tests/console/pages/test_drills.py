@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 
 from console.models import ClusterLink, Drill, MirrorTopic
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import PageData
+from tests.console.pages.conftest import htmx
+from tests.console.pages.list_pages import walk
+from tests.console.pages.list_rows import add_drills
 
 
 @pytest.fixture
@@ -67,3 +72,22 @@ def test_link_is_deleted_without_waiting_for_the_drill_if_the_user_chooses_so(
 
 def test_deletion_of_a_link_without_a_drill_names_none(admin: Client, page_data: PageData) -> None:
     assert "keeps the link" not in admin.get(f"{page_data.link_url}delete/").content.decode()
+
+
+def test_each_drill_is_on_exactly_one_page(admin: Client, page_data: PageData) -> None:
+    add_drills(page_data, 25)
+
+    pages = walk(admin, f"{page_data.link_url}drills/")
+
+    assert [page.count('<section class="panel" aria-labelledby="drill-') - 1 for page in pages] == [10, 10, 6]
+    assert re.findall(r"by &lt;(\d+)&gt;", "".join(pages)) == [str(number) for number in range(25)]
+    assert "11 to 20 of 26" in pages[1]
+
+
+def test_poll_returns_the_same_page_of_drills(admin: Client, page_data: PageData) -> None:
+    add_drills(page_data, 25)
+
+    part = admin.get(f"{page_data.link_url}drills/?page=3&seen=1:1", **htmx("live")).content.decode()
+
+    assert re.findall(r"by &lt;(\d+)&gt;", part) == ["19", "20", "21", "22", "23", "24"]
+    assert "seen" not in "".join(re.findall(r'href="([^"]+)">Previous<', part))

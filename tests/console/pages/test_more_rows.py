@@ -53,6 +53,8 @@ from tests.browser.addresses import TABS
 from tests.browser.page_data import EAST, WEST, PageData, make_cluster, make_link, make_mirror
 from tests.browser.page_fixtures import GROUP, OPERATION, REPORTED_OPERATION
 from tests.console.pages.conftest import Queue
+from tests.console.pages.list_pages import queries, read
+from tests.console.pages.list_rows import add_drills, add_restores
 
 LINK = f"/links/{EAST}/west-to-east/"
 MOST = 10
@@ -106,6 +108,18 @@ def test_more_rows_need_no_more_queries(page_data: PageData, admin: Client) -> N
     many = {address: _queries(admin, address) for address in LISTS}
 
     assert {address: (few[address], count) for address, count in many.items() if count > min(few[address], MOST)} == {}
+
+
+@pytest.mark.parametrize("address", ["drills/", "mirrors/lounges/"])
+def test_more_drills_and_restores_need_no_more_queries(admin: Client, page_data: PageData, address: str) -> None:
+    address = f"{page_data.link_url}{address}"
+    add_restores(page_data, 2)
+    read(admin, address)
+    few = queries(admin, address)
+    add_drills(page_data, 25)
+    add_restores(page_data, 25)
+
+    assert queries(admin, address) <= few + 1
 
 
 def _queries(client: Client, address: str) -> int:

@@ -16,6 +16,8 @@ from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import PageData
 from tests.console.pages.conftest import Queue
+from tests.console.pages.list_pages import walk
+from tests.console.pages.list_rows import add_restores
 
 NAME = "flights"
 
@@ -124,3 +126,13 @@ def test_restore_shows_its_progress(page_data: PageData, admin: Client) -> None:
     text = admin.get(page_data.mirror_url("lounges", "restores")).content.decode()
     assert "common offset found; diverged records are being exported" in text
     assert "common offset not determined yet" not in text
+
+
+def test_each_restore_is_on_exactly_one_page(admin: Client, page_data: PageData) -> None:
+    add_restores(page_data, 25)
+
+    pages = walk(admin, page_data.mirror_url("lounges", "restores"))
+
+    assert [page.count("no diverged records to export") for page in pages] == [10, 10, 5]
+    assert re.findall(r"by &lt;(\d+)&gt;:", "".join(pages)) == [str(number) for number in range(25)]
+    assert 'restores=2#restores">Next<' in pages[0]

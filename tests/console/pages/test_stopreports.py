@@ -11,6 +11,7 @@ from console.mirrors import operation_pages, pages
 from console.models import ClampedOffset, GroupOffset, LinkConfig, MirrorTopic, StopReport, SyncedGroup
 from console.verification import queries as verification_queries
 from tests.browser.page_data import PageData
+from tests.console.pages.list_pages import read
 
 
 def test_failover_reports_tab_shows_the_report(admin: Client, page_data: PageData) -> None:
@@ -97,3 +98,19 @@ def test_previous_state_of_a_failed_over_mirror_is_failing_over(admin: Client, p
     text = admin.get(page_data.mirror_url("gates")).content.decode()
 
     assert ("Failing over" in text, "Promoting" in text) == (True, False)
+
+
+def test_tab_of_a_mirror_refers_to_older_failover_reports(admin: Client, page_data: PageData) -> None:
+    note, tab = "View all failover reports of the link", page_data.mirror_url("gates", "failover-reports")
+    report = StopReport.objects.get(mirror=page_data.mirrors["gates"])
+    for number in range(pages.REPORTS_SHOWN - 1):
+        report.pk, report.writable_at = None, page_data.now - timedelta(days=number + 1)
+        report.save()
+    assert note not in read(admin, tab)
+
+    report.pk = None
+    report.save()
+
+    text = read(admin, tab)
+    assert note in text
+    assert text.count("<summary>Offsets by partition") == pages.REPORTS_SHOWN
