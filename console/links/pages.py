@@ -1,4 +1,4 @@
-"""The list of cluster links, the common parts of the pages of a link, and the tabs Overview, Configuration, Activity, Tasks."""
+"""The list of cluster links, the common parts of the pages of a link, and the tabs Overview, Configuration and Activity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from console.access import Permission, can, visible_clusters, visible_links
 from console.access.audit_pages import EVENTS, event_rows
@@ -20,7 +20,6 @@ from console.access.queries import readable_events_of
 from console.actors import Actor
 from console.links import pairs
 from console.links import queries as link_queries
-from console.links.actions import run_task
 from console.links.health_queries import LinkHealth, Observation, observe_links
 from console.links.presenters import (
     GAP_FILLERS,
@@ -34,8 +33,8 @@ from console.links.presenters import (
     other_side,
     tiles,
 )
-from console.links.task_presenters import task_label, task_row
-from console.links.task_queries import failing_of, list_tasks
+from console.links.task_presenters import task_label
+from console.links.task_queries import failing_of
 from console.mirrors import queries as mirror_queries
 from console.mirrors.operation_presenters import bulk_verbs
 from console.mirrors.presenters import mirror_row
@@ -49,7 +48,7 @@ from console.web.health_presenters import HEALTH_BADGES, HealthView, link_health
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listed, Listing, Value, pager, start_of
 from console.web.numbers import config_words
 from console.web.polling import is_in_time, is_unchanged, seen_token
-from console.web.request_handling import Crumb, Tab, View, actor_of, done, fragment_of, page, reply
+from console.web.request_handling import Crumb, Tab, View, actor_of, fragment_of, page, reply
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.plans import GapFiller
@@ -558,32 +557,3 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
         "events": event_rows(listed.page(found), by=by, now=now),
     }
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
-
-
-# --- the tab Tasks ----------------------------------------------------------------------------------------------------
-
-
-@page("links")
-@require_GET
-def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the recurring tasks of a link. Polled like the overview."""
-    by, now = actor_of(request), timezone.now()
-    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    if is_unchanged(request, link_queries.version_of(link), now=now):  # not ``polled``: a changed page needs ten queries
-        return HttpResponse(status=204)
-    seen = observe(link, by=by, now=now)
-    rows = [task_row(task, now=now) for task in list_tasks(link=link, current=seen.current)]
-    context = link_context(link, by=by, now=now, tab="tasks", health=headline(link, by=by, now=now, seen=seen))
-    return reply(request, "links/tasks.html", context | {"tasks": rows})
-
-
-@page("links")
-@require_POST
-def run(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -> HttpResponse:
-    """Request a run of a task."""
-    by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    run_task(link=link, name=task_name, by=by, now=now)
-    return done(
-        request, reverse("pages:link-tasks", args=link.url_args), gettext("Run of %(task)s requested.") % {"task": task_name}
-    )

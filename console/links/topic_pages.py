@@ -1,4 +1,4 @@
-"""The Source topics, Filters, Groups and ACLs tabs of a link: what is mirrored or synced, what is not, and why."""
+"""The Source topics, Filters, Tasks, Groups and ACLs tabs of a link: what is mirrored or synced, what is not, and why."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, check_permission
 from console.errors import ConsoleError
 from console.languages import translated
 from console.links import queries as link_queries
-from console.links import task_queries as acl_queries
-from console.links import task_queries as group_queries
-from console.links.actions import ConfigChange, alter_configs
+from console.links import task_queries
+from console.links.actions import ConfigChange, alter_configs, run_task
 from console.links.command_presenters import alteration_command
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
-from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row
+from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row, task_row
 from console.links.topic_queries import RANKS, filters_of, judge_source, judge_topic, judged_page
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
+from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
@@ -236,6 +236,35 @@ def _problems(judged: JudgedTopic) -> Sequence[Check]:
     return first if first and first[0].code is CheckCode.NAMESPACE else judged.problems
 
 
+# --- the tab Tasks ----------------------------------------------------------------------------------------------------
+
+
+@page("links")
+@require_GET
+def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the recurring tasks of a link. Polled like the overview."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link_queries.version_of(link), now=now):  # not ``polled``: a changed page needs ten queries
+        return HttpResponse(status=204)
+    seen = observe(link, by=by, now=now)
+    rows = [task_row(task, now=now) for task in task_queries.list_tasks(link=link, current=seen.current)]
+    context = link_context(link, by=by, now=now, tab="tasks", health=headline(link, by=by, now=now, seen=seen))
+    return reply(request, "links/tasks.html", context | {"tasks": rows})
+
+
+@page("links")
+@require_POST
+def run_link_task(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -> HttpResponse:
+    """Request a run of a task."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    run_task(link=link, name=task_name, by=by, now=now)
+    return done(
+        request, reverse("pages:link-tasks", args=link.url_args), gettext("Run of %(task)s requested.") % {"task": task_name}
+    )
+
+
 # --- the tabs Groups and ACLs -----------------------------------------------------------------------------------------
 
 
@@ -346,18 +375,18 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     listed = GROUPS.read(request)
     found = listed.select(link.groups.all())
     if listed.format:
-        return listed.csv(f"groups-{link.name}", group_queries.with_offsets(found))
+        return listed.csv(f"groups-{link.name}", task_queries.with_offsets(found))
     shown = listed.page(found)
-    offsets = group_queries.offsets_of(shown)
+    offsets = task_queries.offsets_of(shown)
     seen = observe(link, by=by, now=now)
     mirrors = {offset.mirror_id for own in offsets.values() for offset in own}
     ends = {(pk, row.partition): row for pk in mirrors for row in seen.partitions.get(pk, ())}
-    counts, is_on = group_queries.count_groups(link=link)
+    counts, is_on = task_queries.count_groups(link=link)
     listed.options = {"status": [(key, f"{gettext(GROUP_BADGES[key].label)} ({count})") for key, count in counts.items()]}
     rows = []
     for group in shown:
         own = offsets.get(group.pk, [])
-        rows.append(group_row(group, own, lags=group_queries.lags_of(group, own, ends, now=now), now=now))
+        rows.append(group_row(group, own, lags=task_queries.lags_of(group, own, ends, now=now), now=now))
     context = {"list": listed, "groups": rows, "is_on": is_on}
     health = headline(link, by=by, now=now, seen=seen)
     return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups", health=health) | context)
@@ -375,7 +404,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     found = listed.select(link.acls.all())
     if listed.format:
         return listed.csv(f"acls-{link.name}", found)
-    counts, conflicts = acl_queries.count_acls(link=link)
+    counts, conflicts = task_queries.count_acls(link=link)
     listed.options = {
         "status": [
             *([("conflicts", f"{gettext('Conflicts')} ({conflicts})")] if conflicts else []),
