@@ -1,8 +1,8 @@
-"""The Environments and Topics sections, topics and namespaces of a cluster, and the search."""
+"""The Environments and Topics sections, and topics and namespaces of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -32,18 +32,20 @@ from console.clusters.presenters import (
     cluster_row,
     environment_health,
     leader_prefix,
+    listed_mirror,
     namespace_row,
     topic_config_rows,
     topic_group_list,
+    topic_row,
 )
-from console.clusters.queries import TopicOfCluster, cluster_topics, find, with_mirrors
+from console.clusters.queries import cluster_topics, with_mirrors
 from console.errors import ConsoleError, InvalidInputError, UnavailableError
 from console.links import checks as link_checks
 from console.links import queries as link_queries
 from console.links.form_presenters import checklist
 from console.links.health_queries import links_health
 from console.links.pages import LINKS, MIRROR_EXPORT, MIRROR_STATE
-from console.links.presenters import LinkRow, endpoints_of, link_row, worst_first
+from console.links.presenters import LinkRow, link_row, worst_first
 from console.links.task_queries import failing_rows
 from console.mirrors import progress
 from console.mirrors import queries as mirror_queries
@@ -52,7 +54,6 @@ from console.mirrors.queries import MirrorSummary
 from console.models import Cluster, ClusterLink, Environment, Namespace
 from console.models.links import LinkMode
 from console.web import numbers
-from console.web.badges import link_badge, mirror_badge
 from console.web.forms import ConnectionForm
 from console.web.health_presenters import HealthView
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
@@ -97,12 +98,10 @@ def index(request: HttpRequest) -> HttpResponse:
             ),
         ],
         "places": [_card(environment, clusters, links) for environment in environments],
-        "rows": worst_first(links),
-        "headings": LINKS.columns,
+        **_links(worst_first(links), versions, now=now),
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "may_create_environment": by.may_do_all,
-        "seen": seen_token(*versions, now=now, steady=_are_steady(links)),
     }
     return reply(request, "environments/list.html", context)
 
@@ -131,13 +130,11 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
         "clusters": [
             {"row": cluster_row(cluster, now=now), "health": cluster_health(cluster, summaries)} for cluster in clusters
         ],
-        "rows": rows,
-        "headings": LINKS.columns,
+        **_links(rows, versions, now=now),
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
         "crumbs": [Crumb(label=gettext("Environments"), url=reverse("pages:environments")), Crumb(label=environment.name)],
-        "seen": seen_token(*versions, now=now, steady=_are_steady(rows)),
     }
     return reply(request, "environments/environment.html", context)
 
@@ -220,8 +217,7 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
         "health": cluster_health(found, summaries),
-        "rows": rows,
-        "headings": LINKS.columns,
+        **_links(rows, versions, now=now),
         "may_see_all": may_see_all,
         **(_topics(found) if may_see_all and fragment_of(request) != "live" else {}),  # polls leave the topics as they are
         "clusters_known": True,
@@ -231,7 +227,6 @@ def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **
             Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=found.name),
         ],
-        "seen": seen_token(*versions, now=now, steady=_are_steady(rows)),
     }
     return reply(request, "environments/cluster.html", context | more, status=status)
 
@@ -246,8 +241,10 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     return done(request, found.get_absolute_url(), gettext("Refresh of the cluster requested."))
 
 
-def _are_steady(links: Iterable[LinkRow]) -> bool:
-    return all(row.health.steady for row in links)
+def _links(rows: Sequence[LinkRow], versions: Sequence[object], *, now: datetime) -> dict[str, object]:
+    """Return the template context of a list of links and of its polls."""
+    seen = seen_token(*versions, now=now, steady=all(row.health.steady for row in rows))
+    return {"rows": rows, "headings": LINKS.columns, "seen": seen}
 
 
 def _topics(cluster: Cluster) -> dict[str, object]:
@@ -291,6 +288,20 @@ def _register_form(
         "crumbs": [Crumb(label=environment.name, url=url), Crumb(label=gettext("Register cluster"))],
     }
     return reply(request, "environments/register.html", context | more, status=status)
+
+
+def _below(cluster: Cluster, *last: Crumb, now: datetime) -> dict[str, object]:
+    """Return the template context of pages below that of a cluster. ``last`` are the breadcrumbs after the cluster."""
+    environment = cluster.environment
+    return {
+        "cluster": cluster_row(cluster, now=now),
+        "environment_name": environment.name,
+        "crumbs": [
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
+            Crumb(label=cluster.name, url=cluster.get_absolute_url()),
+            *last,
+        ],
+    }
 
 
 # --- namespaces -------------------------------------------------------------------------------------------------------
@@ -350,28 +361,16 @@ def _namespace(request: HttpRequest, cluster: Cluster) -> Namespace:
 
 def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
     by = actor_of(request)
-    environment = cluster.environment
     links = list(ClusterLink.objects.filter(destination=cluster).exclude(mode=LinkMode.SOURCE))
-    url = cluster.get_absolute_url()
     context = {
-        "cluster": {"name": cluster.name, "url": url},
-        "environment_name": environment.name,
         "rows": [namespace_row(summary, links=links) for summary in cluster_queries.list_namespaces(cluster=cluster)],
         "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster) and can(by, Permission.MANAGE_ACLS, cluster=cluster),
-        "crumbs": [
-            Crumb(label=environment.name, url=environment.get_absolute_url()),
-            Crumb(label=cluster.name, url=url),
-            Crumb(label=gettext("Namespaces")),
-        ],
+        **_below(cluster, Crumb(label=gettext("Namespaces")), now=timezone.now()),
     }
     return reply(request, "environments/namespaces.html", context | more, status=status)
 
 
-# --- the Topics section and the search --------------------------------------------------------------------------------
-
-
-MAX_RESULTS = 50
-SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
+# --- the Topics section -----------------------------------------------------------------------------------------------
 
 
 MIRROR_TOPICS = Listing(  # ``mirror_page`` sorts and filters
@@ -481,17 +480,11 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
     topics = listed.select(cluster_topics(cluster=cluster, by=by))
     if listed.format:
         return listed.csv(f"topics-{cluster.cluster_id}", with_mirrors(list(topics), cluster=cluster, by=by))
-    names, environment = cluster_names(by), cluster.environment
+    names = cluster_names(by)
     context = {
-        "cluster": cluster_row(cluster, now=now),
-        "environment_name": environment.name,
         "list": listed,
-        "rows": [_topic_row(row, names) for row in with_mirrors(listed.page(topics), cluster=cluster, by=by)],
-        "crumbs": [
-            Crumb(label=environment.name, url=environment.get_absolute_url()),
-            Crumb(label=cluster.name, url=cluster.get_absolute_url()),
-            Crumb(label=gettext("Topics")),
-        ],
+        "rows": [topic_row(row, names) for row in with_mirrors(listed.page(topics), cluster=cluster, by=by)],
+        **_below(cluster, Crumb(label=gettext("Topics")), now=now),
     }
     return reply(request, "topics/of_cluster.html", context)
 
@@ -510,23 +503,14 @@ def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> 
         return HttpResponse(status=204)
     row = cluster_queries.get_topic(cluster=cluster, name=topic_name, by=by)
     found, status = _load_topic(cluster, topic_name, by=by) if request.GET.get("load") else ({}, 200)
-    environment, topic = cluster.environment, row.topic
+    topic = row.topic
+    topics = Crumb(label=gettext("Topics"), url=reverse("pages:cluster-topics", args=(cluster.cluster_id,)))
     context = {
-        "cluster": cluster_row(cluster, now=now),
-        "environment_name": environment.name,
-        "topic": _topic_row(row, cluster_names(by)) | {"topic_id": topic.topic_id, "factor": topic.replication_factor},
-        "mirrors": [
-            source | {"url": _mirror_url(source), "badge": mirror_badge(source["state"], source["stop_reason"])}
-            for source in row.source_for
-        ],
+        "topic": topic_row(row, cluster_names(by)) | {"topic_id": topic.topic_id, "factor": topic.replication_factor},
+        "mirrors": [listed_mirror(source) for source in row.source_for],
         "read_at": moment(now, now=now) if found else None,
         "role_for_groups": "" if can(by, Permission.VIEW, cluster=cluster) else role_needed(Permission.VIEW),
-        "crumbs": [
-            Crumb(label=environment.name, url=environment.get_absolute_url()),
-            Crumb(label=cluster.name, url=cluster.get_absolute_url()),
-            Crumb(label=gettext("Topics"), url=reverse("pages:cluster-topics", args=(cluster.cluster_id,))),
-            Crumb(label=topic.name),
-        ],
+        **_below(cluster, topics, Crumb(label=topic.name), now=now),
         "seen": seen_token(*versions, now=now),
     }
     return reply(request, "topics/topic.html", context | found, status=status)
@@ -548,68 +532,6 @@ def _load_topic(cluster: Cluster, topic: str, *, by: Actor) -> tuple[dict[str, A
         except ConsoleError as error:
             found[f"{name}_problem"], status = problem_of(error), status_of(error)
     return found, status
-
-
-@page("")
-@require_GET
-def search(request: HttpRequest) -> HttpResponse:
-    """Search links, mirror topics, clusters, topics, consumer groups and users by a part of the name."""
-    query = request.GET.get("q", "").strip()
-    found = find(query, by=actor_of(request), limit=MAX_RESULTS)
-    context = {
-        "query": query,
-        "found": found,
-        "links": [_link_row(link) for link in found.links],
-        "mirrors": [
-            row | {"url": _mirror_url(row), "badge": mirror_badge(row["state"], row["stop_reason"])} for row in found.mirrors
-        ],
-        "source_topics": [
-            row | {"url": reverse("pages:link-topic", args=(*_link_args(row), row["name"]))} for row in found.source_topics
-        ],
-        "topics": [row | {"url": reverse("pages:cluster-topic", args=(row["listed_on"], row["name"]))} for row in found.topics],
-        "groups": [
-            row | {"url": reverse("pages:link-groups", args=_link_args(row), query={"q": row["name"]})} for row in found.groups
-        ],
-        "users": [{"name": name, "url": reverse("pages:access", query={"q": name})} for name in found.users],
-    }
-    return reply(request, "search.html", context)
-
-
-def _link_row(link: ClusterLink) -> dict[str, Any]:
-    (source, _), (destination, _) = endpoints_of(link)
-    badge = link_badge(link.state)
-    return {"name": link.name, "url": link.get_absolute_url(), "source": source, "destination": destination, "badge": badge}
-
-
-def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
-    topic, mirror = row.topic, row.mirror_of
-    listed = [
-        {"name": source["name"], "cluster": source["destination_name"], "url": _mirror_url(source)}
-        for source in row.source_for[:SOURCE_FOR_SHOWN]
-    ]
-    return {
-        "name": topic.name,
-        "partitions": topic.partitions,
-        "retention": numbers.retention(topic.retention_ms),
-        "mirror_of": mirror
-        and {
-            "topic": mirror["source_topic"],
-            "cluster": names.get(mirror["source"], mirror["source"]),
-            "url": _mirror_url(mirror),
-        },
-        "is_unknown_mirror": topic.is_mirror and mirror is None,
-        "source_for": listed,
-        "more": len(row.source_for) - len(listed),
-    }
-
-
-def _mirror_url(row: Mapping[str, Any]) -> str:
-    return reverse("pages:mirror", args=(*_link_args(row), row["name"]))
-
-
-def _link_args(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the arguments of the URL patterns of a link's pages, from a row of a query."""
-    return (row["destination"], row["link_name"])
 
 
 def _link(link: ClusterLink) -> dict[str, str]:

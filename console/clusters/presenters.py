@@ -13,14 +13,14 @@ from django.utils.translation import gettext, gettext_noop
 
 from console.links.group_presenters import LagText, lag_text, readable_name
 from console.web import numbers
-from console.web.badges import Badge, Family, cluster_badge
+from console.web.badges import Badge, Family, cluster_badge, mirror_badge
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HealthView, cluster_health_view, environment_health_view
 from console.web.numbers import Moment, moment, readable_config
 from linkengine.domain.names import ReplicationState
 
 if TYPE_CHECKING:
-    from console.clusters.queries import NamespaceSummary
+    from console.clusters.queries import NamespaceSummary, TopicOfCluster
     from console.links.queries import LinkSummary
     from console.models import Cluster, ClusterLink, Namespace
 
@@ -129,6 +129,46 @@ class TopicGroupList:
     unexamined: str  # which groups of the cluster were not examined, "" if all were
     incomplete: str
     has_unknown: bool
+
+
+SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
+
+
+def topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a topic with what it mirrors and what mirrors it. ``names`` are those of the visible clusters, by cluster id."""
+    topic, mirror = row.topic, row.mirror_of
+    listed = [
+        {"name": source["name"], "cluster": source["destination_name"], "url": mirror_url(source)}
+        for source in row.source_for[:SOURCE_FOR_SHOWN]
+    ]
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "retention": numbers.retention(topic.retention_ms),
+        "mirror_of": mirror
+        and {
+            "topic": mirror["source_topic"],
+            "cluster": names.get(mirror["source"], mirror["source"]),
+            "url": mirror_url(mirror),
+        },
+        "is_unknown_mirror": topic.is_mirror and mirror is None,
+        "source_for": listed,
+        "more": len(row.source_for) - len(listed),
+    }
+
+
+def listed_mirror(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mirror topic of ``TopicOfCluster`` or of the search, with the URL of its page and its badge."""
+    return {**row, "url": mirror_url(row), "badge": mirror_badge(row["state"], row["stop_reason"])}
+
+
+def mirror_url(row: Mapping[str, Any]) -> str:
+    return reverse("pages:mirror", args=(*link_args(row), row["name"]))
+
+
+def link_args(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the arguments of the URL patterns of a link's pages, from a row of a query."""
+    return (row["destination"], row["link_name"])
 
 
 def topic_config_rows(configs: Iterable[Mapping[str, Any]]) -> tuple[list[TopicConfigRow], list[TopicConfigRow]]:

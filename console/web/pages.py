@@ -1,8 +1,9 @@
-"""The first steps of an installation, and the help page with the meaning of states and error codes."""
+"""The pages outside of sections: the search, the first steps of an installation, and the help on states and error codes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -11,13 +12,51 @@ from django.views.decorators.http import require_GET
 
 from console.access import Permission, can
 from console.actors import Actor
-from console.clusters.queries import FirstSteps, first_steps
+from console.clusters.presenters import link_args, listed_mirror
+from console.clusters.queries import FirstSteps, find, first_steps
+from console.links.presenters import endpoints_of
 from console.mirrors.operation_presenters import VERBS
-from console.web.badges import GAP_BADGES, LINK_BADGES, MIRROR_BADGES
+from console.models import ClusterLink
+from console.web.badges import GAP_BADGES, LINK_BADGES, MIRROR_BADGES, link_badge
 from console.web.errors import CONSOLE_HELP, ERROR_HELP
 from console.web.health_presenters import HEALTH_BADGES
 from console.web.request_handling import actor_of, page, reply
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+MAX_RESULTS = 50
+
+
+@page("")
+@require_GET
+def search(request: HttpRequest) -> HttpResponse:
+    """Search links, mirror topics, clusters, topics, consumer groups and users by a part of the name."""
+    query = request.GET.get("q", "").strip()
+    found = find(query, by=actor_of(request), limit=MAX_RESULTS)
+    context = {
+        "query": query,
+        "found": found,
+        "links": [_found_link(link) for link in found.links],
+        "mirrors": [listed_mirror(row) for row in found.mirrors],
+        "source_topics": [
+            row | {"url": reverse("pages:link-topic", args=(*link_args(row), row["name"]))} for row in found.source_topics
+        ],
+        "topics": [row | {"url": reverse("pages:cluster-topic", args=(row["listed_on"], row["name"]))} for row in found.topics],
+        "groups": [
+            row | {"url": reverse("pages:link-groups", args=link_args(row), query={"q": row["name"]})} for row in found.groups
+        ],
+        "users": [{"name": name, "url": reverse("pages:access", query={"q": name})} for name in found.users],
+    }
+    return reply(request, "search.html", context)
+
+
+def _found_link(link: ClusterLink) -> dict[str, Any]:
+    (source, _), (destination, _) = endpoints_of(link)
+    badge = link_badge(link.state)
+    return {"name": link.name, "url": link.get_absolute_url(), "source": source, "destination": destination, "badge": badge}
+
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
@@ -41,6 +80,9 @@ def states(request: HttpRequest) -> HttpResponse:
         "errors": [row for code, row in {**ERROR_HELP, **CONSOLE_HELP}.items() if code != "NO_ERROR"],
     }
     return reply(request, "guide/states.html", context)
+
+
+# --- first steps ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
