@@ -100,22 +100,17 @@ def missing_side(link: ClusterLink) -> str:
     )
 
 
-def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> MirrorTopic | None:
+def counterpart(mirror: MirrorTopic) -> MirrorTopic | None:
     """Return the row of the other topic of a pair, if it was a mirror of this topic or is to become its mirror."""
-    there = other or other_side(mirror.link)
+    there = other_side(mirror.link)
     if there is None:
         return None
     rows = MirrorTopic.objects.filter(link=there, name=mirror.source_topic, source_topic=mirror.name)
     return rows.select_related("link__destination__environment", "link__source").first()
 
 
-def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
-    """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
-    return mirrors_of_names(cluster_id, [topic])
-
-
 def mirrors_of_names(cluster_id: str, topics: Sequence[str]) -> QuerySet[MirrorTopic]:
-    """Return ``mirrors_of_name`` of several names."""
+    """Return the rows by which topics of these names are, are to become, or were until recently, mirrors on a cluster."""
     return MirrorTopic.objects.unstopped().filter(link__destination__cluster_id=cluster_id, name__in=topics)
 
 

@@ -274,7 +274,7 @@ def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
 
     The source is opened here if no row has it as a mirror; otherwise the stop of that row opens it.
     """
-    if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
+    if not pairs.mirrors_of_names(mirror.link.source_cluster_id, [mirror.source_topic]).exists():
         try:
             jobs.open_if_closed(plans.source_address(mirror.link), mirror.source_topic)
         except LinkEngineError as error:

@@ -278,19 +278,6 @@ def list_acls(admin: ClusterAdmin) -> set[Acl]:
     return admin.acls()
 
 
-def apply_acls(
-    destination: ClusterAdmin, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
-) -> dict[Acl, LinkEngineError]:
-    """Create and delete ACLs; return the refusals. DENY rules are created first and deleted last, so access never widens."""
-    steps = (
-        (destination.create_acls, [acl for acl in create if acl.permission == "DENY"]),
-        (destination.delete_acls, [acl for acl in delete if acl.permission != "DENY"]),
-        (destination.create_acls, [acl for acl in create if acl.permission != "DENY"]),
-        (destination.delete_acls, [acl for acl in delete if acl.permission == "DENY"]),
-    )
-    return dict(chain.from_iterable(change(acls).items() for change, acls in steps))
-
-
 def read_acls(address: ClusterAddress) -> set[Acl]:
     """Return every ACL of a cluster; needs DESCRIBE on it. Raises SECURITY_DISABLED_ERROR if it has no authorizer."""
     return list_acls(ClusterAdmin(address))
@@ -304,5 +291,15 @@ def read_acls_by_broker(address: ClusterAddress) -> list[set[Acl]]:
 def change_acls(
     destination: ClusterAddress, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
 ) -> dict[Acl, LinkEngineError]:
-    """Create and delete ACLs, and return the refused ACLs; needs ALTER on the cluster. Safe to repeat."""
-    return apply_acls(ClusterAdmin(destination), create=create, delete=delete)
+    """Create and delete ACLs, and return the refused ACLs; needs ALTER on the cluster. Safe to repeat.
+
+    DENY rules are created first and deleted last, so access never widens.
+    """
+    admin = ClusterAdmin(destination)
+    steps = (
+        (admin.create_acls, [acl for acl in create if acl.permission == "DENY"]),
+        (admin.delete_acls, [acl for acl in delete if acl.permission != "DENY"]),
+        (admin.create_acls, [acl for acl in create if acl.permission != "DENY"]),
+        (admin.delete_acls, [acl for acl in delete if acl.permission == "DENY"]),
+    )
+    return dict(chain.from_iterable(change(acls).items() for change, acls in steps))
