@@ -128,7 +128,7 @@ def _check_held_as_long(by: Actor, binding: RoleBinding) -> None:
     raise denied(text, values, by=by, action="GrantRole", resource=path, field="expires_at")
 
 
-def _check_binding(binding: RoleBinding, *, is_new: bool = True) -> None:
+def _check_binding(binding: RoleBinding, *, is_new: bool) -> None:
     if bool(binding.resource_type) != bool(binding.resource_name) and binding.resource_type != "Cluster":
         message = gettext("A resource needs both a type and a name. Give both, or neither.")
         raise InvalidInputError(message, field="resource_name")

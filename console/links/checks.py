@@ -244,7 +244,7 @@ class LinkValidation:
     distances: tuple[BrokerDistance, ...] | None  # by broker of the source; None if they were not measured
 
 
-def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool = False) -> LinkValidation:
+def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool) -> LinkValidation:
     """Connect to the source, sign in and compare the cluster id; set the link's cluster id if none was given.
 
     Raises BadRequestError if the source is the destination itself.
@@ -267,7 +267,7 @@ def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool = False) -> Link
     return LinkValidation(source_cluster_id=link.source_cluster_id, distances=distances)
 
 
-def query_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, Any]:
+def query_source(link: ClusterLink, *, with_distances: bool) -> dict[str, Any]:
     """Run the engine's check of an unsaved link in a worker; return the fields of ``ClusterProbe``."""
     try:
         sealed = seal({"source": pairs.properties_of_source(link), "destination": dict(link.destination.properties)})

@@ -135,17 +135,9 @@ def rpo_objective_ms(link: ClusterLink) -> int | None:
     return objective_ms(link.config(RPO_OBJECTIVE))
 
 
-def list_links(
-    *,
-    by: Actor,
-    cluster_id: str | None = None,
-    environment: Environment | None = None,
-    search: str = "",
-    state: str = "",
-) -> list[LinkSummary]:
+def list_links(*, by: Actor, cluster_id: str | None = None, environment: Environment | None = None) -> list[LinkSummary]:
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
-    links = load_links(by=by, cluster_id=cluster_id, environment=environment, search=search, state=state)
-    return summarize(links, by=by)
+    return summarize(load_links(by=by, cluster_id=cluster_id, environment=environment), by=by)
 
 
 def load_links(
@@ -157,7 +149,7 @@ def load_links(
     state: str = "",
     only_versions: bool = False,
 ) -> list[ClusterLink]:
-    """Return the links of ``list_links`` without figures and health. One query.
+    """Return links without figures and health, in the order of ``list_links``. One query.
 
     ``only_versions``: for ``versions_of``, without the properties of links and clusters, which would be decrypted.
     """
@@ -173,7 +165,7 @@ def load_links(
     return sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
 
 
-def matching_links(*, by: Actor, search: str = "") -> QuerySet[ClusterLink]:
+def matching_links(*, by: Actor, search: str) -> QuerySet[ClusterLink]:
     """Return the visible links whose name, or that of a visible cluster at one end, contains a text."""
     links = visible_links(by).select_related(*_RELATED)
     if not search:

@@ -231,7 +231,7 @@ def _command(request: HttpRequest, link: ClusterLink, topic: str, settings: Mapp
     return curl("POST", rest_url(request, "kafka:mirrors", link.url_args), body)
 
 
-def _choice_rows(choices: Sequence[SourceTopicChoice], *, chosen: Sequence[str] = ()) -> list[dict[str, object]]:
+def _choice_rows(choices: Sequence[SourceTopicChoice], *, chosen: Sequence[str]) -> list[dict[str, object]]:
     """Return the options of the source topic list. The note has partitions and retention, or why a topic is not available.
 
     Chosen topics that are not among the choices come last, so that a search does not remove them from the selection.

@@ -283,7 +283,7 @@ def refusals_of(
     chosen: Sequence[MirrorSummary],
     verb: BulkVerb,
     *,
-    unapproved: Collection[str] = (),
+    unapproved: Collection[str],
     related: RelatedRows | None = None,
     now: datetime,
 ) -> Refusals:

@@ -186,7 +186,7 @@ def summarize(
     )
 
 
-def list_gaps(*, mirror: MirrorTopic, limit: int = 1000) -> list[GapRange]:
+def list_gaps(*, mirror: MirrorTopic, limit: int) -> list[GapRange]:
     """Return the ranges that hold fillers instead of copied records, by partition and offset."""
     return list(mirror.gaps.all()[:limit])
 
@@ -197,7 +197,7 @@ def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartitio
     return {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now())}
 
 
-def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTransition]:
+def list_transitions(*, mirror: MirrorTopic, limit: int) -> list[StateTransition]:
     """Return the state transitions of a mirror, newest first."""
     return list(mirror.transitions.all()[:limit])
 

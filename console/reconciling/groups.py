@@ -274,6 +274,7 @@ def _differs(old: GroupOffset, new: GroupOffset, *, written: bool) -> bool:
 
 KEY = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
 _VALUES = ("status", "message", "is_conflict")
+_BATCH = 500  # keys in a statement
 Ledger = dict[Acl, AclStatus]
 
 
@@ -382,5 +383,5 @@ def _acl_differs(row: SyncedAcl | None, planned: AclRow) -> bool:
     return row is None or (row.status, row.message, row.is_conflict) != (planned.status, planned.message, planned.is_conflict)
 
 
-def _batches(keys: Sequence[int], *, size: int = 500) -> list[Sequence[int]]:
-    return [keys[start : start + size] for start in range(0, len(keys), size)]
+def _batches(keys: Sequence[int]) -> list[Sequence[int]]:
+    return [keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH)]

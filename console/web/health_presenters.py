@@ -303,7 +303,7 @@ def link_health_view(health: LinkHealth, link: ClusterLink) -> HealthView:
     return health_view(health.status, detail=_cause(health.status, link), share=_share(health))
 
 
-def mirror_health_view(status: HealthStatus, link: ClusterLink, *, task_error: str = "") -> HealthView:
+def mirror_health_view(status: HealthStatus, link: ClusterLink, *, task_error: str) -> HealthView:
     """Return the display of a mirror's health; ``task_error`` is the message of a recurring task that names it."""
     detail = task_error if status.reason is Reason.TASK_ERROR else _cause(status, link)
     return health_view(status, detail=detail)

@@ -140,9 +140,9 @@ def retention(number_ms: int | None) -> str:
     return gettext("unlimited") if number_ms < 0 else duration(number_ms)
 
 
-def plural(number: int | None, singular: str, many: str = "") -> str:
+def plural(number: int | None, singular: str) -> str:
     """Return a number with its noun, for example ``2 topics``."""
-    return f"{count(number)} {singular if number == 1 else many or singular + 's'}"
+    return f"{count(number)} {singular if number == 1 else singular + 's'}"
 
 
 # --- config values ----------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class Tab:
     current: bool
 
 
-def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environment: str = "") -> Shell:
+def shell(request: HttpRequest, *, by: Actor | None, section: str, environment: str) -> Shell:
     """Return the values of the frame; the environment switcher loads its list when it is opened."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return Shell(

@@ -195,7 +195,7 @@ def _ascending(view: BatchView, records: Iterator[RecordLike]) -> Iterator[Recor
         yield record
 
 
-def plain_batch(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED) -> memoryview | bytearray:
+def plain_batch(view: BatchView, batch: memoryview, *, most: int) -> memoryview | bytearray:
     """Check the checksum and return the uncompressed batch (its own checksum and length are then invalid).
 
     Raises DecompressedTooLargeError if its records are larger than ``most``.

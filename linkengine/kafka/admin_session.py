@@ -175,9 +175,8 @@ _pool = ClientPool()
 class AdminSession:
     """Calls to a cluster through a pooled client; return values and raise LinkEngineError."""
 
-    def __init__(self, address: ClusterAddress, *, pool: ClientPool = _pool) -> None:
+    def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        self._pool = pool
 
     def call(self, start: Callable[[AdminClient], Future[_Value]], *, what: str) -> _Value:
         """Start a request and return its value; ``what`` completes "Failed to …"."""
@@ -218,7 +217,7 @@ class AdminSession:
 
     def _client(self, what: str) -> AdminClient:
         try:
-            return self._pool.take(self.address)
+            return _pool.take(self.address)
         except LinkEngineError as error:
             raise refused(error, what=what) from None
 
@@ -226,12 +225,12 @@ class AdminSession:
         try:
             check_reachable(self.address)
         except LinkEngineError as error:
-            self._pool.drop(self.address)
+            _pool.drop(self.address)
             raise refused(error, what=what) from None
 
     def _reason(self, failure: KafkaError, *, what: str) -> LinkEngineError:
         self._check_cluster_reachable(what)
-        self._pool.drop(self.address)  # the plain connection works, this client does not: the next call creates another client
+        _pool.drop(self.address)  # the plain connection works, this client does not: the next call creates another client
         return translated(failure, what=what)
 
 

@@ -54,7 +54,7 @@ def names(session: AdminSession) -> list[str]:
     return sorted(found.topics)
 
 
-def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs: bool = True) -> list[TopicDescription]:
+def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs: bool) -> list[TopicDescription]:
     """Return the topics that exist and may be described; ``configs`` are the own configs, empty if they may not be read."""
     described: list[TopicDescription] = []
     for batch in _batches(topics):

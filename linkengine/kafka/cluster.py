@@ -39,9 +39,8 @@ BrokerMetadata = tuple[set[int], dict[str, TopicView]]  # of a broker: the broke
 class Cluster:
     """Connections to a cluster, and its metadata."""
 
-    def __init__(self, address: ClusterAddress, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        self._timeout_s = request_timeout_s
         self._bootstrap = [(host, port) for host, port, _ in parse_servers(address.bootstrap_servers)]
         self._brokers: dict[int, tuple[str, int]] = {}
         self._idle: dict[tuple[str, int], list[Connection]] = {}
@@ -80,7 +79,7 @@ class Cluster:
 
     def supports(self, broker: int, api_key: int) -> bool:
         """Return whether a broker supports an API."""
-        with self._borrowed(self.endpoint(broker), timeout_s=self._timeout_s) as (connection, _):
+        with self._borrowed(self.endpoint(broker), timeout_s=REQUEST_TIMEOUT_S) as (connection, _):
             return api_key in connection.versions
 
     def call(
@@ -98,7 +97,7 @@ class Cluster:
         If an idle connection turns out to be closed, the request is sent once more over another connection. The broker may have
         executed the first request, so requests that must not be executed twice are not ``repeatable``.
         """
-        timeout_s = timeout_s or self._timeout_s
+        timeout_s = timeout_s or REQUEST_TIMEOUT_S
         return self._call_at(
             self.endpoint(broker), build, response=response, read=read, timeout_s=timeout_s, repeatable=repeatable
         )
@@ -132,7 +131,7 @@ class Cluster:
         failure: LinkEngineError | None = None
         for endpoint in self._candidates():
             try:
-                return self._topics_at(endpoint, list(names), timeout_s=self._timeout_s)
+                return self._topics_at(endpoint, list(names), timeout_s=REQUEST_TIMEOUT_S)
             except LinkEngineError as error:
                 if error.code in NEEDS_OPERATOR:
                     raise

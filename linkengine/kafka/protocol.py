@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -69,7 +69,7 @@ _VARINT_MAX_SHIFT = 63  # ten bytes; longer numbers would take quadratic time
 class MalformedResponseError(LinkEngineError):
     """Bytes that are not a response to the request."""
 
-    def __init__(self, what: str, *, peer: str = "") -> None:
+    def __init__(self, what: str, *, peer: str) -> None:
         broker = f"Broker {peer}" if peer else "A broker"
         super().__init__(
             ErrorCode.MALFORMED_RESPONSE_ERROR,
@@ -178,16 +178,11 @@ class Reader:
         if self.at > len(self.data):
             raise IndexError(f"the response ends at {len(self.data)}, before {self.at}")
 
-    def tags(self, read: dict[int, Callable[[Reader], None]] | None = None) -> None:
-        """Skip tagged fields; ``read`` has the decoders of those to read."""
+    def tags(self) -> None:
+        """Skip tagged fields."""
         for _ in range(self.uvarint()):
-            tag, size = self.uvarint(), self.uvarint()
-            end = self.at + size
-            if end > len(self.data):
-                raise IndexError(f"a tagged field ends at {end}, the response at {len(self.data)}")
-            if read and tag in read:
-                read[tag](self)
-            self.at = end
+            self.uvarint()  # tag
+            self.skip(self.uvarint())
 
 
 def skip_response_header(reader: Reader) -> None:
