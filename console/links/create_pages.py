@@ -41,10 +41,10 @@ from console.links.form_presenters import DIRECTIONS, Direction, checklist, dist
 from console.models import Cluster, ClusterLink, LinkDraft
 from console.web.numbers import moment
 from console.web.request_handling import Crumb, actor_of, done, go, page, problem_of, reply, status_of
+from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import PREFIX_PATTERN
 from linkengine.domain.names import check_link_name
-from linkengine.domain.sourcelistings import SourceListing
 
 _PREFILLED = {"direction": "direction", "destination": "own", "source": "other", "name": "name"}  # query -> field
 _LONGEST_SUGGESTION = 12  # of a prefix

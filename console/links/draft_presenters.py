@@ -20,11 +20,11 @@ from console.models import Cluster, LinkDraft
 from console.web import numbers
 from console.web.numbers import Moment, moment, readable_config
 from linkengine.domain.acls import is_guard, parse_acl_filters
+from linkengine.domain.clusterviews import ACLS, GROUPS, TOPICS, SourceListing
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing, judge_all
 from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
-from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing
 
 # --- purposes to choose from ------------------------------------------------------------------------------------------
 #

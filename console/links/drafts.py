@@ -31,11 +31,11 @@ from console.links.checks import LinkValidation
 from console.models import Cluster, ClusterLink, LinkDraft
 from console.models.fields import readable, seal, unseal
 from console.queue import dispatch
+from linkengine.domain.clusterviews import SourceListing, listing_from_json
 from linkengine.domain.connectionchecks import ConnectionCheck, ConnectionRole, checks_from_json
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS, SECRETS, secrets_to_repeat
 from linkengine.domain.messages import gettext_lazy
-from linkengine.domain.sourcelistings import SourceListing, listing_from_json
 
 REGISTERED, OTHER = "registered", "other"
 OWN_SIDE, OTHER_SIDE = "own", "other"

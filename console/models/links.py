@@ -419,7 +419,7 @@ class LinkDraft(models.Model):
     """The draft of a link. It is visible to its user only, and deleted when the link is created or after some days.
 
     ``values`` are the fields of ``console.links.drafts.DraftValues``, credentials included. ``checks`` are the last connection
-    tests, by side. ``listing`` is what the source had at ``listed_at`` (``linkengine.domain.sourcelistings``), empty if it was
+    tests, by side. ``listing`` is what the source had at ``listed_at`` (``linkengine.domain.clusterviews``), empty if it was
     not listed. All three are encrypted: names of consumer groups may contain characters that a JSON column cannot store.
     """
 

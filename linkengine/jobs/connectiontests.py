@@ -13,6 +13,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import OAUTH, ClusterAddress, Server, parse_servers
+from linkengine.domain.clusterviews import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.connectionchecks import (
     Attempt,
@@ -30,7 +31,6 @@ from linkengine.domain.connectionchecks import (
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorability import Topic
 from linkengine.domain.plans import BrokerDistance
-from linkengine.domain.sourcelistings import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
 from linkengine.jobs.syncing import list_acls
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.connection import connect

@@ -39,6 +39,7 @@ from console.verification.actions import record_checks
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.client_properties import properties_of
+from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
 from linkengine.domain.gates import (
     CanaryRead,
@@ -52,7 +53,6 @@ from linkengine.domain.gates import (
 from linkengine.domain.groups import Group, GroupStatus
 from linkengine.domain.linktasks import TaskName, TaskState
 from linkengine.domain.mirrorability import Topic
-from linkengine.domain.sourcelistings import SourceListing
 
 if TYPE_CHECKING:
     from tests.browser.page_data import PageData

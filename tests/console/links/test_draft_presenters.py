@@ -13,6 +13,7 @@ from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues
 from console.links.form_presenters import ACCEPT, BOTH, ENGINE_TEXTS, RECEIVE, SEND, Direction, checklist
 from console.web.badges import Family
 from linkengine.domain.acls import Acl, topic_guard
+from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.connectionchecks import (
     Attempt,
     CheckStatus,
@@ -28,7 +29,6 @@ from linkengine.domain.connectionchecks import (
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import Group
 from linkengine.domain.names import FilterType, NameFilter, filters_to_json
-from linkengine.domain.sourcelistings import SourceListing
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ACL = Acl(

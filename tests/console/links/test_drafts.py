@@ -32,10 +32,10 @@ from console.links.drafts import (
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, LinkDraft, RoleBinding
 from console.models.fields import seal, unseal
 from console.redis import rate_limit
+from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import AUTO_CREATE_FILTERS, check_configs
 from linkengine.domain.mirrorability import Topic
-from linkengine.domain.sourcelistings import SourceListing
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor
 
 CONNECTION = {

@@ -15,10 +15,10 @@ from console.links.drafts import KEEP_DRAFTS, DraftValues, values_of
 from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, RoleBinding, SourceTopic
 from console.models.fields import seal
 from linkengine.domain.acls import Acl
+from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Group
 from linkengine.domain.mirrorability import Topic
-from linkengine.domain.sourcelistings import SourceListing
 from tests.browser.page_data import EAST, WEST, PageData
 from tests.console.pages.conftest import Queue, check, client_of, hidden_in, htmx, states_in_headlines
 

@@ -16,8 +16,8 @@ from console.tasks.links import check_link, probe_link
 from console.tasks.mirrors import check_mirror
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
+from linkengine.domain.clusterviews import listing_from_json
 from linkengine.domain.connectionchecks import checks_from_json
-from linkengine.domain.sourcelistings import listing_from_json
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW
 from tests.console.workflows.conftest import MakeTopic

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 from linkengine.domain.acls import Acl
+from linkengine.domain.clusterviews import SourceListing, listing_from_json
 from linkengine.domain.groups import Group
 from linkengine.domain.mirrorability import Topic
-from linkengine.domain.sourcelistings import SourceListing, listing_from_json
 
 ACL = Acl(
     resource_type="TOPIC",
