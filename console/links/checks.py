@@ -181,7 +181,7 @@ def unsaved_link(
     configs = canonical(configs)
     check_values(configs)
     values = {key: value for key, value in configs.items() if value is not None and is_set(key, value)}
-    _check_length("source_cluster_id", source_cluster_id)
+    _check_length(source_cluster_id)
     if source_cluster_id and source_cluster_id == destination.cluster_id:
         raise BadRequestError(
             gettext_lazy("Source and destination are the same cluster. Name another source."), field="source_cluster_id"
@@ -209,7 +209,7 @@ def unsaved_link(
     return UnsavedLink(link=link, others=others, cluster_link_id=cluster_link_id)
 
 
-def _check_length(field: str, cluster_id: str) -> None:
+def _check_length(cluster_id: str) -> None:
     """Raise InvalidInputError for a cluster id that is too long to be stored; Kafka's own ids have 22 characters."""
     if len(cluster_id) > MAX_CLUSTER_ID:
         raise InvalidInputError(
@@ -219,7 +219,7 @@ def _check_length(field: str, cluster_id: str) -> None:
                 count=len(cluster_id),
                 most=MAX_CLUSTER_ID,
             ),
-            field=field,
+            field="source_cluster_id",
         )
 
 

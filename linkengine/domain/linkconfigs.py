@@ -82,7 +82,7 @@ def _tls_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
     )
 
 
-def security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tuple[LinkConfigSpec, ...]:
+def security_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
     return (
         LinkConfigSpec(
             name=f"{prefix}security.protocol",
@@ -91,7 +91,10 @@ def security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tuple
             description=f"Security protocol for {where}.",
         ),
         LinkConfigSpec(
-            name=f"{prefix}sasl.mechanism", default="GSSAPI", choices=mechanisms, description=f"SASL mechanism for {where}."
+            name=f"{prefix}sasl.mechanism",
+            default="GSSAPI",
+            choices=("GSSAPI", *MECHANISMS),
+            description=f"SASL mechanism for {where}.",
         ),
         LinkConfigSpec(
             name=f"{prefix}sasl.jaas.config",
@@ -238,8 +241,8 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         description="Which side opens connections, as configured on the other side of a bidirectional link.",
     ),
     # GSSAPI is Kafka's default, which clients send back; ``address_from_properties`` refuses it if SASL is used
-    *security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
-    *security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
+    *security_rows("local.", "the local cluster"),
+    *security_rows("", "the source"),
     LinkConfigSpec(
         name="metadata.max.age.ms",
         kind=_N,
