@@ -270,7 +270,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
         else:
             note_synced(mirror, outcome, now=timezone.now(), queried_at=queried_at if mirror.pk in late else None)
             changes += len(outcome.changed)
-            errors += [_note_error(mirror, outcome.growth_error)] if outcome.growth_error else []
+            errors += [_note_error(mirror, error) for error in (outcome.growth_error, outcome.configs_error) if error]
             errors += [_refused(mirror, step) for step in outcome.refused]
     return TaskOutcome(errors=tuple(errors), changes=changes)
 

@@ -92,8 +92,11 @@ class MirrorSynced:
     partitions: int  # of the mirror, after growth: new partitions need assignments
     source_partitions: int  # more if the mirror did not grow
     growth_error: LinkEngineError | None = None  # why partitions could not be added
+    configs_error: LinkEngineError | None = None  # why configs could not be synced; only partitions were added then
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
-    read: bool = True  # False: ``source_configs`` are the previous configs; the mirror was being changed to an ordinary topic
+    # False: ``source_configs`` are the previous configs, since the source's could not be synced, or since the mirror was being
+    # changed to an ordinary topic
+    read: bool = True
     refused: tuple[RefusedStep, ...] = ()  # configs that the destination refused
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
     reverted: tuple[LocalEdit, ...] = ()  # those that a user had changed on the mirror

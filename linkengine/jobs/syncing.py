@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -55,8 +55,9 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
     (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
         raise outcome
-    if outcome.growth_error is not None:
-        raise outcome.growth_error
+    error = outcome.growth_error or outcome.configs_error
+    if error is not None:
+        raise error
     return outcome
 
 
@@ -67,7 +68,9 @@ def sync_mirrors(
 
     Reading costs about six requests per 500 mirrors, applying one or two for each mirror that differs. Between reading and
     applying, a mirror may be stopped: ``still_mirrors`` returns False then, and the topic stays as it is. A mirror that cannot
-    grow is synced with the partitions that it has, and the result says why. Raises only errors that concern a whole cluster.
+    grow is synced with the partitions that it has, and a mirror whose source's configs cannot be read gets only its partitions:
+    the records of a missing partition would not be copied, and no lag would show that. The result says why. Raises only errors
+    that concern a whole cluster.
 
     Source configs that differ from those of the last run are read once more, together after a single wait: a stop applies them,
     and the retention or cleanup policy of a damaged response, or of a broker that has just started, would delete records.
@@ -79,11 +82,20 @@ def sync_mirrors(
     here = {topic.name: topic for topic in destination.topics([mirror.mirror_topic for mirror in mirrors])}
     follow = partial(_follow, (source, destination), here=here, still_mirrors=still_mirrors)
     return [
-        _differing_error(mirror.source_topic)
-        if mirror.source_topic in doubtful
-        else follow(mirror, topics[mirror.source_topic], values=values.get(mirror.source_topic))
+        topic
+        if isinstance(topic := topics[mirror.source_topic], LinkEngineError)
+        else follow(mirror, topic, values=_values_of(mirror, values, doubtful=doubtful))
         for mirror in mirrors
     ]
+
+
+def _values_of(
+    mirror: MirrorSync, values: Mapping[str, Mapping[str, str]], *, doubtful: Collection[str]
+) -> Mapping[str, str] | LinkEngineError:
+    """Return the configs of a mirror's source topic, or why they cannot be applied."""
+    if mirror.source_topic in doubtful:
+        return _differing_error(mirror.source_topic)
+    return values[mirror.source_topic] if mirror.source_topic in values else _unreadable_error(mirror)
 
 
 def _unconfirmed(
@@ -106,16 +118,12 @@ def _unconfirmed(
 def _follow(
     clusters: tuple[ClusterAdmin, ClusterAdmin],
     plan: MirrorSync,
-    topic: TopicDescription | LinkEngineError,
+    topic: TopicDescription,
     *,
-    values: Mapping[str, str] | None,
+    values: Mapping[str, str] | LinkEngineError,
     here: Mapping[str, TopicDescription],
     still_mirrors: StillMirrors,
 ) -> Outcome:
-    if isinstance(topic, LinkEngineError):
-        return topic
-    if values is None:
-        return _unreadable_error(plan)
     source, destination = clusters
     try:
         name = plan.mirror_topic
@@ -131,19 +139,40 @@ def _follow(
             raise stopped_error(destination, mirror)
         recount = partial(count_partitions, source.address, topic.name)
         partitions, growth_error = _grow(destination, mirror, partitions=topic.partitions, recount=recount)
-        topic = replace(topic, partitions=max(topic.partitions, partitions))
-        wanted = source_values(values, include=plan.sync_include)
-        copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
-        change, edits = plan_configs(mirror, plan, source_configs=wanted, copied=copied)
-        if change and not still_mirrors(name):
-            return unchanged
-        refused = _change_configs(destination, mirror.name, change)
     except LinkEngineError as error:
         return error
+    topic = replace(topic, partitions=max(topic.partitions, partitions))
+    grown = replace(unchanged, partitions=partitions, source_partitions=topic.partitions, growth_error=growth_error)
+    if isinstance(values, LinkEngineError):
+        return replace(grown, configs_error=values)
+    copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
+    try:
+        configured = _follow_configs(destination, plan, mirror, values=values, copied=copied, still_mirrors=still_mirrors)
+    except LinkEngineError as error:
+        return replace(grown, configs_error=error)
+    if configured is None:
+        return unchanged
+    return replace(configured, partitions=partitions, source_partitions=topic.partitions, growth_error=growth_error)
+
+
+def _follow_configs(
+    destination: ClusterAdmin,
+    plan: MirrorSync,
+    mirror: TopicDescription,
+    *,
+    values: Mapping[str, str],
+    copied: Callable[[], bool],
+    still_mirrors: StillMirrors,
+) -> MirrorSynced | None:
+    """Apply the source's configs; return None if the mirror has been stopped since."""
+    wanted = source_values(values, include=plan.sync_include)
+    change, edits = plan_configs(mirror, plan, source_configs=wanted, copied=copied)
+    if change and not still_mirrors(mirror.name):
+        return None
+    refused = _change_configs(destination, mirror.name, change)
     return MirrorSynced(
-        partitions=partitions,
-        source_partitions=topic.partitions,
-        growth_error=growth_error,
+        partitions=mirror.partitions,
+        source_partitions=mirror.partitions,
         source_configs=wanted,
         refused=refused,
         changed=tuple(name for name in change.names if name not in {step.name for step in refused}),

@@ -7,7 +7,16 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from django.utils import timezone
 
 from console.actors import ENGINE
@@ -17,6 +26,8 @@ from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkC
 from console.reconciling import plans
 from console.tasks.mirrors import advance_gate, setup_mirror
 from console.workflows import syncs
+from devcluster.access import create_acls
+from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorState
@@ -92,6 +103,25 @@ def test_lag_is_unknown_if_a_partition_cannot_be_created(mirror: MirrorTopic, mo
     assert re.search(r"clusterlink_unknown_lag_partitions{.*} 1.0\n", prometheus_text())
     assert run(mirror.link).errors == ()
     assert MirrorTopic.objects.get().num_partitions == before + 1
+
+
+def test_new_partition_is_copied_although_the_source_configs_may_not_be_read(
+    mirror: MirrorTopic, source_cluster: KafkaCluster, source_admin: AdminClient
+) -> None:
+    before = mirror.num_partitions
+    assert run(mirror.link).errors == ()
+    known = MirrorTopic.objects.get().source_configs
+    ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
+    user = (ResourceType.TOPIC, mirror.source_topic, ResourcePatternType.LITERAL, "User:app", "*")
+    create_acls(source_admin, [AclBinding(*user, AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)])
+    ClusterAdmin(plans.source_address(mirror.link)).add_partitions(mirror.source_topic, total=before + 1)
+
+    outcome = run(mirror.link)
+
+    assert [error.code for error in outcome.errors] == [ErrorCode.AUTHORIZATION_ERROR]
+    grown = MirrorTopic.objects.get()
+    assert (grown.num_partitions, grown.source_configs) == (before + 1, known)
+    assert len(plans.partition_keys(grown)) == before + 1
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
 
+from devcluster.access import create_acls
+from devcluster.kafka import KafkaCluster
 from linkengine import jobs
+from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import ConfigChange, LocalEdit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync, MirrorSynced
@@ -40,6 +44,27 @@ def test_partitions_and_configs_of_the_source_are_applied_to_the_mirror(
     assert (synced.source_configs["cleanup.policy"], synced.source_configs["retention.ms"]) == ("compact", "5000")
     assert here.describe(mirror.mirror_topic).partitions == 4
     assert here.describe(mirror.mirror_topic).configs["cleanup.policy"] == "compact,delete"
+
+
+def test_a_mirror_gets_the_partitions_of_a_source_whose_configs_may_not_be_read(
+    mirror: MirrorSync, there: ClusterAdmin, here: ClusterAdmin, source_cluster: KafkaCluster
+) -> None:
+    known = jobs.sync_mirror(mirror).source_configs
+    user = (ResourceType.TOPIC, mirror.source_topic, ResourcePatternType.LITERAL, "User:app", "*")
+    unreadable = AclBinding(*user, AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)
+    create_acls(AdminClient(source_cluster.client("admin")), [unreadable])
+    there.add_partitions(mirror.source_topic, total=4)
+    as_app = address_from_properties(source_cluster.client_properties("app"))
+
+    (outcome,) = jobs.sync_mirrors([replace(mirror, source=as_app, previous=known)])
+
+    assert here.describe(mirror.mirror_topic).partitions == 4
+    assert isinstance(outcome, MirrorSynced)
+    assert (outcome.partitions, outcome.source_configs, outcome.read, outcome.changed) == (4, known, False, ())
+    assert outcome.configs_error is not None
+    assert outcome.configs_error.code is ErrorCode.AUTHORIZATION_ERROR
+    with pytest.raises(LinkEngineError, match="may not read the configs"):
+        jobs.sync_mirror(replace(mirror, source=as_app, previous=known))
 
 
 def test_a_second_run_changes_nothing(mirror: MirrorSync) -> None:
