@@ -264,3 +264,4 @@ def refresh_topics(link: ClusterLink) -> None:
         return
     SourceTopic.objects.store_listing(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
+    syncs.request_growth(link, now=now)

@@ -11,7 +11,7 @@ from itertools import chain
 
 import structlog
 from django.db import DatabaseError
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from console.actors import ENGINE
@@ -19,8 +19,19 @@ from console.errors import BadRequestError, ConflictError
 from console.links.rules import syncs_offsets
 from console.links.topic_queries import surroundings_of
 from console.mirrors.actions import auto_create, draft
-from console.models import AutoCreateFailure, ClusterLink, MirrorTopic, SourceTopic, SyncedAcl, SyncedGroup
-from console.reconciling import gaps, groups, plans, transition_errors
+from console.models import (
+    AutoCreateFailure,
+    ClusterLink,
+    LinkTask,
+    MirrorPartition,
+    MirrorTopic,
+    SourceTopic,
+    SyncedAcl,
+    SyncedGroup,
+)
+from console.models.links import show_change
+from console.queue import dispatch
+from console.reconciling import gaps, groups, plans, sampling, transition_errors
 from console.redis import locks
 from console.web.numbers import plural
 from console.workflows.mirrors import note_failure, note_synced
@@ -255,6 +266,32 @@ def follow_topics(link: ClusterLink) -> TaskOutcome:
         changes=changes,
         more=left > 0,
     )
+
+
+def request_growth(link: ClusterLink, *, now: datetime) -> None:
+    """Request a run now if a source topic was listed with more partitions than its mirror has.
+
+    The interval of the task may be a day. Until the next run the records of a new partition are not copied, so its lag is
+    unknown from now on.
+    """
+    if link.state != LinkState.ACTIVE:
+        return
+    same = SourceTopic.objects.filter(link=link, name=OuterRef("source_topic"), topic_id=OuterRef("source_topic_id"))
+    lacking = _mirrors(link).annotate(listed=Subquery(same.values("partitions")[:1])).filter(listed__gt=F("num_partitions"))
+    noted = MirrorPartition.objects.filter(mirror=OuterRef("pk"), partition__gte=OuterRef("num_partitions"))
+    found = list(lacking.annotate(is_noted=Exists(noted)))
+    for mirror in found:
+        if not mirror.is_noted:
+            sampling.note_lacking(mirror, total=mirror.listed, why=_too_few(mirror.listed, mirror.num_partitions))
+    if found:
+        LinkTask.objects.update_or_create(link=link, name=TaskName.TOPIC_CONFIGS, defaults={"requested_at": now})
+        show_change(link.pk)
+        dispatch.send("run_link_task", link_id=link.pk, task=TaskName.TOPIC_CONFIGS)
+
+
+def _too_few(listed: int, present: int) -> LinkEngineError:
+    message = f"The source topic has {listed} partitions, the mirror {present}. The next run adds them."
+    return LinkEngineError(ErrorCode.WAITING_FOR_PARTITIONS, message)
 
 
 def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:

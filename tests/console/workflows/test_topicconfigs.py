@@ -24,12 +24,14 @@ from console.http.metrics import prometheus_text
 from console.mirrors.queries import list_mirrors
 from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkConfig, MirrorPartition, MirrorTopic
 from console.reconciling import plans
+from console.tasks.clusters import refresh_topics
+from console.tasks.links import run_link_task
 from console.tasks.mirrors import advance_gate, setup_mirror
 from console.workflows import syncs
 from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.linktasks import TaskOutcome
+from linkengine.domain.linktasks import TaskName, TaskOutcome
 from linkengine.domain.states import MirrorState
 from linkengine.jobs import syncing
 from linkengine.kafka.admin import ClusterAdmin
@@ -122,6 +124,35 @@ def test_new_partition_is_copied_although_the_source_configs_may_not_be_read(
     grown = MirrorTopic.objects.get()
     assert (grown.num_partitions, grown.source_configs) == (before + 1, known)
     assert len(plans.partition_keys(grown)) == before + 1
+
+
+def test_new_partition_does_not_wait_for_a_long_interval(mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]) -> None:
+    before, link = mirror.num_partitions, mirror.link
+    LinkConfig.objects.create(link=link, name="topic.config.sync.ms", value="86400000")
+    run_link_task(link_id=link.pk, task=TaskName.TOPIC_CONFIGS)
+    there = ClusterAdmin(plans.source_address(link))
+    refresh_topics(link_id=link.pk)
+    there.add_partitions(mirror.source_topic, total=before + 1)
+    now = timezone.now()
+    level = {"source_end": 5, "mirror_end": 5, "last_high_watermark": 5, "last_source_seen_at": now, "caught_up_at": now}
+    MirrorTopic.objects.get().ensure_partitions()
+    MirrorPartition.objects.update(**level, observed_at=now)
+    assert list_mirrors(by=ENGINE)[0].lag_ms == 0
+    sent.clear()
+
+    refresh_topics(link_id=link.pk)
+    summary = list_mirrors(by=ENGINE)[0]
+    assert (summary.max_lag, summary.total_lag, summary.lag_ms) == (None, None, None)
+    assert re.search(r"clusterlink_unknown_lag_partitions{.*} 1.0\n", prometheus_text())
+    requested = [kwargs for task, kwargs in sent if task == "run_link_task"]
+    for kwargs in requested:
+        run_link_task(**kwargs)
+
+    assert requested == [{"link_id": link.pk, "task": TaskName.TOPIC_CONFIGS}]
+    assert MirrorTopic.objects.get().num_partitions == before + 1
+    sent.clear()
+    refresh_topics(link_id=link.pk)
+    assert "run_link_task" not in [task for task, _ in sent]
 
 
 @pytest.mark.parametrize(
