@@ -13,7 +13,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, Count, Exists, FilteredRelation, Min, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import BigIntegerField, Case, Count, Exists, FilteredRelation, Min, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 
 from console.access import Permission, can, visible_mirrors
 from console.actors import Actor
@@ -33,11 +35,12 @@ from console.models import (
     SourceTopic,
     StateTransitionError,
     VerifiedRange,
+    VerifyRun,
 )
 from console.models.links import LinkMode
 from console.models.mirrors import KEPT, RECORDS_DIFFER, MirrorTopicQuerySet
 from linkengine.domain.errors import WAITING, ErrorCode
-from linkengine.domain.failover import Readiness, StoredFacts, readiness
+from linkengine.domain.failover import RETENTION_SHARE, VERIFIED_VALID_MS, Readiness, StoredFacts, readiness
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.health import (
     NO_REPORTS,
@@ -581,13 +584,16 @@ def _age_ms(since: datetime, now: datetime) -> int:
 
 _OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
 _RIGHTS = ErrorCode.AUTHORIZATION_ERROR
+# as last read; not known if the link does not sync it
+_MOST_BYTES = Cast(KeyTextTransform("retention.bytes", "source_configs"), BigIntegerField())
 _NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC, GroupStatus.UNSUPPORTED_TYPE)
 
 
 def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Readiness:
-    """Return the readiness of a link, of which ``seen`` is the whole state. Three queries, none without mirrors.
+    """Return the readiness of a link, of which ``seen`` is the whole state: of the mirrors that a failover would stop.
 
-    It is that of the mirrors that a failover would stop.
+    Four queries, none without mirrors; one more if mirrors are verified only in part, and one if sources have a retention by
+    size.
     """
     mirrors = seen.stoppable
     if not mirrors:
@@ -598,6 +604,8 @@ def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Re
     found = _of_mirrors(link.mirrors.listed().stoppable())
     refused = sum(error.get("code") == _RIGHTS for task in seen.failing for error in task.errors)
     groups, synced_at = _groups(link)
+    ledger = _verified_ranges(link)
+    beyond_size, unknown_size = _compared_sizes(link, seen) if found["size_limited"] else (0, 0)
     stored = StoredFacts(
         mirrors=len(mirrors),
         health=health.health,
@@ -606,6 +614,7 @@ def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Re
         not_drilled=sum(mirror.name not in drilled for mirror in mirrors),
         differing=found["differing"],
         never_compared=found["mirrors"] - found["compared"],
+        partly_verified=_partly_verified(link, seen, ledger, now=now),
         compared_age_ms=_known_age_ms(found["oldest_comparison"], now),
         source_reached=link.probed_at is not None,
         missing_rights=found["refused"] + refused + (link.error_code == _RIGHTS),
@@ -613,6 +622,9 @@ def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Re
         groups_age_ms=_known_age_ms(synced_at, now),
         lag_ms=seen.stoppable_total.oldest_ms(now),
         retention_ms=_retention_ms(found),
+        size_limited=found["size_limited"],
+        beyond_size=beyond_size,
+        unknown_size=unknown_size,
     )
     return readiness(stored)
 
@@ -625,6 +637,7 @@ def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
     annotated = mirrors.order_by().annotate(
         compared_at=Subquery(ranges.values("verified_at")[:1]),
         retention=Subquery(topic.values("retention_ms")[:1]),
+        most_bytes=_MOST_BYTES,
         differs=Exists(errors.filter(code=RECORDS_DIFFER)),
         lacks_right=Exists(errors.filter(code=_RIGHTS)),
     )
@@ -636,7 +649,77 @@ def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
         refused=Count("pk", filter=Q(lacks_right=True) | Q(error_code=_RIGHTS)),
         with_retention=Count("retention"),
         shortest_retention=Min("retention", filter=Q(retention__gte=0)),
+        size_limited=Count("pk", filter=Q(most_bytes__gte=0)),
     )
+
+
+def _compared_sizes(link: ClusterLink, seen: Observation) -> tuple[int, int]:
+    """Return how many mirrors have a lag not below half of their source's ``retention.bytes``, and of how many it is unknown.
+
+    The limit counts per partition. One query.
+    """
+    limited = link.mirrors.listed().stoppable().annotate(most_bytes=_MOST_BYTES).filter(most_bytes__gte=0)
+    lags = {
+        pk: ([row.lag_bytes for row in seen.partitions.get(pk, ())], most)
+        for pk, most in limited.order_by().values_list("pk", "most_bytes")
+    }
+    unknown = {pk for pk, (sizes, _) in lags.items() if not sizes or None in sizes}
+    beyond = sum(any(size and size * RETENTION_SHARE >= most for size in sizes) for sizes, most in lags.values())
+    return beyond, len(unknown)
+
+
+# Ranges ``(start, end)`` that were found equal, by primary key of the mirror and partition. They do not overlap.
+_Ledger = Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+
+
+def _verified_ranges(link: ClusterLink) -> _Ledger:
+    """Return the verified ranges of all mirrors of a link. One query."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    rows = VerifiedRange.objects.filter(mirror__link=link, differences=0).order_by()
+    for pk, partition, start, end in rows.values_list("mirror", "partition", "start", "end"):
+        found[pk, partition].append((start, end))
+    return found
+
+
+def _partly_verified(link: ClusterLink, seen: Observation, ledger: _Ledger, *, now: datetime) -> int:
+    """Return how many of the mirrors that were compared are verified only in part. One query, none if there are none.
+
+    The records that were copied last are always still to be compared. A mirror is verified if the next run of continuous
+    verification would compare all that is left, or if a run of the whole mirror found no difference recently and the ledger
+    still has what it compared.
+    """
+    most, compared = int(link.config("verify.max.records.per.run") or 0), {pk for pk, _ in ledger}
+    rest = {mirror.pk for mirror in seen.stoppable if mirror.pk in compared and not _is_verified(mirror, seen, ledger, most)}
+    if not rest:
+        return 0
+    since = now - timedelta(milliseconds=VERIFIED_VALID_MS)
+    runs = VerifyRun.objects.filter(mirror__in=rest, status=VerifyRun.Status.EQUAL, finished_at__range=(since, now))
+    for pk, ranges in runs.order_by("pk").values_list("mirror", "ranges"):
+        ends = {partition: end for partition, _, end in ranges}
+        if ends and _unverified(pk, seen.partitions.get(pk, ()), ledger, ends=ends) == 0:
+            rest.discard(pk)
+    return len(rest)
+
+
+def _is_verified(mirror: MirrorHealth, seen: Observation, ledger: _Ledger, most: int) -> bool:
+    rows = seen.partitions.get(mirror.pk, ())
+    unverified = _unverified(mirror.pk, rows, ledger)
+    return len(rows) == mirror.partitions and unverified is not None and unverified <= most
+
+
+def _unverified(
+    pk: int, rows: Iterable[MirrorPartition], ledger: _Ledger, *, ends: Mapping[int, int] | None = None
+) -> int | None:
+    """Return how many offsets of a mirror, or of those below ``ends``, are not verified; None if its bounds are unknown."""
+    total = 0
+    for row in rows:
+        if row.mirror_start is None or row.mirror_end is None:
+            return None
+        end = row.mirror_end if ends is None else min(row.mirror_end, ends.get(row.partition, 0))
+        start = min(max(row.mirror_start, row.source_start or 0), end)
+        known = ledger.get((pk, row.partition), ())
+        total += end - start - sum(max(0, min(high, end) - max(low, start)) for low, high in known)
+    return total
 
 
 def _groups(link: ClusterLink) -> tuple[dict[str, Any], datetime | None]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from linkengine.domain.groups import Committed, KnownOffset, OffsetFacts, without_nul
 from linkengine.domain.health import Health
-from linkengine.domain.messages import Message, gettext_lazy, join_messages, ngettext_lazy
+from linkengine.domain.messages import Message, gettext_lazy, gettext_noop, join_messages, ngettext_lazy
 from linkengine.domain.names import MAX_TOPIC_LENGTH, SCRATCH_MARK
 from linkengine.domain.states import StopReason
 
@@ -21,7 +21,7 @@ _DAY_MS = 24 * 60 * _MINUTE_MS
 DRILL_VALID_MS = 90 * _DAY_MS  # an older drill says little about now
 VERIFIED_VALID_MS = 7 * _DAY_MS
 GROUPS_VALID_MS = 15 * _MINUTE_MS
-RETENTION_SHARE = 2  # the time lag must be below this fraction of the retention: one half
+RETENTION_SHARE = 2  # the lag must be below this fraction of the retention, by time and by size: one half
 # The texts are also those of the console's durations.
 _SPANS = ((_DAY_MS, "%(number)s d"), (60 * _MINUTE_MS, "%(number)s h"), (_MINUTE_MS, "%(number)s min"), (1000, "%(number)s s"))
 
@@ -56,6 +56,7 @@ class StoredFacts:
     not_drilled: int = 0  # mirrors that the last drill did not include
     differing: int = 0  # mirrors with records that differ
     never_compared: int = 0  # mirrors of which no range was compared
+    partly_verified: int = 0  # mirrors of which more offsets are not verified than a run compares, or an unknown number
     compared_age_ms: int | None = None  # of the mirror whose last comparison is the oldest
     source_reached: bool = False  # the link has reached its source at least once
     missing_rights: int = 0  # errors that say so: of the link, its tasks and its mirrors
@@ -65,6 +66,9 @@ class StoredFacts:
     groups_age_ms: int | None = None  # since the last run without an error
     lag_ms: int | None = None  # time lag of the worst partition
     retention_ms: int | None = None  # the shortest of the source topics; -1: unlimited
+    size_limited: int = 0  # mirrors whose source topic has a known retention.bytes
+    beyond_size: int = 0  # of these, those with a partition whose lag is not below half of it
+    unknown_size: int = 0  # of these, those whose lag in bytes is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +181,12 @@ def _verification(stored: StoredFacts) -> _Found:
         return _UNKNOWN, ngettext_lazy(
             "%(count)s mirror topic never verified", "%(count)s mirror topics never verified", stored.never_compared
         )
+    if stored.partly_verified:
+        return _UNKNOWN, ngettext_lazy(
+            "%(count)s mirror topic verified only in part",
+            "%(count)s mirror topics verified only in part",
+            stored.partly_verified,
+        )
     age = _age(stored.compared_age_ms)
     if not _is_recent(stored.compared_age_ms, VERIFIED_VALID_MS):
         return _UNKNOWN, gettext_lazy("a mirror topic was last verified %(age)s", age=age)
@@ -211,13 +221,36 @@ def _groups(stored: StoredFacts) -> _Found:
 
 
 def _retention(stored: StoredFacts) -> _Found:
+    if stored.beyond_size:
+        return _NOT, ngettext_lazy(
+            "the lag of %(count)s mirror topic is not below half of the source's retention.bytes, and the source may delete "
+            "records before they are copied",
+            "the lag of %(count)s mirror topics is not below half of the source's retention.bytes, and the source may delete "
+            "records before they are copied",
+            stored.beyond_size,
+        )
+    by_time = _retention_by_time(stored)
+    if by_time[0] is _READY and stored.unknown_size:
+        return _UNKNOWN, ngettext_lazy(
+            "the lag of %(count)s mirror topic in bytes is unknown, and its source has a retention.bytes",
+            "the lag of %(count)s mirror topics in bytes is unknown, and their sources have a retention.bytes",
+            stored.unknown_size,
+        )
+    return by_time
+
+
+_UNLIMITED = gettext_noop("time lag %(lag)s with unlimited retention at the source")
+_BY_SIZE = gettext_noop("time lag %(lag)s with retention by size only at the source")
+
+
+def _retention_by_time(stored: StoredFacts) -> _Found:
     if stored.lag_ms is None:
         return _UNKNOWN, gettext_lazy("the time lag is unknown")
     lag = _span(stored.lag_ms)
     if stored.retention_ms is None:
         return _UNKNOWN, gettext_lazy("time lag %(lag)s, and the retention of the source is unknown", lag=lag)
     if stored.retention_ms < 0:
-        return _READY, gettext_lazy("time lag %(lag)s with unlimited retention at the source", lag=lag)
+        return _READY, gettext_lazy(_BY_SIZE if stored.size_limited else _UNLIMITED, lag=lag)
     retention = _span(stored.retention_ms)
     if stored.lag_ms * RETENTION_SHARE >= stored.retention_ms:
         return _NOT, gettext_lazy(
