@@ -212,7 +212,7 @@ def _update(
     readings = _read(link_key, rows, insist=insist)
     for key, row in rows.items():
         current_ids = topic_ids[key.rpartition("/")[0]]
-        former, latest = (_of_topics(reports.get(key), current_ids) for reports in (readings.former, readings.latest))
+        former, latest = _of_topics(readings.former.get(key), current_ids), _of_topics(readings.latest.get(key), current_ids)
         if former is not None and is_former_news(former, latest, row):
             apply(row, former)
         if latest is not None and is_new(latest, row, now):
