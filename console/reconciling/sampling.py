@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import Any
 
 from console.mirrors import progress
 from console.mirrors.progress import time_of
@@ -47,9 +48,10 @@ def lateness_of(row: MirrorPartition, report: PartitionProgress) -> Lateness | N
     """Compare a report with its row, which must not contain it yet. Return None if unknown, or if it is not late at all."""
     if row.whole_at is None or report.mirror_end is None:
         return None
-    at, completed_at = time_of(report.observed_at_ms), whole_at(row, report)
+    at = time_of(report.observed_at_ms)
     if at - row.whole_at <= LEAST:
         return None
+    completed_at = whole_at(row, report)
     return Lateness(partition=row.partition, since=row.whole_at, until=at, moved=_moved(row, report), whole_at=completed_at)
 
 
@@ -84,7 +86,8 @@ def completed_at(report: PartitionProgress) -> datetime | None:
     ends = report.mirror_end, report.source_end
     is_complete = ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]
     times = (report.source_seen_at_ms if is_complete else None, report.caught_up_at_ms)
-    return max((time_of(unix_ms) for unix_ms in times if unix_ms is not None), default=None)
+    known = [unix_ms for unix_ms in times if unix_ms is not None]
+    return time_of(max(known)) if known else None
 
 
 def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
@@ -114,10 +117,12 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
+_NEVER = datetime.fromtimestamp(0, tz=UTC)
 IN_SYNC_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.in_sync_at``; below ``LEAST``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
+_RATES = ("bytes_per_s", "records_per_s")  # shown rounded
 _AT_ONCE = ("phase", "error_code", "error_message", "copy_run_id", "source_epoch", "behind")
 _MOVING = (
     "source_start",
@@ -148,6 +153,7 @@ _BY_THE_WAY = (
     "observed_at",
 )
 _WRITTEN = (*_AT_ONCE, *_MOVING, *_BY_THE_WAY)
+_VALUES = attrgetter(*_WRITTEN)
 
 
 def store_progress(
@@ -169,13 +175,13 @@ def store_progress(
     seen, ended, failures = {report.key: report for report in reports}, _by_key(endings), failures or Failures(strict=True)
     changed, moved = False, set[str]()
     urgent: list[MirrorPartition] = []
-    due: list[tuple[float, int, MirrorPartition]] = []
+    due: list[tuple[datetime, int, MirrorPartition]] = []
     for key, row in rows.items():
-        before, stored = _shown(row), [getattr(row, name) for name in _WRITTEN]
+        stored = _VALUES(row)
         with failures.of_mirror(row.mirror_id):
             counted = _apply(row, seen.get(key), ended[key], now=now)
-            news = {name: old for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
-            changed |= bool(news) and _shown(row) != before
+            news = {name: old for name, old, new in zip(_WRITTEN, stored, _VALUES(row), strict=True) if new != old}
+            changed |= _is_shown(row, news)
             if row.whole_at_is_shared:  # the row has the link's time now and is stored with it, if it is stored
                 news.setdefault("whole_at", row.whole_at)
             if counted or _is_urgent(row, news) or (news and row.mirror_id in at_once):
@@ -270,15 +276,15 @@ def _is_set_back(row: MirrorPartition, news: Mapping[str, object]) -> bool:
 
 def _is_due(row: MirrorPartition, news: Mapping[str, object], *, now: datetime) -> bool:
     """Return whether a sample is due: offsets or counters have changed since the last one, or the partition is behind."""
-    if not news or timedelta(0) <= now - datetime.fromtimestamp(_stored_at(row, news), tz=UTC) < EVERY:
+    if not (row.behind or any(name in news for name in _MOVING)):
         return False
-    return row.behind or any(name in news for name in _MOVING)
+    return bool(news) and not timedelta(0) <= now - _stored_at(row, news) < EVERY
 
 
-def _stored_at(row: MirrorPartition, news: Mapping[str, object]) -> float:
-    """Return when the stored values were observed (Unix seconds); 0: never."""
+def _stored_at(row: MirrorPartition, news: Mapping[str, object]) -> datetime:
+    """Return when the stored values were observed; in 1970 if never."""
     at = news.get("observed_at", row.observed_at)
-    return at.timestamp() if isinstance(at, datetime) else 0.0
+    return at if isinstance(at, datetime) else _NEVER
 
 
 def _write(rows: Sequence[MirrorPartition], *, fields: Sequence[str]) -> None:
@@ -310,6 +316,14 @@ def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
     return added
 
 
-def _shown(row: MirrorPartition) -> tuple[object, ...]:
-    rates = tuple(None if rate is None else round(rate) for rate in (row.bytes_per_s, row.records_per_s))
-    return (*(getattr(row, name) for name in _SHOWN), *rates)
+def _is_shown(row: MirrorPartition, news: Mapping[str, Any]) -> bool:
+    """Return whether pages show any of the changes; ``news`` has the former values of changed fields."""
+    if not news:
+        return False
+    return any(name in news for name in _SHOWN) or any(
+        name in news and _rounded(news[name]) != _rounded(getattr(row, name)) for name in _RATES
+    )
+
+
+def _rounded(rate: float | None) -> int | None:
+    return None if rate is None else round(rate)
