@@ -6,6 +6,7 @@ often (``console.workflows.observing``).
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
@@ -195,8 +196,14 @@ def _reconcile_noted(link_id: int) -> None:
 
 @worker_ready.connect
 def _warm_up(**_: Any) -> None:
-    """Open the Spark session at startup."""
-    Thread(target=pool.open_session, name="warm-up", daemon=True).start()
+    """Open the Spark session at startup, in a thread."""
+    Thread(target=_open_session, name="warm-up", daemon=True).start()
+
+
+def _open_session() -> None:
+    """Open the Spark session, then freeze all objects that exist: full collections need not scan the loaded modules."""
+    pool.open_session()
+    gc.freeze()
 
 
 @worker_shutting_down.connect
