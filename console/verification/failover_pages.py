@@ -21,9 +21,10 @@ from console.actors import Actor
 from console.errors import ConsoleError, NotFoundError
 from console.links import queries as link_queries
 from console.links.command_presenters import operation_command
-from console.links.health_queries import Observation, link_readiness
+from console.links.health_queries import Observation
 from console.links.pages import MIRROR_STATE, head_poll, headline, link_context, observe, polled
 from console.links.presenters import readiness_view
+from console.links.readiness_queries import link_readiness
 from console.mirrors import bulk_actions
 from console.mirrors.bulk_pages import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of
 from console.mirrors.operation_pages import NAMES_SHOWN, refusals_of

@@ -7,7 +7,8 @@ from datetime import datetime
 from django.utils import timezone
 
 from console.actors import ENGINE, Actor
-from console.links.health_queries import link_readiness, observe_links
+from console.links.health_queries import observe_links
+from console.links.readiness_queries import link_readiness
 from console.mirrors import queries as mirror_queries
 from console.models import ClusterLink
 from linkengine.domain.failover import Readiness
