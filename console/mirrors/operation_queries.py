@@ -350,17 +350,23 @@ def with_outcome(topics: QuerySet[BulkOperationTopic]) -> QuerySet[Any]:
     deletes, gone = Q(operation__operation=_E.DELETE), Q(mirror__state__isnull=True)
     creates = Q(operation__operation=BulkOperation.CREATE)
     unchanged = (creates & Q(mirror__operated_at__isnull=True) & ~gone) | (~creates & Q(mirror__operated_at=F("done_at")))
-    ended = Q(pk__in=())
+    operations: dict[frozenset[MirrorState], list[str]] = defaultdict(list)  # by the states that they end in
     for operation, states in ENDS.items():
-        ended |= Q(operation__operation=operation, mirror__state__in=states)
+        operations[states].append(operation)
+    ended = Q(pk__in=())
+    for states, ending in operations.items():
+        ended |= Q(operation__operation__in=ending, mirror__state__in=states)
+    of_unchanged = Case(
+        When(deletes | Q(mirror__state=_S.FAILED), then=Value(Outcome.MIRROR_FAILED)),
+        When(ended, then=Value(Outcome.ENDED)),
+        default=Value(Outcome.REQUESTED),
+    )
     outcome = Case(
         When(~Q(status=_Status.ACCEPTED) | ~Q(operation__operation__in=list(ENDS)), then=F("status")),
         When(operation__link__isnull=True, then=Value(Outcome.LINK_DELETED)),
         When(deletes & gone & Q(mirror_id__isnull=False), then=Value(Outcome.ENDED)),
         When(deletes & Q(mirror__deletion_requested_at__isnull=False), then=Value(Outcome.REQUESTED)),
-        When(unchanged & (deletes | Q(mirror__state=_S.FAILED)), then=Value(Outcome.MIRROR_FAILED)),
-        When(unchanged & ended, then=Value(Outcome.ENDED)),
-        When(unchanged, then=Value(Outcome.REQUESTED)),
+        When(unchanged, then=of_unchanged),
         default=Value(Outcome.CHANGED),
         output_field=CharField(),
     )
