@@ -435,7 +435,7 @@ def topic_index(request: HttpRequest) -> HttpResponse:
     Polled every two seconds; returns 204 if nothing has changed.
     """
     by, now = actor_of(request), timezone.now()
-    versions = link_queries.versions_of(link_queries.load_links(by=by, only_versions=True), by=by)
+    versions = link_queries.versions_of_all(by=by)
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
     listed = MIRROR_TOPICS.read(request)
@@ -498,7 +498,7 @@ def topic_of_cluster(request: HttpRequest, cluster_id: str, topic_name: str) -> 
     """
     by, now = actor_of(request), timezone.now()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-    versions = link_queries.versions_of(link_queries.load_links(by=by, only_versions=True), by=by)
+    versions = link_queries.versions_of_all(by=by)
     if is_unchanged(request, *versions, now=now):
         return HttpResponse(status=204)
     row = cluster_queries.get_topic(cluster=cluster, name=topic_name, by=by)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,12 +122,29 @@ def versions_of(links: Iterable[ClusterLink], *, by: Actor) -> list[object]:
 
     Call it before other rows are read, as for ``version_of``.
     """
-    rows = []
+    rows, keys = [], []
     for link in links:
         places = (link.known_source, link.destination, link.destination.environment)
         rows.append((link.pk, link.sequence, [place.name for place in places if place is not None]))
+        keys.append(link.link_uuid.hex)
+    return _versions(rows, keys, by=by)
+
+
+def versions_of_all(*, by: Actor) -> list[object]:
+    """Return what ``versions_of`` returns for all links that the actor may see, without loading them. One query."""
+    names = ("source__name", "destination__name", "destination__environment__name")
+    rows, keys = [], []
+    for key, sequence, link_uuid, sees_source, source, *places in (
+        visible_links(by).order_by("pk").values_list("pk", "sequence", "link_uuid", "sees_source", *names)
+    ):
+        rows.append((key, sequence, [source, *places] if sees_source and source is not None else places))
+        keys.append(link_uuid.hex)
+    return _versions(rows, keys, by=by)
+
+
+def _versions(rows: Sequence[object], keys: Sequence[str], *, by: Actor) -> list[object]:
     roles = [] if by.may_do_all else [binding.pk for binding in by.bindings]
-    return [rows, progress.news([link.link_uuid.hex for link in links]), roles]
+    return [rows, progress.news(keys), roles]
 
 
 def rpo_objective_ms(link: ClusterLink) -> int | None:
@@ -147,15 +164,9 @@ def load_links(
     environment: Environment | None = None,
     search: str = "",
     state: str = "",
-    only_versions: bool = False,
 ) -> list[ClusterLink]:
-    """Return links without figures and health, in the order of ``list_links``. One query.
-
-    ``only_versions``: for ``versions_of``, without the properties of links and clusters, which would be decrypted.
-    """
+    """Return links without figures and health, in the order of ``list_links``. One query."""
     links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
-    if only_versions:
-        links = links.defer("properties", "source__properties", "destination__properties")
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
