@@ -54,6 +54,7 @@ from console.mirrors.queries import MirrorSummary
 from console.models import Cluster, ClusterLink, Environment, Namespace
 from console.models.links import LinkMode
 from console.web import numbers
+from console.web.badges import row_url
 from console.web.forms import ConnectionForm
 from console.web.health_presenters import HealthView
 from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, start_of
@@ -536,4 +537,9 @@ def _load_topic(cluster: Cluster, topic: str, *, by: Actor) -> tuple[dict[str, A
 
 def _link(link: ClusterLink) -> dict[str, str]:
     cluster = link.destination
-    return {"name": link.name, "cluster_id": cluster.cluster_id, "url": link.get_absolute_url(), "destination": cluster.name}
+    return {
+        "name": link.name,
+        "cluster_id": cluster.cluster_id,
+        "url": row_url("pages:link", *link.url_args),
+        "destination": cluster.name,
+    }

@@ -13,7 +13,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from console.links.group_presenters import LagText, lag_text, readable_name
 from console.web import numbers
-from console.web.badges import Badge, Family, cluster_badge, mirror_badge
+from console.web.badges import Badge, Family, cluster_badge, mirror_badge, row_url
 from console.web.errors import ErrorNote, error_note
 from console.web.health_presenters import HealthView, cluster_health_view, environment_health_view
 from console.web.numbers import Moment, moment, readable_config
@@ -163,7 +163,7 @@ def listed_mirror(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mirror_url(row: Mapping[str, Any]) -> str:
-    return reverse("pages:mirror", args=(*link_args(row), row["name"]))
+    return row_url("pages:mirror", *link_args(row), row["name"])
 
 
 def link_args(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from console.mirrors.operation_queries import ENDS, FAILURES, STATUSES, Outcome, operation_status
 from console.models.mirrors import STAYING
 from console.web import numbers
-from console.web.badges import Badge, Family, mirror_badge
+from console.web.badges import Badge, Family, mirror_badge, row_url
 from console.web.errors import help_for
 from console.web.numbers import Moment, exact, moment
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
@@ -443,7 +443,7 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, now: dat
     return TopicRow(
         key=topic.pk,
         name=topic.name,
-        url=mirror.get_absolute_url() if mirror else "",
+        url=row_url("pages:mirror", *mirror.url_args) if mirror else "",
         badge=TOPIC_BADGES[outcome],
         state=mirror_badge(mirror.state, mirror.stop_reason) if mirror else None,
         code=code,

@@ -38,7 +38,7 @@ SHOWN_RANGES = 20  # gap ranges listed per reason; the rest is counted
 class MirrorRow:
     """A row of a list of mirror topics."""
 
-    key: int
+    key: str
     name: str
     source_topic: str
     badge: Badge  # of the state
@@ -58,7 +58,7 @@ def mirror_row(summary: MirrorSummary, *, now: datetime, health: HealthStatus | 
     """Create the row of a mirror."""
     mirror = summary.mirror
     return MirrorRow(
-        key=mirror.pk,
+        key=str(mirror.pk),
         name=mirror.name,
         source_topic=mirror.source_topic,
         badge=mirror_badge(mirror.state, mirror.stop_reason),

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from django.template import Library
 from django.template.loader import render_to_string
 from django.templatetags.static import static
+from django.urls import get_script_prefix, reverse
+from django.utils.html import format_html
 from django.utils.translation import get_language, gettext_noop
 
-from console.web.numbers import UNKNOWN
+from console.web.numbers import UNKNOWN, Moment
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
+
+if TYPE_CHECKING:
+    from console.web.health_presenters import HealthView
 
 # --- colour families and badges ---------------------------------------------------------------------------------------
 
@@ -44,7 +50,8 @@ class Badge:
 
 # --- tags for all templates -------------------------------------------------------------------------------------------
 #
-# A list has a hundred badges of a few kinds. To draw one takes a tenth of a millisecond, so each kind is drawn once.
+# A list has a hundred badges of a few kinds. To draw one from its template takes a tenth of a millisecond, so each kind is
+# drawn once. Times, which are all different, are drawn without a template.
 
 
 register = Library()
@@ -53,18 +60,43 @@ register = Library()
 @register.simple_tag(name="badge")
 def draw_badge(badge: Badge) -> str:
     """Return a badge in the language of the page."""
-    return _drawn("parts/badge.html", badge, get_language())
+    return _drawn("parts/badge.html", get_language(), badge=badge)
 
 
 @register.simple_tag(name="state_tag")
 def draw_state_tag(badge: Badge) -> str:
     """Return the small neutral tag of a state, which stands beside a health, in the language of the page."""
-    return _drawn("parts/state_tag.html", badge, get_language())
+    return _drawn("parts/state_tag.html", get_language(), badge=badge)
+
+
+@register.simple_tag(name="health_state")
+def draw_health_state(health: HealthView | None, badge: Badge) -> str:
+    """Return a health and the state beside it, with a sentence if the health needs attention; without health the state only."""
+    return _drawn("parts/health_state.html", get_language(), health=health, badge=badge)
 
 
 @lru_cache(maxsize=1_000)
-def _drawn(template: str, badge: Badge, _language: str | None) -> str:
-    return render_to_string(template, {"badge": badge})
+def _drawn(template: str, _language: str | None, **context: object) -> str:
+    return render_to_string(template, context)
+
+
+@register.simple_tag(name="time")
+def draw_time(at: Moment | None) -> str:
+    """Return a time, relative and exact; a dash for None."""
+    if not at:
+        return UNKNOWN
+    return format_html('<time datetime="{}">{} <span class="exact">({})</span></time>', at.iso, at.relative, at.exact)
+
+
+@register.simple_tag
+def row_url(pattern: str, *args: object) -> str:
+    """Return the URL of a pattern, as ``reverse`` and the tag ``url`` do. For rows of lists: polls need the same URLs again."""
+    return _row_url(get_script_prefix(), pattern, args)
+
+
+@lru_cache(maxsize=10_000)
+def _row_url(_prefix: str, pattern: str, args: tuple[object, ...]) -> str:
+    return reverse(pattern, args=args)
 
 
 @register.simple_tag

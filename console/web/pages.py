@@ -17,7 +17,7 @@ from console.clusters.queries import FirstSteps, find, first_steps
 from console.links.presenters import endpoints_of
 from console.mirrors.operation_presenters import VERBS
 from console.models import ClusterLink
-from console.web.badges import GAP_BADGES, LINK_BADGES, MIRROR_BADGES, link_badge
+from console.web.badges import GAP_BADGES, LINK_BADGES, MIRROR_BADGES, link_badge, row_url
 from console.web.errors import CONSOLE_HELP, ERROR_HELP
 from console.web.health_presenters import HEALTH_BADGES
 from console.web.request_handling import actor_of, page, reply
@@ -41,9 +41,9 @@ def search(request: HttpRequest) -> HttpResponse:
         "links": [_found_link(link) for link in found.links],
         "mirrors": [listed_mirror(row) for row in found.mirrors],
         "source_topics": [
-            row | {"url": reverse("pages:link-topic", args=(*link_args(row), row["name"]))} for row in found.source_topics
+            row | {"url": row_url("pages:link-topic", *link_args(row), row["name"])} for row in found.source_topics
         ],
-        "topics": [row | {"url": reverse("pages:cluster-topic", args=(row["listed_on"], row["name"]))} for row in found.topics],
+        "topics": [row | {"url": row_url("pages:cluster-topic", row["listed_on"], row["name"])} for row in found.topics],
         "groups": [
             row | {"url": reverse("pages:link-groups", args=link_args(row), query={"q": row["name"]})} for row in found.groups
         ],

@@ -300,27 +300,27 @@ def test_readiness_is_loaded_again_while_a_page_is_open(page_data: PageData, adm
 
 INCLUDE = re.compile(r'{% include "([^"]+)"')
 # Health, readiness, and the state of a link, mirror topic or cluster. The table of links and the rows of mirrors include these.
-STATE = re.compile(r"parts/health\.html|parts/state_tag\.html|{% state_tag |badge[ =](?:\w+\.)*(?:health|readiness)\.badge")
+STATE = re.compile(r"parts/health\.html|{% (?:health_state|state_tag) |badge[ =](?:\w+\.)*(?:health|readiness)\.badge")
 POLLED = re.compile(r'<(?:div|section) [^>]*id="(\w+)"[^>]* hx-trigger="every [12]s"')
 # (page, partial that shows states): why it is not polled
 NOT_POLLED = {
-    ("links/topics.html", "parts/health_state.html"): "topics are selected here to be mirrored; the heading is polled",
-    ("links/topic.html", "parts/health_state.html"): "the checks are those of one topic at the request; the heading is polled",
+    ("links/topics.html", "links/topics.html"): "topics are selected here to be mirrored; the heading is polled",
+    ("links/topic.html", "links/topic.html"): "the checks are those of one topic at the request; the heading is polled",
     (
         "links/failover_review.html",
-        "parts/health_state.html",
+        "mirrors/state.html",
     ): "a confirmation, with the time of its figures; the heading is polled",
     (
         "links/delete.html",
-        "parts/health_state.html",
+        "mirrors/state.html",
     ): "a confirmation; mirror topics that keep the link are read again when it is submitted",
     (
         "mirrors/operate.html",
-        "parts/health_state.html",
+        "mirrors/operate.html",
     ): "a confirmation; an operation that the state does not allow is refused",
     (
         "mirrors/operate_many.html",
-        "parts/health_state.html",
+        "mirrors/state.html",
     ): "a confirmation; an operation that the state does not allow is refused",
     ("mirrors/refused.html", "mirrors/refused.html"): "why an operation was refused in this state",
     ("search.html", "search.html"): "the states at the time of the search; results are addresses, without health",
