@@ -431,7 +431,14 @@ def _ranked(
 
 
 def _largest_lag(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
-    return max((lag for row in rows if (lag := row.lag_at(now)) is not None), default=None)
+    """Return the largest lag that is known. Of a row that is less behind than another the age is not needed."""
+    largest: int | None = None
+    for row in rows:
+        source, mirror = row.source_end, row.mirror_end
+        if source is not None and mirror is not None and (largest is None or source - mirror > largest):
+            lag = row.lag_at(now)
+            largest = largest if lag is None else lag
+    return largest
 
 
 def _oldest_age(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
