@@ -79,15 +79,15 @@ def run(directory: Path, arguments: argparse.Namespace, faults: Collection[Fault
     with ChaosEnvironment(directory) as environment:
         topics = {**TOPICS, **spare}
         with engine_of(environment, topics, arguments) as engine:
-            strikes = schedule(seed=seed, seconds=seconds, faults=faults)
+            scheduled = schedule(seed=seed, seconds=seconds, faults=faults)
             storm = Storm(environment, engine, seed=seed, spare=spare)
             try:
-                verdict = storm.run(strikes, seconds=seconds)
+                verdict = storm.run(scheduled, seconds=seconds)
             except BaseException:
-                print(engine.story(), file=sys.stderr)
+                print(engine.log_tails(), file=sys.stderr)
                 raise
             if verdict.findings:
-                print(engine.story(), file=sys.stderr)
+                print(engine.log_tails(), file=sys.stderr)
             return verdict
 
 

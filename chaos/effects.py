@@ -34,8 +34,8 @@ def _always() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blow:
-    """A fault that was caused; ``proof`` is called before ``repair``, and may wait for the effect."""
+class InjectedFault:
+    """A fault that was injected. ``proof`` returns whether it had an effect; called before ``repair``, and may wait."""
 
     repair: Repair = _always
     proof: Callable[[], bool] = _always

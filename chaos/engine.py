@@ -1,20 +1,20 @@
-"""The interface of the system under test: it copies topics and can be hit by faults, settled and promoted."""
+"""The interface of the system under test: inject faults, wait until it is in sync, promote and fail over mirrors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
-from chaos.effects import Blow
+from chaos.effects import InjectedFault
 from chaos.judge import Finding
-from chaos.schedule import Strike
+from chaos.schedule import ScheduledFault
 
 
 class Engine(Protocol):
     """A system that copies all topics."""
 
-    def strike(self, strike: Strike) -> Blow | None:
-        """Cause a fault; return how to repair it, None if there was nothing to break."""
+    def inject(self, fault: ScheduledFault) -> InjectedFault | None:
+        """Inject a fault; return how to repair it, None if it had no target."""
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         """Wait until the mirrors have all records of their sources; raise TimeoutError with the ends otherwise."""
@@ -22,7 +22,7 @@ class Engine(Protocol):
     def fail_over(self, topic: str) -> None:
         """Start to make a mirror writable, whatever state the source is in; ``stopped`` shows when it is done."""
 
-    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> Blow | None:
+    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> InjectedFault | None:
         """Start to promote a mirror, and move all partitions before its lag is zero.
 
         It cannot be zero before ``wait_until_drained`` is called. Effective if the mirror's partition was handed over before
@@ -41,5 +41,5 @@ class Engine(Protocol):
     def crashes(self) -> Iterator[Finding]:
         """Yield unexpected exceptions in logs, and programs that have ended."""
 
-    def story(self) -> str:
+    def log_tails(self) -> str:
         """Return the ends of logs, which may explain a failure."""

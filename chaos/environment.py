@@ -21,9 +21,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.assignments import REFUSED, FormerAssignments
-from chaos.effects import CHANGE_TIMEOUT_S, Blow, Owners, Repair, came_back, local_ports, mentions, until
+from chaos.effects import CHANGE_TIMEOUT_S, InjectedFault, Owners, Repair, came_back, local_ports, mentions, until
 from chaos.proxy import Proxy
-from chaos.schedule import Fault, Strike
+from chaos.schedule import Fault, ScheduledFault
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.redis import RedisServer
@@ -105,24 +105,24 @@ class ChaosEnvironment:
         """Stop everything."""
         self._stack.close()
 
-    def strike(self, strike: Strike) -> Blow | None:
+    def inject(self, fault: ScheduledFault) -> InjectedFault | None:
         """Cause a fault; return None if there is nothing to break."""
-        side = self.source if strike.fault.name.endswith("_SOURCE") else self.destination
-        match strike.fault:
+        side = self.source if fault.kind.name.endswith("_SOURCE") else self.destination
+        match fault.kind:
             case (
                 Fault.KILL_SOURCE | Fault.KILL_DESTINATION
                 | Fault.STOP_SOURCE | Fault.STOP_DESTINATION
                 | Fault.FILL_SOURCE | Fault.FILL_DESTINATION
             ):  # fmt: skip
-                return self._strike_broker(side, strike)
+                return self._inject_broker_fault(side, fault)
             case (
                 Fault.CUT_SOURCE | Fault.CUT_DESTINATION
                 | Fault.SLOW_SOURCE | Fault.SLOW_DESTINATION
                 | Fault.HOLD_SOURCE | Fault.HOLD_DESTINATION
             ):  # fmt: skip
-                return self._strike_network(side.proxy, strike.fault)
+                return self._inject_network_fault(side.proxy, fault.kind)
             case _:
-                return self._strike_redis(strike)
+                return self._inject_redis_fault(fault)
 
     def client(self) -> redis.Redis:
         """Return a client of Redis for the harness."""
@@ -161,24 +161,24 @@ class ChaosEnvironment:
 
     # --- faults of the coordination, which engines cause with parts of their own -----------------------------------------
 
-    def moved(self, move: Repair) -> Blow | None:
+    def moved(self, move: Repair) -> InjectedFault | None:
         """Move partitions; effective if a lease gets another owner."""
         before = self.owners.awaited()
         if not before:
             return None
         move()
-        return Blow(proof=partial(self.owners.taken_over, before))
+        return InjectedFault(proof=partial(self.owners.taken_over, before))
 
-    def contested(self, assign: Repair) -> Blow | None:
+    def contested(self, assign: Repair) -> InjectedFault | None:
         """Run a second assigner for a while; effective if a partition was handed over and back."""
         if not self.owners.awaited():
             return None
         with self.owners.followed() as trails:
             assign()
             back = until(lambda: came_back(trails), CHANGE_TIMEOUT_S)
-        return Blow(proof=lambda: back)
+        return InjectedFault(proof=lambda: back)
 
-    def replayed(self, move: Repair, logs: Callable[[], Iterable[Path]]) -> Blow | None:
+    def replayed(self, move: Repair, logs: Callable[[], Iterable[Path]]) -> InjectedFault | None:
         """Move partitions, then publish the former assignments again; effective if a copy worker has refused one.
 
         ``logs``: of the copy workers.
@@ -192,10 +192,10 @@ class ChaosEnvironment:
             self.owners.taken_over(before)  # until then the workers may not have read the newer ones
             refused = mentions(logs(), REFUSED)
             if former.publish():
-                return Blow(proof=lambda: until(lambda: mentions(logs(), REFUSED) > refused, CHANGE_TIMEOUT_S))
+                return InjectedFault(proof=lambda: until(lambda: mentions(logs(), REFUSED) > refused, CHANGE_TIMEOUT_S))
         return None
 
-    def cut_off(self, pid: int) -> Blow | None:
+    def cut_off(self, pid: int) -> InjectedFault | None:
         """Silence the connections between a copy worker and Redis, and no other.
 
         Effective if its lease expires although it runs, and another copy worker takes the partition while it is cut off.
@@ -222,13 +222,13 @@ class ChaosEnvironment:
         self._stack.callback(proxy.close)
         return proxy
 
-    def _strike_broker(self, side: Side, strike: Strike) -> Blow | None:
+    def _inject_broker_fault(self, side: Side, fault: ScheduledFault) -> InjectedFault | None:
         cluster, leaders = side.cluster, self._leaders(side)
         if not leaders:
             return None
-        node = leaders[int(strike.pick * len(leaders))]
+        node = leaders[int(fault.pick * len(leaders))]
         restart = partial(cluster.restart, node, wait=False)
-        match strike.fault:
+        match fault.kind:
             case Fault.STOP_SOURCE | Fault.STOP_DESTINATION:
                 return self.once(side, partial(cluster.pause, node), partial(cluster.resume, node))
             case Fault.FILL_SOURCE | Fault.FILL_DESTINATION:
@@ -250,7 +250,7 @@ class ChaosEnvironment:
         until(has_leaders, LEADERS_TIMEOUT_S)
         return found
 
-    def _strike_network(self, proxy: Proxy, fault: Fault) -> Blow | None:
+    def _inject_network_fault(self, proxy: Proxy, fault: Fault) -> InjectedFault | None:
         ended, slowed = proxy.ended, proxy.slowed
         match fault:
             case Fault.CUT_SOURCE | Fault.CUT_DESTINATION:
@@ -262,8 +262,8 @@ class ChaosEnvironment:
             case _:
                 return self.once((proxy, "held"), proxy.hold, proxy.release, proof=lambda: proxy.held_bytes > 0)
 
-    def _strike_redis(self, strike: Strike) -> Blow | None:
-        match strike.fault:
+    def _inject_redis_fault(self, fault: ScheduledFault) -> InjectedFault | None:
+        match fault.kind:
             case Fault.KILL_REDIS:
                 return self.once(self.redis, self.redis.kill, self.redis.start)
             case Fault.LOSE_REDIS:
@@ -271,20 +271,22 @@ class ChaosEnvironment:
         held = self.owners.awaited()
         if not held:
             return None
-        match strike.fault:
+        match fault.kind:
             case Fault.FLUSH_REDIS:
                 done = self.owners.forget_all()
             case Fault.CLOCK_FORWARD:
                 done = self.owners.set_expiry(held, 1) > 0
             case _:
                 done = self.owners.set_expiry(held, CLOCK_JUMP_MS) > 0
-        return Blow() if done else None
+        return InjectedFault() if done else None
 
     def _lose_redis(self) -> None:
         self.redis.kill()
         self.redis.forget()
 
-    def once(self, part: object, break_it: Repair, repair: Repair, *, proof: Callable[[], bool] = lambda: True) -> Blow | None:
+    def once(
+        self, part: object, break_it: Repair, repair: Repair, *, proof: Callable[[], bool] = lambda: True
+    ) -> InjectedFault | None:
         """Break a part that works; None if it is broken already. A side's brokers count as a single part."""
         with self._breaking:
             if part in self._down:
@@ -296,7 +298,7 @@ class ChaosEnvironment:
             repair()
             self._down.discard(part)
 
-        return Blow(repair=repair_part, proof=proof)
+        return InjectedFault(repair=repair_part, proof=proof)
 
 
 def _leading(client: Mapping[str, str], topics: Set[str]) -> set[int]:

@@ -20,11 +20,11 @@ from secrets import token_bytes
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.effects import CHANGE_TIMEOUT_S, OWNERS_TIMEOUT_S, Blow, changed_workers, lease_name, until, worker_of
+from chaos.effects import CHANGE_TIMEOUT_S, OWNERS_TIMEOUT_S, InjectedFault, changed_workers, lease_name, until, worker_of
 from chaos.environment import ChaosEnvironment
 from chaos.judge import Finding
 from chaos.reading import Ends
-from chaos.schedule import Fault, Strike
+from chaos.schedule import Fault, ScheduledFault
 from linkengine import jobs
 from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.errors import LinkEngineError
@@ -102,41 +102,43 @@ class LoopEngine:
             self._supervisor.join(60)
         self.copiers.close()
 
-    def strike(self, strike: Strike) -> Blow | None:
+    def inject(self, fault: ScheduledFault) -> InjectedFault | None:
         environment = self._environment
-        own: dict[Fault, Callable[[], Blow | None]] = {
+        own: dict[Fault, Callable[[], InjectedFault | None]] = {
             Fault.DRAIN: lambda: environment.moved(self._drain_busiest),
             Fault.REBALANCE: lambda: environment.moved(self._rotate),
-            Fault.TWO_ASSIGNERS: lambda: environment.contested(partial(self._assign_otherwise, strike.lasts_s)),
+            Fault.TWO_ASSIGNERS: lambda: environment.contested(partial(self._assign_otherwise, fault.lasts_s)),
             Fault.STALE_ASSIGNMENT: lambda: environment.replayed(self._rotate, lambda: [self.copiers.log]),
-            Fault.CUT_REDIS: lambda: self._cut_off_owner(strike),
-            Fault.KILL_COPIER: lambda: self._kill_owner(strike),
+            Fault.CUT_REDIS: lambda: self._cut_off_owner(fault),
+            Fault.KILL_COPIER: lambda: self._kill_owner(fault),
             Fault.STOP_COPIER: self._freeze_all,
-            Fault.SECOND_COPIER: lambda: self._copy_beside(strike),
-            Fault.SECOND_OWNER: lambda: self._copy_beside(strike),
+            Fault.SECOND_COPIER: lambda: self._copy_beside(fault),
+            Fault.SECOND_OWNER: lambda: self._copy_beside(fault),
         }
-        return own[strike.fault]() if strike.fault in own else environment.strike(strike)
+        return own[fault.kind]() if fault.kind in own else environment.inject(fault)
 
-    def _copy_beside(self, strike: Strike) -> Blow:
-        pid = self.start_copier(seconds=strike.lasts_s)
-        if strike.fault is Fault.SECOND_OWNER:
-            return Blow(proof=self._environment.owners.end_leases)
+    def _copy_beside(self, fault: ScheduledFault) -> InjectedFault:
+        pid = self.start_copier(seconds=fault.lasts_s)
+        if fault.kind is Fault.SECOND_OWNER:
+            return InjectedFault(proof=self._environment.owners.end_leases)
         worker_id = self.running().get(pid, "")
-        return Blow(proof=partial(self._environment.owners.beside, pid, worker_id, self._environment.destination_ports))
+        return InjectedFault(
+            proof=partial(self._environment.owners.beside, pid, worker_id, self._environment.destination_ports)
+        )
 
-    def _kill_owner(self, strike: Strike) -> Blow | None:
-        pid = self._picked_owner(strike)
+    def _kill_owner(self, fault: ScheduledFault) -> InjectedFault | None:
+        pid = self._picked_owner(fault)
         if pid is None:
             return None
         self.copiers.kill(pid)
-        self._next_at = time.monotonic() + strike.lasts_s  # delays the supervisor
-        return Blow()
+        self._next_at = time.monotonic() + fault.lasts_s  # delays the supervisor
+        return InjectedFault()
 
-    def _cut_off_owner(self, strike: Strike) -> Blow | None:
-        pid = self._picked_owner(strike)
+    def _cut_off_owner(self, fault: ScheduledFault) -> InjectedFault | None:
+        pid = self._picked_owner(fault)
         return None if pid is None else self._environment.cut_off(pid)
 
-    def _picked_owner(self, strike: Strike) -> int | None:
+    def _picked_owner(self, fault: ScheduledFault) -> int | None:
         """Return the process of a worker that holds a lease, after waiting for the first; None after a timeout."""
         owners: list[int] = []
 
@@ -145,14 +147,14 @@ class LoopEngine:
             owners[:] = [pid for pid, name in self.running().items() if name in names]
             return bool(owners)
 
-        return owners[int(strike.pick * len(owners))] if until(has_owner, OWNERS_TIMEOUT_S) else None
+        return owners[int(fault.pick * len(owners))] if until(has_owner, OWNERS_TIMEOUT_S) else None
 
-    def _freeze_all(self) -> Blow | None:
+    def _freeze_all(self) -> InjectedFault | None:
         before, pids = self._environment.owners.awaited(), list(self.running())
         if not before or not pids:
             return None
         freeze(pids)  # they send no heartbeat, and the supervisor starts others
-        return Blow(repair=partial(thaw, pids), proof=partial(self._environment.owners.taken_over, before))
+        return InjectedFault(repair=partial(thaw, pids), proof=partial(self._environment.owners.taken_over, before))
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
@@ -253,7 +255,7 @@ class LoopEngine:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(partial(self._stop, reason=StopReason.PROMOTE), topics))
 
-    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> Blow | None:
+    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> InjectedFault | None:
         """Here a promotion is the wait for lag zero and the fence; its states are the console's."""
         names = [lease_name(assignment.key) for assignment in self.assignments[topic]]
         with self._environment.owners.followed() as trails:
@@ -263,7 +265,7 @@ class LoopEngine:
         wait_until_drained()
         self._await_copied(topic)
         self._stop(topic, StopReason.PROMOTE)
-        return Blow(proof=lambda: moved)
+        return InjectedFault(proof=lambda: moved)
 
     def _await_copied(self, topic: str) -> None:
         """Wait until the mirror has what its source has now; raise TimeoutError otherwise."""
@@ -330,7 +332,7 @@ class LoopEngine:
     def crashes(self) -> Iterator[Finding]:
         return self.copiers.crashes()
 
-    def story(self) -> str:
+    def log_tails(self) -> str:
         return self.copiers.log_tail()
 
     def _stop(self, topic: str, reason: StopReason) -> None:

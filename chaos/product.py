@@ -23,7 +23,7 @@ from chaos.copiers import Copiers, freeze, thaw
 from chaos.effects import (
     CHANGE_TIMEOUT_S,
     OWNERS_TIMEOUT_S,
-    Blow,
+    InjectedFault,
     changed_workers,
     connected,
     lease_name,
@@ -33,7 +33,7 @@ from chaos.effects import (
 from chaos.environment import ChaosEnvironment
 from chaos.judge import Finding
 from chaos.reading import Ends
-from chaos.schedule import Fault, Strike
+from chaos.schedule import Fault, ScheduledFault
 from chaos.troubles import crashes
 from devcluster.demo import services
 from devcluster.demo.rest import Rest, RestError, link_path
@@ -93,39 +93,39 @@ class Product:
         """Stop everything."""
         self._stack.close()
 
-    def strike(self, strike: Strike) -> Blow | None:
+    def inject(self, fault: ScheduledFault) -> InjectedFault | None:
         environment = self._environment
-        own: dict[Fault, Callable[[], Blow | None]] = {
+        own: dict[Fault, Callable[[], InjectedFault | None]] = {
             Fault.DRAIN: lambda: environment.moved(partial(self._inside, "drain()")),
             Fault.REBALANCE: lambda: environment.moved(partial(self._inside, "rotate()")),
-            Fault.TWO_ASSIGNERS: lambda: self._assign_twice(strike),
+            Fault.TWO_ASSIGNERS: lambda: self._assign_twice(fault),
             Fault.STALE_ASSIGNMENT: lambda: environment.replayed(partial(self._inside, "rotate()"), self._worker_logs),
-            Fault.CUT_REDIS: lambda: self._cut_off_worker(strike),
-            Fault.KILL_COPIER: lambda: self._kill_owner(strike),
+            Fault.CUT_REDIS: lambda: self._cut_off_worker(fault),
+            Fault.KILL_COPIER: lambda: self._kill_owner(fault),
             Fault.STOP_COPIER: self._freeze_copiers,
-            Fault.KILL_CONNECT: lambda: self._strike_spark(strike),
-            Fault.STOP_CONNECT: lambda: self._strike_spark(strike),
+            Fault.KILL_CONNECT: lambda: self._inject_spark_fault(fault),
+            Fault.STOP_CONNECT: lambda: self._inject_spark_fault(fault),
             Fault.KILL_MASTER: self._kill_master,
             Fault.KILL_WORKER: lambda: environment.once(
                 "worker", self._processes["worker"].kill, partial(self._start_service, "worker")
             ),
-            Fault.SECOND_COPIER: lambda: self._second_copier(strike),
-            Fault.SECOND_OWNER: lambda: self._second_copier(strike),
+            Fault.SECOND_COPIER: lambda: self._second_copier(fault),
+            Fault.SECOND_OWNER: lambda: self._second_copier(fault),
         }
-        return own[strike.fault]() if strike.fault in own else environment.strike(strike)
+        return own[fault.kind]() if fault.kind in own else environment.inject(fault)
 
-    def _assign_twice(self, strike: Strike) -> Blow | None:
+    def _assign_twice(self, fault: ScheduledFault) -> InjectedFault | None:
         """Run two more reconcilers; effective if the older view was published last, and partitions moved."""
         overwritten: list[int] = []
-        call = partial(self._inside, f"assign_twice({strike.lasts_s:.1f})")
-        blow = self._environment.contested(lambda: overwritten.append(int(call())))
-        return None if blow is None else Blow(proof=lambda: any(overwritten) and blow.proof())
+        call = partial(self._inside, f"assign_twice({fault.lasts_s:.1f})")
+        injected = self._environment.contested(lambda: overwritten.append(int(call())))
+        return None if injected is None else InjectedFault(proof=lambda: any(overwritten) and injected.proof())
 
-    def _cut_off_worker(self, strike: Strike) -> Blow | None:
+    def _cut_off_worker(self, fault: ScheduledFault) -> InjectedFault | None:
         workers = self._awaited_workers()
-        return self._environment.cut_off(workers[int(strike.pick * len(workers))]) if workers else None
+        return self._environment.cut_off(workers[int(fault.pick * len(workers))]) if workers else None
 
-    def _kill_master(self) -> Blow | None:
+    def _kill_master(self) -> InjectedFault | None:
         """Kill the Spark master; effective if a Spark worker notices, which still has its executors then."""
         cluster = self._standalone
         assert cluster is not None
@@ -145,26 +145,26 @@ class Product:
         if not until(lambda: mentions(log, RECOVERED) > before, RECOVERY_TIMEOUT_S):
             raise TimeoutError(f"The Spark master did not recover its workers and applications in {RECOVERY_TIMEOUT_S:.0f} s.")
 
-    def _kill_owner(self, strike: Strike) -> Blow | None:
+    def _kill_owner(self, fault: ScheduledFault) -> InjectedFault | None:
         """Kill workers that are connected to brokers until a lease expires: some may only wait for their leases."""
         workers = self._awaited_workers()
-        first = int(strike.pick * len(workers))
+        first = int(fault.pick * len(workers))
         for pid in (workers[first:] + workers[:first])[:KILL_TRIES]:
             before = self._environment.owners.awaited()
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             if self._environment.owners.expired(before):
-                return Blow()
+                return InjectedFault()
         return None
 
-    def _freeze_copiers(self) -> Blow | None:
+    def _freeze_copiers(self) -> InjectedFault | None:
         """Freeze all copy workers while another runs: the reconciler starts new workers only after half a minute."""
         self._copy_beside(BESIDE_S)
         before, workers = self._environment.owners.awaited(), self._python_workers()
         if not before or not workers:
             return None
         freeze(workers)
-        return Blow(repair=partial(thaw, workers), proof=partial(self._environment.owners.taken_over, before))
+        return InjectedFault(repair=partial(thaw, workers), proof=partial(self._environment.owners.taken_over, before))
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         wanted = {topic: self._topics[topic] for topic in topics}
@@ -181,7 +181,7 @@ class Product:
         self._note_failures()
         self._operate("failover", [topic])
 
-    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> Blow | None:
+    def promote_during_move(self, topic: str, *, wait_until_drained: Callable[[], object]) -> InjectedFault | None:
         keys = [assignment.key for assignment in self._plan.assignments if assignment.mirror_topic == topic]
         names = [lease_name(key) for key in keys]
         with self._environment.owners.followed() as trails:
@@ -189,7 +189,7 @@ class Product:
             undrained = self._inside(f"promote_and_rotate({topic!r})") == str(True)
             moved = until(lambda: changed_workers(trails, names), CHANGE_TIMEOUT_S)
         wait_until_drained()
-        return Blow(proof=lambda: undrained and moved)
+        return InjectedFault(proof=lambda: undrained and moved)
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
         self._operate("promote", list(topics))
@@ -216,7 +216,7 @@ class Product:
             yield from crashes(log)
         yield from self._copiers.crashes()
 
-    def story(self) -> str:
+    def log_tails(self) -> str:
         lines = [self._processes[name].log_tail() for name in self._processes]
         with suppress(RestError, TimeoutError):
             lines.append(str(self._rest.get(f"{self._mirrors}?include_state_transition_errors=true")))
@@ -276,20 +276,22 @@ class Product:
     def _all_active(self) -> bool:
         mirrors = self._rest.get(self._mirrors)["data"]
         if any(mirror["mirror_status"] == "FAILED" for mirror in mirrors):
-            raise RuntimeError(f"A mirror has FAILED before the storm.\n{self.story()}")
+            raise RuntimeError(f"A mirror has FAILED before the storm.\n{self.log_tails()}")
         return all(mirror["mirror_status"] == "ACTIVE" for mirror in mirrors)
 
-    def _strike_spark(self, strike: Strike) -> Blow | None:
-        if strike.fault is Fault.STOP_CONNECT:
+    def _inject_spark_fault(self, fault: ScheduledFault) -> InjectedFault | None:
+        if fault.kind is Fault.STOP_CONNECT:
             return self._environment.once(self._spark, self._spark.pause, self._spark.resume)
         copied = bool(self._copying_workers())
         return self._environment.once(self._spark, self._spark.kill, self._restart_spark, proof=lambda: copied)
 
-    def _second_copier(self, strike: Strike) -> Blow:
-        pid, worker_id = self._copy_beside(strike.lasts_s)
-        if strike.fault is Fault.SECOND_OWNER:
-            return Blow(proof=self._environment.owners.end_leases)
-        return Blow(proof=partial(self._environment.owners.beside, pid, worker_id, self._environment.destination_ports))
+    def _second_copier(self, fault: ScheduledFault) -> InjectedFault:
+        pid, worker_id = self._copy_beside(fault.lasts_s)
+        if fault.kind is Fault.SECOND_OWNER:
+            return InjectedFault(proof=self._environment.owners.end_leases)
+        return InjectedFault(
+            proof=partial(self._environment.owners.beside, pid, worker_id, self._environment.destination_ports)
+        )
 
     def _copy_beside(self, seconds: float) -> tuple[int, str]:
         """Start a copy worker for all partitions outside the product; return its process id and its name."""
@@ -372,5 +374,5 @@ class Product:
         deadline = time.monotonic() + timeout_s
         while not done():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"Within {timeout_s:.0f} s: {what}.\n{self.story()}")
+                raise TimeoutError(f"Within {timeout_s:.0f} s: {what}.\n{self.log_tails()}")
             time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""Which fault comes when and how long it lasts: a pure function of the seed, so that a run can be replayed."""
+"""The schedule of faults: kind, time and duration. A pure function of the seed, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-FIRST_S = 2.0  # of quiet
-GAP_S = (2.0, 6.0)  # between one fault and the next
-QUIET_END_S = 3.0  # before the storm is over
-# a stop needs the destination, and moves need Redis, so neither runs during a fault of these
+FIRST_S = 2.0  # before the first fault
+GAP_S = (2.0, 6.0)  # between two faults, at random
+QUIET_END_S = 3.0  # at the end of a storm, without new faults
+# The seed of the suite's storm: with it no stop begins while the destination is broken, and no move while Redis is.
 SHORT_SEED, SHORT_S, SHORT_GAP_S = 156_428, 66.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):
-    """A kind of fault."""
+    """A kind of fault. ``schedule`` sorts the kinds by these texts, so a changed text changes the faults of every seed."""
 
     KILL_COPIER = "kill -9 of a Python worker that copies"
     STOP_COPIER = "SIGSTOP of all copiers for longer than the lease"
@@ -63,7 +63,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.KILL_DESTINATION: (4.5, 8.0),
     Fault.STOP_SOURCE: (1.0, 7.0),
     Fault.STOP_DESTINATION: (1.0, 7.0),
-    Fault.FILL_SOURCE: (5.0, 8.0),  # it takes a moment until something is written, and the broker gives up
+    Fault.FILL_SOURCE: (5.0, 8.0),  # the broker shuts down only at its next write
     Fault.FILL_DESTINATION: (5.0, 8.0),
     Fault.CUT_SOURCE: (0.5, 6.0),
     Fault.CUT_DESTINATION: (0.5, 6.0),
@@ -78,7 +78,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.KILL_MASTER: (2.0, 8.0),
 }
 # the effects of the other faults end without a repair
-MENDED = frozenset(_LASTS_S) - {
+REPAIRED = frozenset(_LASTS_S) - {
     Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS, Fault.CUT_REDIS
 }  # fmt: skip
 _OF_THE_PRODUCT = {Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER, Fault.KILL_MASTER}
@@ -87,29 +87,31 @@ ENGINE_FAULTS = tuple(fault for fault in Fault if fault not in _OF_THE_PRODUCT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strike:
-    """One fault of a storm."""
+class ScheduledFault:
+    """A fault of a storm, with its time."""
 
     at_s: float  # since the storm began
-    fault: Fault
-    lasts_s: float  # until what was broken is mended, 0 for what needs no mending
+    kind: Fault
+    lasts_s: float  # until it is repaired; 0 for kinds that need no repair
     pick: float  # from 0 up to 1: which broker, process or partition
 
 
 def schedule(
     *, seed: int, seconds: float, faults: Collection[Fault] = tuple(Fault), gap_s: tuple[float, float] = GAP_S
-) -> tuple[Strike, ...]:
+) -> tuple[ScheduledFault, ...]:
     """Return the faults of a storm in order; every kind is used once before any is repeated."""
     chance = random.Random(seed)
-    return tuple(_strikes(chance, seconds=seconds, faults=sorted(faults), gap_s=gap_s))
+    return tuple(_scheduled(chance, seconds=seconds, faults=sorted(faults), gap_s=gap_s))
 
 
-def short_storm() -> tuple[Strike, ...]:
+def short_storm() -> tuple[ScheduledFault, ...]:
     """Return the suite's storm: each fault of the copy loop once, and none while its component is broken already."""
     return schedule(seed=SHORT_SEED, seconds=SHORT_S, faults=ENGINE_FAULTS, gap_s=SHORT_GAP_S)
 
 
-def _strikes(chance: random.Random, *, seconds: float, faults: list[Fault], gap_s: tuple[float, float]) -> Iterator[Strike]:
+def _scheduled(
+    chance: random.Random, *, seconds: float, faults: list[Fault], gap_s: tuple[float, float]
+) -> Iterator[ScheduledFault]:
     deck: list[Fault] = []
     at_s = FIRST_S
     while at_s < seconds - QUIET_END_S:
@@ -117,5 +119,5 @@ def _strikes(chance: random.Random, *, seconds: float, faults: list[Fault], gap_
             deck = chance.sample(faults, len(faults))
         fault = deck.pop()
         low, high = _LASTS_S.get(fault, (0.0, 0.0))
-        yield Strike(at_s=at_s, fault=fault, lasts_s=chance.uniform(low, high), pick=chance.random())
+        yield ScheduledFault(at_s=at_s, kind=fault, lasts_s=chance.uniform(low, high), pick=chance.random())
         at_s += chance.uniform(*gap_s)

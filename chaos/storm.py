@@ -1,4 +1,4 @@
-"""One storm from its first fault to the judgement."""
+"""A storm: faults by schedule, then repair, promotion and the comparison by the judge."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import structlog
 from confluent_kafka import KafkaException
 
 from chaos import judge
-from chaos.effects import Blow
+from chaos.effects import InjectedFault
 from chaos.engine import Engine
 from chaos.environment import ARCHIVE, COMPACTED, KEPT_MS, PLAIN, TOPICS, TRANSACTIONS, ChaosEnvironment, Side
 from chaos.history import Entry, Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
-from chaos.schedule import MENDED, Fault, Strike
+from chaos.schedule import REPAIRED, Fault, ScheduledFault
 from chaos.watch import Watch
 from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, TransactionalWriter, Writer, open_transaction
 
@@ -37,8 +37,8 @@ class Verdict:
     """Counts and findings of a storm."""
 
     seed: int
-    effective: Counter[Fault] = field(default_factory=Counter)  # of ``struck``, those with an observed effect
-    struck: Counter[Fault] = field(default_factory=Counter)
+    effective: Counter[Fault] = field(default_factory=Counter)  # of ``injected``, those with an observed effect
+    injected: Counter[Fault] = field(default_factory=Counter)
     kept: int = 0  # records of the compacted topic that the mirror must have even if its source has compacted them away since
     judged: dict[str, int] = field(default_factory=dict)  # records by mirror, as committed readers see them
     acked: int = 0
@@ -46,7 +46,7 @@ class Verdict:
     unknown: int = 0
     samples: int = 0
     findings: list[Finding] = field(default_factory=list)
-    watch_error: str = ""  # what ended the watch before its time
+    watch_error: str = ""  # why sampling ended early
 
     @property
     def records(self) -> int:
@@ -56,7 +56,7 @@ class Verdict:
     @property
     def faults(self) -> int:
         """Number of faults that were injected."""
-        return self.struck.total()
+        return self.injected.total()
 
     @property
     def hits(self) -> int:
@@ -65,20 +65,22 @@ class Verdict:
 
     def idle(self) -> str:
         """Name the faults that broke nothing."""
-        return ", ".join(f"{count} x {fault.name}" for fault, count in sorted((self.struck - self.effective).items())) or "none"
+        return (
+            ", ".join(f"{count} x {fault.name}" for fault, count in sorted((self.injected - self.effective).items())) or "none"
+        )
 
-    def gaps(self) -> list[str]:
-        """Return what was not checked. If there is anything, the absence of findings proves nothing."""
+    def unchecked(self) -> list[str]:
+        """Return what was not checked. If the list is not empty, a run without findings proves nothing."""
         empty = [f"no record of topic {topic!r} was judged" for topic in TOPICS if not self.judged.get(topic)]
-        still = ["no fault broke anything"] if self.faults and not self.hits else []
-        blind = [] if self.samples else ["no sample was taken during the storm"]
+        no_effect = ["no fault broke anything"] if self.faults and not self.hits else []
+        no_samples = [] if self.samples else ["no sample was taken during the storm"]
         ended = [f"the watch ended before its time: {self.watch_error}"] if self.watch_error else []
         cleaned = [] if self.kept else [f"no record of topic {COMPACTED!r} was copied before it could be cleaned"]
-        return [*empty, *still, *blind, *ended, *cleaned]
+        return [*empty, *no_effect, *no_samples, *ended, *cleaned]
 
     def line(self) -> str:
         """Return the verdict as a line of text."""
-        gaps = "" if self.findings else "; ".join(self.gaps())
+        gaps = "" if self.findings else "; ".join(self.unchecked())
         return (
             f"chaos: seed {self.seed}, {self.records} records judged ({self.acked} acknowledged, {self.aborted} aborted, "
             f"{self.unknown} unknown), {self.hits} effective faults of {self.faults}, {self.samples} samples, "
@@ -87,16 +89,16 @@ class Verdict:
 
     def status(self) -> int:
         """Return the exit status: 0 if everything was judged and nothing found, else 1."""
-        return 1 if self.findings or self.gaps() else 0
+        return 1 if self.findings or self.unchecked() else 0
 
 
 class Storm:
-    """Runs a schedule over an engine while writers write and a watch looks on."""
+    """Runs a schedule of faults against an engine, while writers write and both sides are sampled."""
 
     def __init__(
         self, environment: ChaosEnvironment, engine: Engine, *, seed: int, spare: Mapping[str, int], pause_s: float = 0.1
     ) -> None:
-        """Plan writers and watch; nothing begins yet."""
+        """Create the writers and the sampling thread; nothing is started yet."""
         self._environment, self._engine = environment, engine
         self._topics = {**TOPICS, **spare}
         self._spare = iter(spare)
@@ -106,11 +108,11 @@ class Storm:
         self._writers = self._make_writers(seed, spare, pause_s)
         self._watch = Watch(environment, self._topics)
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="storm")
-        self._mending: list[Future[None]] = []
-        self._counting = Lock()  # faults strike from many threads
+        self._running: list[Future[None]] = []
+        self._counting = Lock()  # faults are injected by many threads
 
-    def run(self, strikes: Sequence[Strike], *, seconds: float, repeats: int = 0, kept: int = 0) -> Verdict:
-        """Strike for some seconds, wait until all is repaired and copied, promote, judge.
+    def run(self, scheduled: Sequence[ScheduledFault], *, seconds: float, repeats: int = 0, kept: int = 0) -> Verdict:
+        """Inject faults for some seconds, wait until everything is repaired and copied, promote, and compare.
 
         Faults without effect are injected again, in turn, up to ``repeats`` times. Then the writers continue until
         ``kept`` records of the compacted topic were copied before they could be compacted: during faults a slow machine may
@@ -123,32 +125,35 @@ class Storm:
                 stack.callback(writer.stop)
                 writer.start()
             self._watch.start()
-            self._blow(strikes, seconds=seconds)
-            self._await_strikes()
-            self._repeat(strikes, repeats)
+            self._run_schedule(scheduled, seconds=seconds)
+            self._await_faults()
+            self._repeat(scheduled, repeats)
             self._wait_until_kept(kept)
             self._calm()
             self._settle()
             self._judge()
         return self.verdict
 
-    def _blow(self, strikes: Sequence[Strike], *, seconds: float) -> None:
+    def _run_schedule(self, scheduled: Sequence[ScheduledFault], *, seconds: float) -> None:
         began = time.monotonic()
-        for strike in strikes:
-            time.sleep(max(0.0, began + strike.at_s - time.monotonic()))
+        for fault in scheduled:
+            time.sleep(max(0.0, began + fault.at_s - time.monotonic()))
             _log.info(
-                "strike", at_s=round(time.monotonic() - began, 1), fault=strike.fault.value, lasts_s=round(strike.lasts_s, 1)
+                "fault.injected",
+                at_s=round(time.monotonic() - began, 1),
+                fault=fault.kind.value,
+                lasts_s=round(fault.lasts_s, 1),
             )
-            self._submit(strike)
+            self._submit(fault)
         time.sleep(max(0.0, began + seconds - time.monotonic()))
 
-    def _repeat(self, strikes: Sequence[Strike], repeats: int) -> None:
+    def _repeat(self, scheduled: Sequence[ScheduledFault], repeats: int) -> None:
         for _ in range(repeats):
-            for strike in strikes:
-                if strike.fault not in self.verdict.effective:
-                    _log.info("strike.repeated", fault=strike.fault.value)
-                    self._submit(strike)
-                    self._await_strikes()
+            for fault in scheduled:
+                if fault.kind not in self.verdict.effective:
+                    _log.info("fault.repeated", fault=fault.kind.value)
+                    self._submit(fault)
+                    self._await_faults()
 
     def _wait_until_kept(self, least: int) -> None:
         deadline = time.monotonic() + KEPT_TIMEOUT_S
@@ -160,39 +165,39 @@ class Storm:
         offsets, sent_s = self.journal.offsets(COMPACTED), self.journal.sent_s(COMPACTED)
         return judge.copied_in_time(offsets, sent_s, self._watch.passed, KEPT_MS / 1000)
 
-    def _submit(self, strike: Strike) -> None:
-        self._mending.append(self._pool.submit(self._strike, strike))
-        self.verdict.struck[strike.fault] += 1
+    def _submit(self, fault: ScheduledFault) -> None:
+        self._running.append(self._pool.submit(self._inject, fault))
+        self.verdict.injected[fault.kind] += 1
 
-    def _await_strikes(self) -> None:
-        while self._mending:
-            self._attempt("fault", partial(self._mending.pop().result, REPAIR_TIMEOUT_S))
+    def _await_faults(self) -> None:
+        while self._running:
+            self._attempt("fault", partial(self._running.pop().result, REPAIR_TIMEOUT_S))
 
-    def _strike(self, strike: Strike) -> None:
+    def _inject(self, fault: ScheduledFault) -> None:
         stops = {Fault.FAILOVER: self._fail_over, Fault.REBALANCE_PROMOTION: self._promote_during_move}
-        blow = stops[strike.fault]() if strike.fault in stops else self._engine.strike(strike)
-        if blow is None:
-            _log.info("strike.without_target", fault=strike.fault.value)
+        injected = stops[fault.kind]() if fault.kind in stops else self._engine.inject(fault)
+        if injected is None:
+            _log.info("fault.without_target", fault=fault.kind.value)
             return
         try:
-            if strike.fault in MENDED:
-                time.sleep(strike.lasts_s)
-            if blow.proof():
-                self._hit(strike)
+            if fault.kind in REPAIRED:
+                time.sleep(fault.lasts_s)
+            if injected.proof():
+                self._hit(fault)
             else:
-                _log.info("strike.broke_nothing", fault=strike.fault.value)
+                _log.info("fault.broke_nothing", fault=fault.kind.value)
         finally:
-            blow.repair()
+            injected.repair()
 
-    def _fail_over(self) -> Blow | None:
+    def _fail_over(self) -> InjectedFault | None:
         topic = next(self._spare, None)
         if topic is None:
             return None
         self._stop_early(topic)
         self._engine.fail_over(topic)
-        return Blow()
+        return InjectedFault()
 
-    def _promote_during_move(self) -> Blow | None:
+    def _promote_during_move(self) -> InjectedFault | None:
         """Promote a spare mirror whose lag cannot be zero before its partition has moved: a transaction is open until then.
 
         The spare remains an ordinary mirror if the source accepts no transaction now.
@@ -204,7 +209,7 @@ class Storm:
         try:
             transaction.enter_context(open_transaction(self._environment.source.cluster.client("app"), topic))
         except KafkaException as error:
-            _log.info("strike.no_transaction", reason=str(error))
+            _log.info("fault.no_transaction", reason=str(error))
             return None
         try:
             self._stop_early(topic, self._acked(topic))
@@ -219,16 +224,16 @@ class Storm:
         self._stopped_early[topic] = acked
         self._watch.forget(topic)
 
-    def _hit(self, strike: Strike) -> None:
+    def _hit(self, fault: ScheduledFault) -> None:
         with self._counting:
-            self.verdict.effective[strike.fault] += 1
+            self.verdict.effective[fault.kind] += 1
 
     def _calm(self) -> None:
         _log.info("storm.over")
         self._environment.heal()
         for cluster in (self._environment.source.cluster, self._environment.destination.cluster):
             self._attempt("broker", cluster.wait_ready)
-        _log.info("all.mended")
+        _log.info("all.repaired")
         dead = [writer for writer in self._writers if writer.ended_early()]
         for writer in self._writers:
             writer.stop()
@@ -250,7 +255,7 @@ class Storm:
         """Call ``work``, whose failure does not end the storm; return whether it succeeded."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is still to be judged
+        except Exception as error:  # noqa: BLE001 - becomes a finding; the rest is compared nevertheless
             self._find([Finding(kind=kind, detail=f"{type(error).__name__}: {error}")])
             return False
         return True
@@ -267,8 +272,8 @@ class Storm:
         for outcome, name in ((Outcome.ACKED, "acked"), (Outcome.ABORTED, "aborted"), (Outcome.UNKNOWN, "unknown")):
             setattr(self.verdict, name, self.journal.count(outcome))
         for topic in self._topics:
-            judge_topic = self._judge_compacted if topic == COMPACTED else self._judge_strict
-            self._attempt("unjudged", partial(self._find, judge_topic(topic)))
+            check_source_topic = self._judge_compacted if topic == COMPACTED else self._judge_strict
+            self._attempt("unjudged", partial(self._find, check_source_topic(topic)))
         self._attempt("unjudged", lambda: self._find(self._judge_all_ends()))
         self._attempt("unjudged", lambda: self._find(self._engine.crashes()))
 

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from chaos.assignments import REFUSED, FormerAssignments
-from chaos.effects import Blow, lease_name
+from chaos.effects import InjectedFault, lease_name
 from chaos.environment import ChaosEnvironment
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments, key_for, write_assignments
@@ -144,7 +144,7 @@ def test_replayed_assignments_count_if_a_worker_has_refused_them(
         hand_over(environment, first, second)
 
     unread = environment.replayed(move, lambda: [log])
-    assert isinstance(unread, Blow)
+    assert isinstance(unread, InjectedFault)
     assert not unread.proof()
 
     log.write_text(f"12:00 [warning] {REFUSED} worker={FIRST}")
@@ -184,16 +184,16 @@ def test_a_worker_without_redis_loses_its_partition_while_it_runs(environment: C
     first, second = Worker(environment, FIRST, url=environment.redis_url, ttl_ms=TTL_MS), Worker(environment, SECOND)
     first.acquire()
     with repeated(first.acquire):
-        blow = environment.cut_off(getpid())  # this process, whose other connections to Redis do not use the proxy
-        assert blow is not None
+        injected = environment.cut_off(getpid())  # this process, whose other connections to Redis do not use the proxy
+        assert injected is not None
         assert environment.cut_off(getpid()) is None  # it is cut off already
         with repeated(second.acquire):
-            assert blow.proof()
-        blow.repair()
+            assert injected.proof()
+        injected.repair()
     assert {token.partition("#")[0] for token in environment.owners.tokens().values()} == {SECOND}
 
 
-def test_nothing_is_struck_while_no_partition_has_an_owner(
+def test_nothing_is_injected_while_no_partition_has_an_owner(
     environment: ChaosEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.effects.OWNERS_TIMEOUT_S", 0.1)

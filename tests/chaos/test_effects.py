@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.effects import Blow, Owners, came_back, changed_workers, connected, lease_name, local_ports, mentions, until
+from chaos.effects import InjectedFault, Owners, came_back, changed_workers, connected, lease_name, local_ports, mentions, until
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.redis import RedisServer
 from linkengine.coordination.lease import RedisLease
@@ -157,5 +157,5 @@ def test_mentions_are_counted_in_all_logs_that_exist(tmp_path: Path) -> None:
 
 
 def test_a_blow_is_effective_and_needs_no_repair_by_default() -> None:
-    assert Blow().proof()
-    assert Blow().repair()
+    assert InjectedFault().proof()
+    assert InjectedFault().repair()

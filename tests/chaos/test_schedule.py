@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
-from chaos.schedule import ENGINE_FAULTS, PRODUCT_FAULTS, QUIET_END_S, Fault, Strike, schedule, short_storm
+from chaos.schedule import ENGINE_FAULTS, PRODUCT_FAULTS, QUIET_END_S, Fault, ScheduledFault, schedule, short_storm
 
 MENDED_S = 1.0  # until a part works again
 PARTS = {
@@ -34,37 +34,37 @@ def test_the_schedule_depends_on_the_seed_only() -> None:
 
 
 def test_every_fault_occurs_before_any_is_repeated() -> None:
-    strikes = schedule(seed=3, seconds=3_600)
+    scheduled = schedule(seed=3, seconds=3_600)
 
-    first = [strike.fault for strike in strikes[: len(Fault)]]
+    first = [fault.kind for fault in scheduled[: len(Fault)]]
     assert sorted(first) == sorted(Fault)
 
 
-def test_strikes_are_in_order_and_end_before_the_storm_does() -> None:
-    strikes = schedule(seed=5, seconds=60)
+def test_faults_are_in_order_and_end_before_the_storm_does() -> None:
+    scheduled = schedule(seed=5, seconds=60)
 
-    times = [strike.at_s for strike in strikes]
+    times = [fault.at_s for fault in scheduled]
     assert times == sorted(times)
     assert times[-1] < 60 - QUIET_END_S
-    assert all(0 <= strike.pick < 1 for strike in strikes)
+    assert all(0 <= fault.pick < 1 for fault in scheduled)
 
 
-def clashes(strikes: tuple[Strike, ...]) -> Iterator[tuple[str, Fault, Fault]]:
-    """Yield pairs of strikes of which the second finds its part broken and has no effect."""
+def clashes(scheduled: tuple[ScheduledFault, ...]) -> Iterator[tuple[str, Fault, Fault]]:
+    """Yield pairs of faults of which the second finds its part broken already, so that it has no effect."""
     for part, faults in PARTS.items():
-        own = [strike for strike in strikes if strike.fault in faults]
+        own = [fault for fault in scheduled if fault.kind in faults]
         for first, second in itertools.pairwise(own):
             if second.at_s < first.at_s + first.lasts_s + MENDED_S:
-                yield part, first.fault, second.fault
+                yield part, first.kind, second.kind
 
 
-def obstacles(strikes: tuple[Strike, ...]) -> Iterator[tuple[Fault, Fault]]:
-    """Yield faults that need a part, with the fault that has broken this part when they strike."""
-    for strike in strikes:
-        for breaking in (other for part in NEEDS.get(strike.fault, ()) for other in strikes if other.fault in PARTS[part]):
-            begins_before_its_end = strike.at_s < breaking.at_s + breaking.lasts_s + MENDED_S
-            if begins_before_its_end and breaking.at_s < strike.at_s + strike.lasts_s + CAUSED_S:
-                yield strike.fault, breaking.fault
+def obstacles(scheduled: tuple[ScheduledFault, ...]) -> Iterator[tuple[Fault, Fault]]:
+    """Yield faults that need a part, with the fault that has broken this part at that time."""
+    for fault in scheduled:
+        for breaking in (other for part in NEEDS.get(fault.kind, ()) for other in scheduled if other.kind in PARTS[part]):
+            begins_before_its_end = fault.at_s < breaking.at_s + breaking.lasts_s + MENDED_S
+            if begins_before_its_end and breaking.at_s < fault.at_s + fault.lasts_s + CAUSED_S:
+                yield fault.kind, breaking.kind
 
 
 def test_only_a_storm_on_a_standalone_cluster_kills_the_spark_master() -> None:
@@ -73,8 +73,8 @@ def test_only_a_storm_on_a_standalone_cluster_kills_the_spark_master() -> None:
 
 
 def test_the_short_storm_has_every_engine_fault_and_none_hits_a_broken_part() -> None:
-    strikes = short_storm()
+    scheduled = short_storm()
 
-    assert {strike.fault for strike in strikes} == set(ENGINE_FAULTS)
-    assert list(clashes(strikes)) == []
-    assert list(obstacles(strikes)) == []
+    assert {fault.kind for fault in scheduled} == set(ENGINE_FAULTS)
+    assert list(clashes(scheduled)) == []
+    assert list(obstacles(scheduled)) == []

@@ -31,7 +31,7 @@ T = TypeVar("T")
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 TIMEOUT_S = 240.0
 KEPT = 60  # records of the compacted topic, for the check that needs them
-REPEATS = 3  # of a fault that broke nothing: that depends on which process holds what when it strikes
+REPEATS = 3  # of a fault that broke nothing: that depends on which process holds what when it scheduled
 UNREACHABLE = "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
 TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS_ERROR"
 

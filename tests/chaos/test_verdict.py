@@ -14,13 +14,14 @@ from chaos.storm import Verdict
 
 CUT, SLOW = Fault.CUT_SOURCE, Fault.SLOW_SOURCE
 WHOLE = Verdict(
-    seed=7, struck=Counter([CUT, CUT, SLOW]), effective=Counter([CUT, SLOW]), samples=5, kept=1, judged=dict.fromkeys(TOPICS, 9)
+    seed=7, injected=Counter([CUT, CUT, SLOW]), effective=Counter([CUT, SLOW]), samples=5, kept=1,
+    judged=dict.fromkeys(TOPICS, 9),
 )  # fmt: skip
 FOUND = Finding(kind="lost", topic=PLAIN, partition=0, offset=3, detail="gone")
 
 
 def test_a_storm_that_judged_everything_and_found_nothing_is_clean() -> None:
-    assert (WHOLE.status(), WHOLE.gaps()) == (0, [])
+    assert (WHOLE.status(), WHOLE.unchecked()) == (0, [])
     assert WHOLE.line().endswith("2 effective faults of 3, 5 samples, 0 findings")
     assert WHOLE.idle() == "1 x CUT_SOURCE"
 
