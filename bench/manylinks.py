@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from bench import load
+from bench.environment import BenchEnvironment
 from bench.figures import Figure
 from bench.measure import watch_copy
 from bench.pool import CopyWorkers, WorkerCost, mirrored
 from bench.report import MOST_MEMORY_MB
-from bench.stage import Stage
-from bench.steady import Load, Place, SteadyWriter, Take, TimedReader, writing
+from bench.steady import Latencies, Load, Place, SteadyWriter, TimedReader, writing
 from bench.steal_time import Stolen
 from bench.submitting import Submitters
 from bench.verifying import compare_until
@@ -49,7 +49,7 @@ _NUMBERS = 500_000  # of mirrors: producer ids of their own
 class _Measured:
     """What was measured in a phase."""
 
-    take: Take
+    take: Latencies
     links: int
     costs: Sequence[WorkerCost]
     stolen: float
@@ -59,7 +59,7 @@ class _Measured:
 class _Running:
     """The links while they copy."""
 
-    stage: Stage
+    environment: BenchEnvironment
     submitters: Submitters
     workers: CopyWorkers
     reader: TimedReader
@@ -95,12 +95,14 @@ class _Running:
         return _Measured(take=take, links=len(self.reader.places), costs=costs, stolen=stolen.share())
 
 
-def measure_many_links(stage: Stage, *, names: Collection[str] = NAMES, links: int = LINKS) -> Iterator[Figure]:
+def measure_many_links(
+    environment: BenchEnvironment, *, names: Collection[str] = NAMES, links: int = LINKS
+) -> Iterator[Figure]:
     """Write to all links and read all mirrors: without anything else, and beside what ``names`` lists."""
     topics = [f"bench-link-{number:02}" for number in range(links)]
     verified = _VERIFIED_TOPICS if VERIFYING in names else ()
     try:
-        with _running(stage, topics, verified=verified) as running:
+        with _running(environment, topics, verified=verified) as running:
             alone = running.measure(NAME)
             what = f"{links} links on {WORKERS} copy workers, {RATE} records/s each in batches of {BATCH}"
             yield from _figures(alone, what, most_p99_ms=MOST_P99_MS)
@@ -112,49 +114,49 @@ def measure_many_links(stage: Stage, *, names: Collection[str] = NAMES, links: i
             if FROZEN in names:
                 yield from _beside_frozen(running, f"{links - 1} links while the source of another is frozen", most_p99_ms=most)
     finally:
-        for cluster in stage.clusters:
+        for cluster in environment.clusters:
             load.discard_topics(cluster, [*topics, *verified])
 
 
 @contextmanager
-def _running(stage: Stage, topics: Sequence[str], *, verified: Sequence[str]) -> Iterator[_Running]:
+def _running(environment: BenchEnvironment, topics: Sequence[str], *, verified: Sequence[str]) -> Iterator[_Running]:
     """Copy each topic over a link of its own, and write to all of them."""
-    load.create_topics(stage.source, topics)
+    load.create_topics(environment.source, topics)
     plans = {
-        (topic, 0): mirrored(stage.source, stage.destination, topic, link_id=f"bench-link-{number}", number=number)
+        (topic, 0): mirrored(environment.source, environment.destination, topic, link_id=f"bench-link-{number}", number=number)
         for number, topic in enumerate(topics, _NUMBERS)
     }
     for topic in verified:
-        _copy_whole(stage, topic)
+        _copy_whole(environment, topic)
     with ExitStack() as stack:
         spark = stack.enter_context(SparkConnectServer(master=f"local[{SLOTS},8]"))
         submitters = stack.enter_context(Submitters.to(spark))
-        workers = stack.enter_context(CopyWorkers(stage.redis, submitters, count=WORKERS))
+        workers = stack.enter_context(CopyWorkers(environment.redis, submitters, count=WORKERS))
         writer: SteadyWriter = stack.enter_context(
-            writing(stage.source, Load(places=tuple(plans), rate=RATE * len(plans), batch=BATCH))
+            writing(environment.source, Load(places=tuple(plans), rate=RATE * len(plans), batch=BATCH))
         )
-        reader = TimedReader(stage.destination, list(plans), writer=writer)
+        reader = TimedReader(environment.destination, list(plans), writer=writer)
         stack.callback(reader.close)
         owners = {place: workers.ids[number % WORKERS] for number, place in enumerate(plans)}
         running = _Running(
-            stage=stage, submitters=submitters, workers=workers, reader=reader, plans=plans, owners=owners
+            environment=environment, submitters=submitters, workers=workers, reader=reader, plans=plans, owners=owners
         )  # fmt: skip
         for place, plan in plans.items():
             running.assign(plan, place)
         yield running
 
 
-def _copy_whole(stage: Stage, topic: str) -> None:
+def _copy_whole(environment: BenchEnvironment, topic: str) -> None:
     workload = throughput_of(VERIFIED)
-    end = load.fill(stage.source, topic, workload)
-    with stage.engine(topic, partitions=workload.partitions) as copy:
-        watch_copy(stage.destination, topic, partitions=workload.partitions, end=end, pid=lambda: copy.pid)
+    end = load.fill(environment.source, topic, workload)
+    with environment.engine(topic, partitions=workload.partitions) as copy:
+        watch_copy(environment.destination, topic, partitions=workload.partitions, end=end, pid=lambda: copy.pid)
 
 
 def _while_verifying(running: _Running, what: str, *, most_p99_ms: float) -> Iterator[Figure]:
     """Measure while both topics are compared again and again, each by a client of its own, as often as the time allows."""
-    stage, submitters = running.stage, running.submitters
-    source, destination = (address_from_properties(cluster.client_properties("admin")) for cluster in stage.clusters)
+    environment, submitters = running.environment, running.submitters
+    source, destination = (address_from_properties(cluster.client_properties("admin")) for cluster in environment.clusters)
     whole = VerifyPlan(source=source, destination=destination, source_topic="", mirror_topic="")
     plans = [replace(whole, source_topic=topic, mirror_topic=topic) for topic in _VERIFIED_TOPICS]
 

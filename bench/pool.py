@@ -87,9 +87,9 @@ class CopyWorkers:
         plans = {worker: replace(plan, assignments=tuple(own), workers=workers) for worker, own in assigned.items()}
         jobs.write_assignments(self._redis_url, plan.link_id, plans, secrets=SECRETS)
 
-    def watch(self) -> Watch:
+    def watch(self) -> ProcessUsage:
         """Return a watch of the workers' processes from now on."""
-        return Watch([beat.pid for beat in self._heartbeats().values()])
+        return ProcessUsage([beat.pid for beat in self._heartbeats().values()])
 
     def _submit(self) -> None:
         worker_id = worker_id_for(len(self.ids), uuid.uuid4().hex[:12])
@@ -119,7 +119,7 @@ class CopyWorkers:
             job.result(timeout=RELEASE_TIMEOUT_S)
 
 
-class Watch:
+class ProcessUsage:
     """CPU time and memory of processes from the creation of this object on."""
 
     def __init__(self, pids: Sequence[int]) -> None:

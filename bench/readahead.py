@@ -13,7 +13,7 @@ AHEAD_BYTES = 16 << 20
 TIMEOUT_S = 30.0
 
 
-class ReadAhead:
+class AheadReader:
     """A reader thread; a context manager. ``use`` waits until as many bytes have been read."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, *, partitions: int) -> None:

@@ -18,7 +18,7 @@ import psycopg
 
 from bench.figures import Figure
 from bench.load import create_topics, discard_topics
-from bench.steady import Load, Place, Take, TimedReader, writing
+from bench.steady import Latencies, Load, Place, TimedReader, writing
 from bench.whole import Product, running, wait_for
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
@@ -108,7 +108,7 @@ class _Watch:
             self.balanced_s = passed_s
 
 
-def _shares(take: Take, placed: Mapping[Place, str], what: str, *, workers: int) -> Iterator[Figure]:
+def _shares(take: Latencies, placed: Mapping[Place, str], what: str, *, workers: int) -> Iterator[Figure]:
     """Yield the rate of each copy worker, by what arrived of the partitions placed on it."""
     rates: Counter[str] = Counter()
     for place, count in take.counts.items():

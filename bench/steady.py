@@ -157,7 +157,7 @@ class TimedReader:
             f"{len(silent)} of {len(self.places)} partitions had no fresh record after {CATCH_UP_S:.0f} s: {silent[:3]}"
         )
 
-    def take(self, seconds: float, *, during: Callable[[], None] = lambda: None) -> Take:
+    def take(self, seconds: float, *, during: Callable[[], None] = lambda: None) -> Latencies:
         """Measure the records sent within ``seconds``; ``during`` is called once a second."""
         began_ms = time.time() * 1000
         until_s, found = time.monotonic() + seconds, []
@@ -170,7 +170,7 @@ class TimedReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class Latencies:
     """What a reader saw of the records that were sent within a time."""
 
     p50_ms: float
@@ -187,7 +187,7 @@ class Take:
         return max(self.gaps_s.values())
 
 
-def summarize(found: Sequence[Arrival], *, places: frozenset[Place], began_ms: float, ended_ms: float) -> Take:
+def summarize(found: Sequence[Arrival], *, places: frozenset[Place], began_ms: float, ended_ms: float) -> Latencies:
     """Return the figures of the records sent in ``[began_ms, ended_ms)``; raise RuntimeError if none has arrived.
 
     A place that was silent all the time has all of it as gap.
@@ -198,7 +198,7 @@ def summarize(found: Sequence[Arrival], *, places: frozenset[Place], began_ms: f
         raise RuntimeError("No record of the measured time arrived.")
     delays = sorted(came - sent_ms for _, sent_ms, came in sent)
     worst = sorted(sent, key=lambda arrival: arrival[1] - arrival[2])
-    return Take(
+    return Latencies(
         p50_ms=delays[len(delays) // 2],
         p99_ms=delays[len(delays) * 99 // 100],
         worst_ms=delays[-1],

@@ -15,14 +15,14 @@ MAX_STOLEN = 0.02  # highest steal time of an undisturbed take, as a share of th
 STALLS = 2  # retries of a take that stalls, before it fails
 
 
-class Take(Protocol):
+class Measurement(Protocol):
     """A single measurement."""
 
     @property
     def stolen(self) -> float: ...
 
 
-_T = TypeVar("_T", bound=Take)
+_T = TypeVar("_T", bound=Measurement)
 _Measured = TypeVar("_Measured")
 
 

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bench.readahead import ReadAhead
+from bench.readahead import AheadReader
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.patch import next_sequence, patch_for_append
 from linkengine.batches.records import Record, encode_records
@@ -132,7 +132,7 @@ def measure_pair(source: KafkaCluster, destination: KafkaCluster, topic: str, *,
     try:
         batches = [reader.read(number, most_bytes=BARE_BYTES // partitions) for number in range(partitions)]
         records = sum(HEADER.unpack_from(batch)[-1] for own in batches for batch in own)
-        with ReadAhead(source, topic, partitions=partitions) as ahead:
+        with AheadReader(source, topic, partitions=partitions) as ahead:
             return records, writer.write(batches, after=ahead.use)
     finally:
         reader.close()

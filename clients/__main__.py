@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from clients import consumers, sdk, terraform
-from clients.stage import VAR, Stage, StepFailedError
+from clients.environment import VAR, ClientEnvironment, StepFailedError
 
 SCENARIOS = {"sdk": sdk.run, "terraform": terraform.run, "consumers": consumers.run}
 
@@ -19,10 +19,10 @@ def main() -> int:
     if unknown := set(chosen) - set(SCENARIOS):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     try:
-        with Stage(VAR / "clients") as stage:
+        with ClientEnvironment(VAR / "clients") as environment:
             for name in chosen:
                 print(f"\n{name}")
-                SCENARIOS[name](stage)
+                SCENARIOS[name](environment)
     except StepFailedError as error:
         print(f"\nFAIL {error}")
         return 1

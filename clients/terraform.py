@@ -16,7 +16,7 @@ from subprocess import CompletedProcess
 
 import httpx
 
-from clients.stage import ODD_PASSWORD, ROOT, Stage, StepFailedError, run_program
+from clients.environment import ODD_PASSWORD, ROOT, ClientEnvironment, StepFailedError, run_program
 from clients.wizard import LinkForm, Wizard, printed_command
 from devcluster.kafka import KafkaCluster
 
@@ -29,8 +29,8 @@ _CONNECTION = frozenset({"bootstrap.servers", "security.protocol", "sasl.mechani
 class Terraform:
     """A configuration that is applied with changing variables."""
 
-    def __init__(self, stage: Stage, *, name: str, text: str, variables: Mapping[str, str]) -> None:
-        self._folder = stage.directory / name
+    def __init__(self, environment: ClientEnvironment, *, name: str, text: str, variables: Mapping[str, str]) -> None:
+        self._folder = environment.directory / name
         self._folder.mkdir()
         (self._folder / "main.tf").write_text(text)
         self._program = os.environ.get("CLIENTS_TERRAFORM", "terraform")
@@ -61,11 +61,11 @@ class Terraform:
         return run_program(command, folder=self._folder, environment=self._environment, expect=expect)
 
 
-def run(stage: Stage) -> None:
+def run(environment: ClientEnvironment) -> None:
     """Create, plan, change, pause, resume, promote, fail over, destroy; then apply what the console prints for new links."""
     for name in ("tf-promoted", "tf-failed-over"):
-        stage.make_topic(name)
-    terraform = Terraform(stage, name="terraform", text=TEMPLATE.read_text(), variables=_variables(stage))
+        environment.make_topic(name)
+    terraform = Terraform(environment, name="terraform", text=TEMPLATE.read_text(), variables=_variables(environment))
     terraform.init()
     terraform.apply("a link and two mirror topics are created")
     terraform.apply("a config of the link is changed", sync_ms="7000")
@@ -74,44 +74,47 @@ def run(stage: Stage) -> None:
     terraform.apply("a mirror topic is promoted", status_promoted="PROMOTED")
     terraform.apply("a mirror topic is failed over", status_failed_over="FAILED_OVER")
     terraform.destroy("the mirror topics and the link are destroyed")
-    _check_gone(stage, "by-terraform")
-    _run_printed(stage)
+    _check_gone(environment, "by-terraform")
+    _run_printed(environment)
 
 
-def _run_printed(stage: Stage) -> None:
+def _run_printed(environment: ClientEnvironment) -> None:
     """Apply what the last step of a new link prints, and create the same link with the form."""
-    with KafkaCluster("open", directory=stage.directory / "open", security="PLAINTEXT") as without_login, stage.public:
-        stage.register(without_login)
-        with Wizard(stage) as wizard:
-            for form in _forms(stage, without_login):
-                _compare(stage, wizard, form)
+    with (
+        KafkaCluster("open", directory=environment.directory / "open", security="PLAINTEXT") as without_login,
+        environment.public,
+    ):
+        environment.register(without_login)
+        with Wizard(environment) as wizard:
+            for form in _forms(environment, without_login):
+                _compare(environment, wizard, form)
 
 
-def _compare(stage: Stage, wizard: Wizard, form: LinkForm) -> None:
+def _compare(environment: ClientEnvironment, wizard: Wizard, form: LinkForm) -> None:
     last = wizard.enter(form)
     text = printed_command(last, "terraform")
-    key = {"api_key": stage.key["api_key"], "api_secret": stage.key["api_secret"]}
+    key = {"api_key": environment.key["api_key"], "api_secret": environment.key["api_secret"]}
     has_login = form.source["other_kind"] == "other"
     variables = {**key, **({"source_secret": ODD_PASSWORD} if has_login else {})}
-    terraform = Terraform(stage, name=f"terraform-{form.name}", text=text, variables=variables)
+    terraform = Terraform(environment, name=f"terraform-{form.name}", text=text, variables=variables)
     terraform.init()
     terraform.apply(f"the printed configuration of {form.name} is applied")
-    printed = _link(stage, form.name, ignored=frozenset() if has_login else _CONNECTION)
+    printed = _link(environment, form.name, ignored=frozenset() if has_login else _CONNECTION)
     terraform.destroy("  and destroyed")
-    _check_gone(stage, form.name)
+    _check_gone(environment, form.name)
     wizard.create(last, form)
-    entered = _link(stage, form.name, ignored=frozenset() if has_login else _CONNECTION)
+    entered = _link(environment, form.name, ignored=frozenset() if has_login else _CONNECTION)
     if printed != entered:
         raise StepFailedError(f"Terraform has created another link than the form:\n{printed}\n{entered}\n\n{text}")
     print("ok  ", "  and the form creates the same link")
-    _rest(stage, "DELETE", form.name)
-    _check_gone(stage, form.name)
+    _rest(environment, "DELETE", form.name)
+    _check_gone(environment, form.name)
 
 
-def _forms(stage: Stage, without_login: KafkaCluster) -> list[LinkForm]:
+def _forms(environment: ClientEnvironment, without_login: KafkaCluster) -> list[LinkForm]:
     """Return a link for each purpose. No filter includes a topic that exists: a link with mirror topics is not destroyed."""
-    registered = {"other_kind": "registered", "other": stage.source.cluster_id}
-    servers = stage.public.bootstrap
+    registered = {"other_kind": "registered", "other": environment.source.cluster_id}
+    servers = environment.public.bootstrap
     login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "username": "odd", "password": ODD_PASSWORD}
     return [
         LinkForm(
@@ -143,7 +146,7 @@ def _forms(stage: Stage, without_login: KafkaCluster) -> list[LinkForm]:
             preset="custom",
             source={
                 "other_kind": "other",
-                "other_cluster_id": stage.public.cluster_id,
+                "other_cluster_id": environment.public.cluster_id,
                 "bootstrap_servers": f"{servers},{servers.replace('127.0.0.1', 'localhost')}",
                 **login,
             },
@@ -160,36 +163,36 @@ def _filter(what: str, row: int, name: str, *, pattern: str = "LITERAL", kind: s
     return {f"{what}-{row}-name": name, f"{what}-{row}-pattern": pattern, f"{what}-{row}-kind": kind}
 
 
-def _link(stage: Stage, name: str, *, ignored: frozenset[str]) -> dict[str, object]:
+def _link(environment: ClientEnvironment, name: str, *, ignored: frozenset[str]) -> dict[str, object]:
     """Return what a link consists of by REST, without the ignored configs."""
-    link = _rest(stage, "GET", name).json()
-    configs = {row["name"]: row["value"] for row in _rest(stage, "GET", f"{name}/configs").json()["data"]}
+    link = _rest(environment, "GET", name).json()
+    configs = {row["name"]: row["value"] for row in _rest(environment, "GET", f"{name}/configs").json()["data"]}
     facts = {fact: link[fact] for fact in ("source_cluster_id", "link_state", "link_error", "topic_names")}
     return facts | {name: value for name, value in configs.items() if name not in ignored}
 
 
-def _check_gone(stage: Stage, name: str) -> None:
-    status = _rest(stage, "GET", name, expect=(httpx.codes.NOT_FOUND,)).status_code
+def _check_gone(environment: ClientEnvironment, name: str) -> None:
+    status = _rest(environment, "GET", name, expect=(httpx.codes.NOT_FOUND,)).status_code
     print("ok  ", f"  and REST returns {status} for it")
 
 
-def _rest(stage: Stage, method: str, path: str, *, expect: Sequence[int] = (200, 204)) -> httpx.Response:
-    auth = (stage.key["api_key"], stage.key["api_secret"])
-    links = f"{stage.console.base_url}/kafka/v3/clusters/{stage.destination.cluster_id}/links"
+def _rest(environment: ClientEnvironment, method: str, path: str, *, expect: Sequence[int] = (200, 204)) -> httpx.Response:
+    auth = (environment.key["api_key"], environment.key["api_secret"])
+    links = f"{environment.console.base_url}/kafka/v3/clusters/{environment.destination.cluster_id}/links"
     response = httpx.request(method, f"{links}/{path}", auth=auth, timeout=30)
     if response.status_code not in expect:
         raise StepFailedError(f"{method} {path} returned {response.status_code}:\n{response.text}")
     return response
 
 
-def _variables(stage: Stage) -> dict[str, str]:
+def _variables(environment: ClientEnvironment) -> dict[str, str]:
     return {
-        "rest_endpoint": stage.console.base_url,
-        "api_key": stage.key["api_key"],
-        "api_secret": stage.key["api_secret"],
-        "source_id": stage.source.cluster_id,
-        "source_bootstrap": stage.source.bootstrap,
-        "destination_id": stage.destination.cluster_id,
+        "rest_endpoint": environment.console.base_url,
+        "api_key": environment.key["api_key"],
+        "api_secret": environment.key["api_secret"],
+        "source_id": environment.source.cluster_id,
+        "source_bootstrap": environment.source.bootstrap,
+        "destination_id": environment.destination.cluster_id,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Self
 
 import httpx
 
-from clients.stage import Stage, StepFailedError
+from clients.environment import ClientEnvironment, StepFailedError
 
 __all__ = ["LinkForm", "Wizard"]
 TIMEOUT_S = 60.0  # the last step connects to both clusters
@@ -30,10 +30,12 @@ class LinkForm:
 class Wizard:
     """A signed-in session of the administrator; a context manager that closes its connections."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._client = httpx.Client(base_url=stage.console.base_url, follow_redirects=True, timeout=TIMEOUT_S)
-        self._submit(self._client.get("/sign-in/"), {"username": stage.user, "password": stage.password}, form="username")
+    def __init__(self, environment: ClientEnvironment) -> None:
+        self._environment = environment
+        self._client = httpx.Client(base_url=environment.console.base_url, follow_redirects=True, timeout=TIMEOUT_S)
+        self._submit(
+            self._client.get("/sign-in/"), {"username": environment.user, "password": environment.password}, form="username"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +47,7 @@ class Wizard:
         """Submit the steps up to the last; return its page with the name and the commands."""
         first = self._submit(self._client.get("/links/new/"), {"preset": form.preset}, form="preset")
         second = self._submit(first, {"intent": "next", **form.source}, form="other_kind")
-        own = {"own": self._stage.destination.cluster_id}
+        own = {"own": self._environment.destination.cluster_id}
         third = self._submit(second, {"intent": "next", **own}, form="own")
         last = self._submit(third, {"intent": "next", **form.configuration}, form="auto_create")
         return self._submit(last, {"intent": "commands", "name": form.name}, form="name")

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from clients.stage import ROOT, Stage, StepFailedError, run_program
+from clients.environment import ROOT, ClientEnvironment, StepFailedError, run_program
 from devcluster.kafka import KafkaCluster
 
 FOLDER = ROOT / "clients" / "consumers"
@@ -41,10 +41,12 @@ _COMPACT: Mapping[str, str] = MappingProxyType(
 Rows = list[tuple[int, str]]
 
 
-def run(stage: Stage) -> None:
+def run(environment: ClientEnvironment) -> None:
     """Mirror five topics, then read each with every client; raise StepFailedError if a client behaves in a new way."""
-    topics = _mirror(stage)
-    read_with_all(stage.source, stage.destination, topics, program=stage.directory.parent / "clients-consumers")
+    topics = _mirror(environment)
+    read_with_all(
+        environment.source, environment.destination, topics, program=environment.directory.parent / "clients-consumers"
+    )
 
 
 def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mapping[str, str], *, program: Path) -> None:
@@ -81,13 +83,13 @@ def _expected(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Ro
 
 def _read_with(cluster: KafkaCluster, command: list[str]) -> subprocess.CompletedProcess[str]:
     user = cluster.client("admin")
-    environment = {
+    variables = {
         **os.environ,
         "BROKERS": user["bootstrap.servers"],
         "USERNAME": user["sasl.username"],
         "PASSWORD": user["sasl.password"],
     }
-    return run_program(command, folder=FOLDER, environment=environment, expect=(0, 1))
+    return run_program(command, folder=FOLDER, environment=variables, expect=(0, 1))
 
 
 def _compare(client: str, done: subprocess.CompletedProcess[str], *, expected: Rows) -> tuple[str, bool]:
@@ -122,17 +124,18 @@ def read(cluster: KafkaCluster, topic: str) -> Rows:
         rows.append((int(message.offset() or 0), (message.value() or b"").decode()))
 
 
-def _mirror(stage: Stage) -> dict[str, str]:
+def _mirror(environment: ClientEnvironment) -> dict[str, str]:
     """Fill a source topic per kind of filler and mirror it; return the topics by kind."""
-    rest = httpx.Client(base_url=stage.console.base_url, auth=(stage.key["api_key"], stage.key["api_secret"]), timeout=120.0)
-    path = f"/kafka/v3/clusters/{stage.destination.cluster_id}/links"
-    properties = stage.source.client_properties("link")
+    credentials = (environment.key["api_key"], environment.key["api_secret"])
+    rest = httpx.Client(base_url=environment.console.base_url, auth=credentials, timeout=120.0)
+    path = f"/kafka/v3/clusters/{environment.destination.cluster_id}/links"
+    properties = environment.source.client_properties("link")
     body = {
-        "source_cluster_id": stage.source.cluster_id,
+        "source_cluster_id": environment.source.cluster_id,
         "configs": [{"name": name, "value": value} for name, value in properties.items()],
     }
     _check_response(rest.post(path, params={"link_name": LINK}, json=body))
-    makers: dict[str, Callable[[Stage, str], None]] = {
+    makers: dict[str, Callable[[ClientEnvironment, str], None]] = {
         "TRANSACTION_MARKER": _markers,
         "ABORTED": _aborted,
         "COMPACTED": _compacted,
@@ -141,22 +144,22 @@ def _mirror(stage: Stage) -> dict[str, str]:
     }
     topics = {kind: f"consumers-{kind.lower().replace('_', '-')}" for kind in makers}
     for kind, make in makers.items():
-        make(stage, topics[kind])
+        make(environment, topics[kind])
         _check_response(rest.post(f"{path}/{LINK}/mirrors", json={"source_topic_name": topics[kind]}))
     for topic in topics.values():
-        _wait_copied(stage, topic)
-    _lose(stage, rest, path, topics["LOST"])
-    _wait_copied(stage, topics["LOST"])
+        _wait_copied(environment, topic)
+    _lose(environment, rest, path, topics["LOST"])
+    _wait_copied(environment, topics["LOST"])
     return topics
 
 
-def _lose(stage: Stage, rest: httpx.Client, path: str, topic: str) -> None:
+def _lose(environment: ClientEnvironment, rest: httpx.Client, path: str, topic: str) -> None:
     """Make retention overtake the copy: pause, produce, delete what is not copied, resume."""
     body = {"mirror_topic_names": [topic]}
     _check_response(rest.post(f"{path}/{LINK}/mirrors:pause", json=body))
-    _produce(stage.source, topic, count=30)
-    end = _ends(stage.source, topic)[1]
-    admin = AdminClient(stage.source.client("admin"))
+    _produce(environment.source, topic, count=30)
+    end = _ends(environment.source, topic)[1]
+    admin = AdminClient(environment.source.client("admin"))
     admin.delete_records([TopicPartition(topic, 0, end - 5)])[TopicPartition(topic, 0)].result(30)
     _check_response(rest.post(f"{path}/{LINK}/mirrors:resume", json=body))
 
@@ -166,8 +169,8 @@ def _check_response(response: httpx.Response) -> None:
         raise StepFailedError(f"{response.request.method} {response.request.url}: {response.status_code} {response.text}")
 
 
-def _create(stage: Stage, topic: str, configs: Mapping[str, str] | None = None) -> None:
-    admin = AdminClient(stage.source.client("admin"))
+def _create(environment: ClientEnvironment, topic: str, configs: Mapping[str, str] | None = None) -> None:
+    admin = AdminClient(environment.source.client("admin"))
     admin.create_topics([NewTopic(topic, 1, 1, config=dict(configs or {}))])[topic].result(30)
 
 
@@ -179,47 +182,47 @@ def _produce(cluster: KafkaCluster, topic: str, *, count: int, producer: Produce
         raise StepFailedError(f"Topic {topic} could not be filled.")
 
 
-def _transactions(stage: Stage, topic: str, commits: Callable[[int], bool]) -> None:
-    _create(stage, topic)
-    producer = Producer({**stage.source.client("admin"), "transactional.id": topic})
+def _transactions(environment: ClientEnvironment, topic: str, commits: Callable[[int], bool]) -> None:
+    _create(environment, topic)
+    producer = Producer({**environment.source.client("admin"), "transactional.id": topic})
     producer.init_transactions()
     for number in range(9):
         producer.begin_transaction()
-        _produce(stage.source, topic, count=3, producer=producer, what=f"transaction {number}:")
+        _produce(environment.source, topic, count=3, producer=producer, what=f"transaction {number}:")
         producer.commit_transaction() if commits(number) else producer.abort_transaction()
 
 
-def _markers(stage: Stage, topic: str) -> None:
-    _transactions(stage, topic, lambda _: True)
+def _markers(environment: ClientEnvironment, topic: str) -> None:
+    _transactions(environment, topic, lambda _: True)
 
 
-def _aborted(stage: Stage, topic: str) -> None:
-    _transactions(stage, topic, lambda number: number % 3 == 2)
+def _aborted(environment: ClientEnvironment, topic: str) -> None:
+    _transactions(environment, topic, lambda number: number % 3 == 2)
 
 
-def _plain(stage: Stage, topic: str) -> None:
-    _create(stage, topic)
-    _produce(stage.source, topic, count=10)
+def _plain(environment: ClientEnvironment, topic: str) -> None:
+    _create(environment, topic)
+    _produce(environment.source, topic, count=10)
 
 
-def _head(stage: Stage, topic: str) -> None:
-    _plain(stage, topic)
-    admin = AdminClient(stage.source.client("admin"))
+def _head(environment: ClientEnvironment, topic: str) -> None:
+    _plain(environment, topic)
+    admin = AdminClient(environment.source.client("admin"))
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
 
 
-def _compacted(stage: Stage, topic: str) -> None:
-    _create(stage, topic, _COMPACT)
-    _produce(stage.source, topic, count=100)
+def _compacted(environment: ClientEnvironment, topic: str) -> None:
+    _create(environment, topic, _COMPACT)
+    _produce(environment.source, topic, count=100)
     deadline = time.monotonic() + TIMEOUT_S
-    while len(read(stage.source, topic)) > 60:
+    while len(read(environment.source, topic)) > 60:
         if time.monotonic() > deadline:
             raise StepFailedError(f"Topic {topic} was not compacted.")
-        _produce(stage.source, topic, count=1, what=f"roll {time.time_ns()}")
+        _produce(environment.source, topic, count=1, what=f"roll {time.time_ns()}")
         time.sleep(0.35)
     rest = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)  # during the comparison
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[rest])
-    admin = AdminClient(stage.source.client("admin"))
+    admin = AdminClient(environment.source.client("admin"))
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
@@ -230,15 +233,15 @@ def _ends(cluster: KafkaCluster, topic: str) -> tuple[int, int]:
     return low, high
 
 
-def _wait_copied(stage: Stage, topic: str) -> None:
+def _wait_copied(environment: ClientEnvironment, topic: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     seen: Any = None
     while time.monotonic() < deadline:
         try:
-            seen = _ends(stage.destination, topic)
+            seen = _ends(environment.destination, topic)
         except Exception as error:  # noqa: BLE001 - the topic is being created
             seen = error
-        if isinstance(seen, tuple) and seen[1] == _ends(stage.source, topic)[1]:
+        if isinstance(seen, tuple) and seen[1] == _ends(environment.source, topic)[1]:
             return
         time.sleep(0.5)
     raise StepFailedError(f"Mirror topic {topic} did not become equal: {seen}.")

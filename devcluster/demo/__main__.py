@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from confluent_kafka import KafkaException
 
 from devcluster.demo import report
-from devcluster.demo.environment import USER, Stage
+from devcluster.demo.environment import USER, Demo
 from devcluster.demo.linking import DemoFailedError, Linking
 from devcluster.demo.progress import Progress
 from devcluster.demo.rest import RestError
@@ -49,24 +49,22 @@ def run(*, once: bool, reload: bool) -> int:
     """Start everything, link, mirror and verify, print the report, and stay up unless `once`."""
     progress = Progress()
     with contextlib.ExitStack() as stack:
-        stage = stack.enter_context(Stage(DIRECTORY, progress=progress, reload=reload))
+        demo = stack.enter_context(Demo(DIRECTORY, progress=progress, reload=reload))
         stack.callback(HANDOVER.unlink, missing_ok=True)
-        linking = do_main_job(stage, progress=progress)
-        report.write_handover(
-            HANDOVER, console=stage.console, key=stage.key, source=stage.source, destination=stage.destination
-        )
+        linking = do_main_job(demo, progress=progress)
+        report.write_handover(HANDOVER, console=demo.console, key=demo.key, source=demo.source, destination=demo.destination)
         progress.text(report.report(linking, elapsed_s=progress.elapsed_s))
         if once:
             return 0 if linking.equal() else 1
-        progress.text(report.invitation(stage.console, linking, user=USER, password=stage.password, key=stage.key))
+        progress.text(report.invitation(demo.console, linking, user=USER, password=demo.password, key=demo.key))
         progress.text("\nThe demo stays up. Ctrl-C stops it and all of its processes.")
-        _stay(stage)
+        _stay(demo)
     return 0
 
 
-def do_main_job(stage: Stage, *, progress: Progress) -> Linking:
+def do_main_job(demo: Demo, *, progress: Progress) -> Linking:
     """Link, mirror, wait and verify through the REST API."""
-    linking = Linking(stage.rest(), source=stage.source, destination=stage.destination)
+    linking = Linking(demo.rest(), source=demo.source, destination=demo.destination)
     linking.create_link()
     linking.create_mirrors()
     progress.step("a link and three mirror topics are created through the REST API")
@@ -89,9 +87,9 @@ def only_one_demo() -> Iterator[None]:
         yield
 
 
-def _stay(stage: Stage) -> None:
+def _stay(demo: Demo) -> None:
     while not threading.Event().wait(ALIVE_S):
-        stage.check_alive()
+        demo.check_alive()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ STOP_TIMEOUT_S = 5.0
 RELOADING_SPARK = {"spark.python.worker.reuse": "false"}
 
 
-class Stage:
+class Demo:
     """The demo's parts; a context manager that stops them all."""
 
     def __init__(self, directory: Path, *, progress: Progress, reload: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from devcluster.demo.environment import Stage
+from devcluster.demo.environment import Demo
 from devcluster.demo.linking import MirrorFigures
 from devcluster.demo.progress import Progress
 from devcluster.demo.report import report, write_handover
@@ -64,6 +64,6 @@ def test_the_handover_file_is_complete_and_private(tmp_path: Path) -> None:
 
 
 def test_clusters_of_the_demo_are_called_by_places(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "demo", progress=Progress(), reload=False)
+    demo = Demo(tmp_path / "demo", progress=Progress(), reload=False)
 
-    assert [stage.source.name, stage.destination.name] == ["new-york", "london"]
+    assert [demo.source.name, demo.destination.name] == ["new-york", "london"]

@@ -30,7 +30,7 @@ class ForProduct(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class BenchEnvironment:
     """Everything that runs during the measurements."""
 
     source: KafkaCluster
@@ -54,8 +54,8 @@ class Stage:
         return {"redis": self.redis, "spark": self.spark}
 
     @contextmanager
-    def seen_from(self, in_flight: int) -> Iterator[Stage]:
-        """Yield the stage with a distant source; ``in_flight`` bytes per connection, 0 for the source as it is."""
+    def seen_from(self, in_flight: int) -> Iterator[BenchEnvironment]:
+        """Yield the environment with a distant source; ``in_flight`` bytes per connection, 0 for the source as it is."""
         if not in_flight:
             yield self
             return
@@ -89,10 +89,10 @@ class Stage:
 
 
 @contextmanager
-def open_stage() -> Iterator[Stage]:
+def open_environment() -> Iterator[BenchEnvironment]:
     """Start everything, and remove it at the end."""
     with ExitStack() as stack:
-        yield Stage(
+        yield BenchEnvironment(
             source=stack.enter_context(KafkaCluster("bench-source", heap=HEAP).behind_proxy()),
             destination=stack.enter_context(KafkaCluster("bench-destination", heap=HEAP)),
             redis=stack.enter_context(RedisServer()),

@@ -23,7 +23,7 @@ from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 from devcluster.tls import write_certificates
 
-__all__ = ["ROOT", "VAR", "Stage", "StepFailedError", "run_program"]
+__all__ = ["ROOT", "VAR", "ClientEnvironment", "StepFailedError", "run_program"]
 RECORDS = 1000
 PROGRAM_TIMEOUT_S = 900.0  # the first build of a client takes minutes
 REPLICA_TIMEOUT_S = 30
@@ -45,7 +45,7 @@ class StepFailedError(RuntimeError):
     """A client did not get the expected result; the message has its output."""
 
 
-class Stage:
+class ClientEnvironment:
     """The running product; a context manager that stops everything."""
 
     def __init__(self, directory: Path) -> None:
