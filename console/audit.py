@@ -27,12 +27,12 @@ def record(
     *, by: Actor, action: str, resource: str, now: datetime, result: str = Result.SUCCESS, detail: dict[str, Any] | None = None
 ) -> AuditEvent:
     """Add a row. Call it in the transaction of the change, so that neither exists without the other."""
-    row = draft(by=by, action=action, resource=resource, now=now, result=result, detail=detail)
+    row = unsaved_event(by=by, action=action, resource=resource, now=now, result=result, detail=detail)
     row.save(force_insert=True)
     return row
 
 
-def draft(
+def unsaved_event(
     *, by: Actor, action: str, resource: str, now: datetime, result: str = Result.SUCCESS, detail: dict[str, Any] | None = None
 ) -> AuditEvent:
     """Return a row without storing it, for bulk inserts. Resource names that are too long are cut."""
@@ -58,8 +58,8 @@ class RepeatedChangeError(Exception):
 
 
 @dataclass(slots=True)
-class Attempt:
-    """A change of a cluster in progress. ``found`` is the cluster's response; False means that there was nothing to change."""
+class ClusterChange:
+    """A change of a cluster in progress. ``found`` is the cluster's response; False: there was nothing to change."""
 
     found: Any = None
 
@@ -74,7 +74,7 @@ def entry(*, by: Actor, action: str, resource: str, detail: dict[str, Any], resp
 
 
 @contextmanager
-def carried_out(entry: Mapping[str, Any], *, change_id: str) -> Iterator[Attempt]:
+def carried_out(entry: Mapping[str, Any], *, change_id: str) -> Iterator[ClusterChange]:
     """Write the audit row of a change of a cluster around the change: UNKNOWN before, the result afterwards.
 
     The row exists before anything happens, even if this process crashes. Its ``change_id`` is unique, so the change is made
@@ -82,24 +82,24 @@ def carried_out(entry: Mapping[str, Any], *, change_id: str) -> Iterator[Attempt
     """
     by = Actor(name=entry["actor"], user=None, request_id=entry["request_id"], client_address=entry["client_address"])
     about = {"action": entry["action"], "resource": entry["resource"], "detail": entry["detail"]}
-    row = draft(by=by, now=timezone.now(), result=Result.UNKNOWN, **about)
+    row = unsaved_event(by=by, now=timezone.now(), result=Result.UNKNOWN, **about)
     row.change_id = change_id
     try:
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError:
         raise RepeatedChangeError(change_id) from None
-    attempt = Attempt()
+    change = ClusterChange()
     try:
-        yield attempt
+        yield change
     except LinkEngineError as error:
         refusal = from_cluster(error)
         _complete(row, Result.FAILURE, code=refusal.code, reason=refusal.message)
         raise
-    if attempt.found is False:
+    if change.found is False:
         _complete(row, Result.FAILURE, reason="There was nothing to change.")
     else:
-        _complete(row, Result.SUCCESS, **({entry["response_key"]: attempt.found} if entry["response_key"] else {}))
+        _complete(row, Result.SUCCESS, **({entry["response_key"]: change.found} if entry["response_key"] else {}))
 
 
 def _complete(row: AuditEvent, result: str, **detail: Any) -> None:

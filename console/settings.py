@@ -9,7 +9,7 @@ from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from kombu import Queue
 
-from console.config.env import Environment, https_or_loopback, spark_address
+from console.config.env import EnvironmentVariables, https_or_loopback, spark_address
 from console.config.logging import configure_logging
 from console.queue.scheduler import EVERY_S
 from console.queue.transport import broker_settings
@@ -17,7 +17,7 @@ from linkctl import __version__
 from linkengine.domain.addresses import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-_env = Environment()
+_env = EnvironmentVariables()
 
 # --- secrets and places -------------------------------------------------------------------------------------------
 SECRET_KEY = _env.secret("CLUSTERLINK_SECRET_KEY")

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import OperationalError
 
-from console.config.env import Environment
+from console.config.env import EnvironmentVariables
 from console.http import errors as http_errors
 from devcluster.demo.services import Console, manage, plan_console, prepare, start_service
 from devcluster.kafka import KafkaCluster
@@ -209,7 +209,9 @@ def test_a_read_only_database_is_read_and_every_change_is_503(product: Product) 
 def test_connection_uses_the_host_that_accepts_writes(product: Product) -> None:
     user_info = product.database.url.partition("//")[2].partition("@")[0]
     hosts = f"{LOOPBACK}:{free_port()},{LOOPBACK}:{product.database.port}"
-    settings = Environment({"X": f"postgres://{user_info}@{hosts}/postgres?target_session_attrs=read-write"}).database("X")
+    settings = EnvironmentVariables({"X": f"postgres://{user_info}@{hosts}/postgres?target_session_attrs=read-write"}).database(
+        "X"
+    )
     place = {"host": settings["HOST"], "port": settings["PORT"], "dbname": settings["NAME"]}
     user = {"user": settings["USER"], "password": settings["PASSWORD"]}  # as Django passes them on
 

@@ -48,7 +48,7 @@ def attempts_of(kind: str, name: str) -> str:
     return f"{kind}:{name}:everywhere"
 
 
-def count(attempts: str, *, names: int = 1) -> int:
+def count_attempt(attempts: str, *, names: int = 1) -> int:
     """Count an attempt. Returns 0 or the seconds to wait. ``names`` multiplies the limit."""
     if settings.ATTEMPTS_AT_ONCE <= 0:
         return 0
@@ -56,7 +56,7 @@ def count(attempts: str, *, names: int = 1) -> int:
     return math.ceil(rate_limit.take(attempts, per_s=names / every_s, burst=names * settings.ATTEMPTS_AT_ONCE))
 
 
-def reset(attempts: str) -> None:
+def reset_attempts(attempts: str) -> None:
     """Reset the counter after a successful attempt."""
     rate_limit.reset(attempts)
 
@@ -138,13 +138,13 @@ class SignInForm(AuthenticationForm):
         """Check the password unless the attempt is throttled. Raises ValidationError."""
         name = self.cleaned_data.get("username", "")
         attempts = attempts_at("sign-in", name, self.request)
-        self.wait_s = count(attempts)
+        self.wait_s = count_attempt(attempts)
         if self.wait_s:
             note_refusal(self.request, action="ThrottleSignIn", resource=f"user/{name}")
             message = gettext("Too many attempts. Wait %(seconds)s seconds, then try again.") % {"seconds": self.wait_s}
             raise ValidationError(message, code="too_many_attempts")
         values: dict[str, Any] = super().clean()
-        reset(attempts)
+        reset_attempts(attempts)
         return values
 
 

@@ -17,7 +17,7 @@ from console.access.queries import list_api_keys, visible_requests
 from console.actors import Actor
 from console.api.authentication import ApiKeyAuthentication
 from console.api.schema import ADDITIONS, NumberField, TextField, list_of, operation
-from console.api.views import RestView, actor_of, body, moment
+from console.api.views import RestView, actor_of, body, request_time
 from console.errors import NotFoundError
 from console.links.v1_rest import LinkPartView
 from console.mirrors.v1_rest import LIMIT, limit_of
@@ -63,7 +63,7 @@ class TokenListView(RestView):
         """Create a token."""
         wanted = body(request, CreateTokenRequestData)
         life_s = wanted.get("expires_in_s", settings.API_TOKEN_LIFE_S)
-        token = create_token(key=str(request.auth), life_s=life_s, by=actor_of(request), now=moment())
+        token = create_token(key=str(request.auth), life_s=life_s, by=actor_of(request), now=request_time())
         return Response({"access_token": token, "token_type": "Bearer", "expires_in": life_s}, status=201)
 
 
@@ -127,7 +127,7 @@ class ApiKeyView(RestView):
         found = next((row for row in list_api_keys(by=by) if row.key == api_key), None)
         if found is None:
             raise NotFoundError(f"API key '{api_key}' does not exist.", code="UNKNOWN_API_KEY")
-        delete_api_key(api_key=found, by=by, now=moment())
+        delete_api_key(api_key=found, by=by, now=request_time())
         return Response(status=204)
 
 
@@ -212,7 +212,7 @@ class ApprovalRequestListView(LinkPartView):
             topics=wanted.get("mirror_topic_names", ()),
             reason=wanted["reason"],
             by=by,
-            now=moment(),
+            now=request_time(),
         )
         location = request.build_absolute_uri(f"{request.path}/{stored.pk}")
         return Response(ApprovalRequestData(stored).data, status=201, headers={"Location": location})
@@ -241,7 +241,7 @@ class WithdrawApprovalView(LinkPartView):
         """Withdraw a request of the actor."""
         by = actor_of(request)
         found = _found(self.link(request, path), request_id, by=by)
-        approvals.withdraw(request=found, by=by, now=moment())
+        approvals.withdraw(request=found, by=by, now=request_time())
         found.refresh_from_db()
         return Response(ApprovalRequestData(found).data)
 

@@ -140,7 +140,7 @@ def sign_in_code(request: HttpRequest) -> HttpResponse:
             "code", gettext("The code is not valid, or was used already. Enter the next code of the app, or a recovery code.")
         )
         return reply(request, "session/code.html", {"form": form}, status=422)
-    credentials.reset(_attempts(request, user))
+    credentials.reset_attempts(_attempts(request, user))
     request.session.pop(_PENDING, None)
     login(request, user, backend=BACKEND)
     return HttpResponseRedirect(pending["next"])
@@ -215,14 +215,14 @@ class PasswordForm(ConsoleForm):
             return values
         name = self._request.user.get_username()
         attempts = credentials.attempts_at("password", name, self._request)
-        self.wait_s = credentials.count(attempts)
+        self.wait_s = credentials.count_attempt(attempts)
         if self.wait_s:
             credentials.note_refusal(self._request, action="ThrottlePasswordChange", resource=f"user/{name}")
             self.add_error("password", _too_many(self.wait_s))
         elif not self._request.user.check_password(values["password"]):
             self.add_error("password", gettext("The current password is incorrect. It is case-sensitive."))
         else:
-            credentials.reset(attempts)
+            credentials.reset_attempts(attempts)
         return values
 
 
@@ -298,7 +298,7 @@ def _turn_on_or_off(request: HttpRequest, form: SecondFactorForm, *, is_on: bool
             secret = second_factor.decrypted(request.session.get(_SECRET_KEY, ""))
             codes = account_actions.turn_on(secret=secret, code=entered, by=by, now=now)
             request.session.pop(_SECRET_KEY, None)
-            credentials.reset(_attempts(request, by.user))
+            credentials.reset_attempts(_attempts(request, by.user))
             return reply(request, "session/second_factor.html", _second_factor_context() | {"codes": codes}, status=201)
         if not account_actions.accept(user=by.user, code=entered, by=by, now=now):
             form.add_error("code", gettext("The code is not valid, or was used already. Enter the next code of the app."))
@@ -307,7 +307,7 @@ def _turn_on_or_off(request: HttpRequest, form: SecondFactorForm, *, is_on: bool
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _second_factor_form(request, form, is_on=is_on, status=status_of(error), problem=problem)
-    credentials.reset(_attempts(request, by.user))
+    credentials.reset_attempts(_attempts(request, by.user))
     return done(request, reverse("pages:profile"), gettext("Second factor turned off. The password alone signs you in."))
 
 
@@ -338,7 +338,7 @@ def _attempts(request: HttpRequest, user: User) -> str:
 def _wait_s(request: HttpRequest, user: User) -> int:
     """Count an attempt; return 0 or the seconds to wait. Attempts also count per user, since a code has six digits only."""
     of_user = credentials.attempts_of("second-factor", user.get_username())
-    wait_s = max(credentials.count(_attempts(request, user)), credentials.count(of_user, names=PLACES))
+    wait_s = max(credentials.count_attempt(_attempts(request, user)), credentials.count_attempt(of_user, names=PLACES))
     if wait_s:
         credentials.note_refusal(request, action="ThrottleSecondFactor", resource=f"user/{user.get_username()}")
     return wait_s
@@ -469,7 +469,7 @@ class AcceptForm(ConsoleForm):
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     """Set the first password with the token of an invitation. Attempts are throttled per address."""
     attempts = credentials.attempts_at("invitation", "", request)
-    wait_s = credentials.count(attempts)
+    wait_s = credentials.count_attempt(attempts)
     if wait_s:
         credentials.note_refusal(request, action="ThrottleInvitation", resource="invitation")
         return _throttled(reply(request, "session/invitation.html", {"wait_s": wait_s}, status=429), wait_s)
@@ -477,7 +477,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     context: dict[str, Any] = {"form": form}
     try:
         found = account_actions.find_invitation(token=token, now=timezone.now())
-        credentials.reset(attempts)
+        credentials.reset_attempts(attempts)
         context["name"] = found.user.get_username()
         if request.method == "GET" or not form.is_valid():
             return reply(request, "session/invitation.html", context, status=200 if request.method == "GET" else 422)

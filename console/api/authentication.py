@@ -79,7 +79,7 @@ class ConsoleSessionAuthentication(SessionAuthentication):
 
 def _failure(request: Request, key: str) -> APIException:
     of_key, of_address = (credentials.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
-    wait = max(credentials.count(of_key), credentials.count(of_address, names=KEYS_OF_ADDRESS))
+    wait = max(credentials.count_attempt(of_key), credentials.count_attempt(of_address, names=KEYS_OF_ADDRESS))
     if not wait:
         return AuthenticationFailed()
     credentials.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")

@@ -109,7 +109,7 @@ def actor_of(request: Request) -> Actor:
     )
 
 
-def moment() -> datetime:
+def request_time() -> datetime:
     """Return the current time. Views read the clock and pass the time to actions as ``now``."""
     return timezone.now()
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.schema import ADDITIONS, FlagField, TextField, list_of, operation
-from console.api.views import RestView, actor_of, body, moment
+from console.api.views import RestView, actor_of, body, request_time
 from console.clusters import actions as cluster_actions
 from console.clusters import queries as cluster_queries
 from console.clusters.queries import NamespaceSummary
@@ -94,7 +94,7 @@ class NamespaceListView(RestView):
             prefix=wanted["prefix"],
             reserved=wanted.get("reserved", False),
             by=actor_of(request),
-            now=moment(),
+            now=request_time(),
         )
         return _response(created, status=201)
 
@@ -118,7 +118,9 @@ class NamespaceView(RestView):
         """Reserve a namespace, or end the reservation."""
         reserved = body(request, ReserveNamespaceRequest)["reserved"]
         return _response(
-            cluster_actions.reserve(namespace=_namespace(request, path), reserved=reserved, by=actor_of(request), now=moment())
+            cluster_actions.reserve(
+                namespace=_namespace(request, path), reserved=reserved, by=actor_of(request), now=request_time()
+            )
         )
 
     @operation(
@@ -129,7 +131,7 @@ class NamespaceView(RestView):
     )
     def delete(self, request: Request, **path: Any) -> Response:
         """Delete a namespace; its topics are kept."""
-        cluster_actions.delete_namespace(namespace=_namespace(request, path), by=actor_of(request), now=moment())
+        cluster_actions.delete_namespace(namespace=_namespace(request, path), by=actor_of(request), now=request_time())
         return Response(status=204)
 
 
@@ -145,13 +147,15 @@ class NamespaceFollowerView(RestView):
         link = link_queries.get_link(cluster_id=path["cluster_id"], name=wanted["link_name"], by=by)
         prefix = wanted.get("leader_prefix", "")
         return _response(
-            cluster_actions.attach(namespace=_namespace(request, path), link=link, leader_prefix=prefix, by=by, now=moment())
+            cluster_actions.attach(
+                namespace=_namespace(request, path), link=link, leader_prefix=prefix, by=by, now=request_time()
+            )
         )
 
     @operation("detachNamespace", summary="Detach a namespace", responses={200: NamespaceData}, tag=ADDITIONS)
     def delete(self, request: Request, **path: Any) -> Response:
         """Detach a namespace; it stays reserved."""
-        return _response(cluster_actions.detach(namespace=_namespace(request, path), by=actor_of(request), now=moment()))
+        return _response(cluster_actions.detach(namespace=_namespace(request, path), by=actor_of(request), now=request_time()))
 
 
 def _cluster(request: Request, cluster_id: str) -> Cluster:

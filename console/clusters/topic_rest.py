@@ -15,7 +15,7 @@ from console.api import kafka_render, kafka_schemas
 from console.api.errors import UnreadableError
 from console.api.kafka_render import Place
 from console.api.schema import ACLS, TOPICS, operation, query_flag
-from console.api.views import RestView, actor_of, body, choice, flag, moment
+from console.api.views import RestView, actor_of, body, choice, flag, request_time
 from console.clusters import live_queries, rest_shapes
 from console.clusters import queries as cluster_queries
 from console.clusters import topic_actions as actions
@@ -65,7 +65,7 @@ class TopicListView(RestView):
         size = {"partitions": wanted.get("partitions_count"), "replication_factor": wanted.get("replication_factor")}
         configs = {config["name"]: config["value"] for config in wanted.get("configs", ()) if config.get("value") is not None}
         created = actions.create_topic(
-            cluster=cluster, topic=name, configs=configs, validate_only=only, by=by, now=moment(), **size
+            cluster=cluster, topic=name, configs=configs, validate_only=only, by=by, now=request_time(), **size
         )
         shown = created or {"name": name, "internal": False, **{key: value or 0 for key, value in size.items()}}
         return Response(_shown(request, cluster, shown), status=200 if only else 201)
@@ -110,7 +110,7 @@ class TopicView(RestView):
         by = actor_of(request)
         count = body(request, rest_shapes.UpdatePartitionCountRequestData)["partitions_count"]
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-        found = actions.grow_topic(cluster=cluster, topic=topic_name, partitions=count, by=by, now=moment())
+        found = actions.grow_topic(cluster=cluster, topic=topic_name, partitions=count, by=by, now=request_time())
         return Response(_shown(request, cluster, found))
 
     @operation(
@@ -129,9 +129,9 @@ class TopicView(RestView):
         mirror = find_by_topic(cluster_id=cluster_id, topic=topic_name, by=by)
         warning = mirrored_elsewhere(cluster_id, topic_name, by=by)
         if mirror is None:
-            actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=moment())
+            actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=request_time())
         else:
-            request_deletion(mirror=mirror, by=by, now=moment())
+            request_deletion(mirror=mirror, by=by, now=request_time())
         return Response(status=204, headers={"Warning": f'299 clusterlink "{_quoted(warning)}"'} if warning else None)
 
 
@@ -334,7 +334,7 @@ def _alter(
         deletions=deletions,
         validate_only=validate_only,
         by=by,
-        now=moment(),
+        now=request_time(),
     )
     return Response(status=204)
 
@@ -392,7 +392,7 @@ class AclListView(RestView):
         by = actor_of(request)
         rule = body(request, rest_shapes.CreateAclRequestData)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-        create_acls(cluster=cluster, rules=[rule], by=by, now=moment())
+        create_acls(cluster=cluster, rules=[rule], by=by, now=request_time())
         return Response(status=201, headers={"Location": Place(request, cluster_id).url("acls")})
 
     @operation(
@@ -412,7 +412,7 @@ class AclListView(RestView):
                 )
         by = actor_of(request)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-        deleted = delete_acls(cluster=cluster, wanted=_wanted(request), by=by, now=moment())
+        deleted = delete_acls(cluster=cluster, wanted=_wanted(request), by=by, now=request_time())
         place = Place(request, cluster_id)
         return Response({"data": [acl(place, rule) for rule in deleted]})
 
@@ -432,7 +432,7 @@ class AclBatchView(RestView):
         by = actor_of(request)
         rules = [dict(rule) for rule in body(request, rest_shapes.CreateAclRequestDataList)["data"]]
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-        create_acls(cluster=cluster, rules=rules, by=by, now=moment())
+        create_acls(cluster=cluster, rules=rules, by=by, now=request_time())
         return Response(status=201)
 
 

@@ -29,7 +29,7 @@ SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction takes we
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class EnvironmentVariables:
     """Reads a mapping of variables: ``os.environ``, or another mapping in tests."""
 
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from console.api.errors import UnreadableError
 from console.api.schema import ADDITIONS, OffsetField, list_of, operation
-from console.api.views import moment
+from console.api.views import request_time
 from console.history.queries import SPANS, Point, link_history, mirror_history
 from console.links.v1_rest import LinkPartView
 from console.mirrors.v1_rest import MirrorPartView
@@ -46,7 +46,7 @@ class LinkHistoryView(LinkPartView):
     )
     def get(self, request: Request, **path: str) -> Response:
         """Return the lag of the worst partition and the sum of the rates; ranges of a day and more come from summaries."""
-        return _response(link_history(link=self.whole_link(request, path), span=_span(request), now=moment()))
+        return _response(link_history(link=self.whole_link(request, path), span=_span(request), now=request_time()))
 
 
 class MirrorHistoryView(MirrorPartView):
@@ -61,7 +61,7 @@ class MirrorHistoryView(MirrorPartView):
     )
     def get(self, request: Request, **path: str) -> Response:
         """Return the lag of all partitions and the rate; ranges of more than two hours come from summaries."""
-        return _response(mirror_history(mirror=self.mirror(request, path), span=_span(request), now=moment()))
+        return _response(mirror_history(mirror=self.mirror(request, path), span=_span(request), now=request_time()))
 
 
 def _span(request: Request) -> timedelta:

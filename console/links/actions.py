@@ -52,7 +52,7 @@ _SYNC_IS_OFF = gettext_lazy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class LinkConfigChange:
     """A config to set, or to reset to its default (DELETE)."""
 
     name: str
@@ -61,7 +61,7 @@ class ConfigChange:
 
 
 def alter_configs(
-    *, link: ClusterLink, changes: Sequence[ConfigChange], validate_only: bool = False, by: Actor, now: datetime
+    *, link: ClusterLink, changes: Sequence[LinkConfigChange], validate_only: bool = False, by: Actor, now: datetime
 ) -> None:
     """Apply all changes or none; copy workers use the new configs within a second, and the link is probed immediately."""
     check_permission(by, Permission.MANAGE_LINK, link=link)

@@ -156,10 +156,10 @@ class UnsavedLink:
 
     def shown_configs(self) -> dict[str, str]:
         """Return all configs for the audit, secrets masked."""
-        return shown(self.link.properties) | dict(self.others)
+        return mask_secrets(self.link.properties) | dict(self.others)
 
 
-def shown(configs: Mapping[str, str]) -> dict[str, str]:
+def mask_secrets(configs: Mapping[str, str]) -> dict[str, str]:
     """Mask the sensitive values."""
     return {name: MASK if LINK_CONFIGS[name].sensitive else value for name, value in sorted(configs.items())}
 

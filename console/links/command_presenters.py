@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from console.links.actions import ConfigChange
+from console.links.actions import LinkConfigChange
 from console.links.drafts import DraftValues
 from console.models import BulkOperation, ClusterLink
 from linkengine.domain.addresses import OAUTH, ClusterAddress, join_servers, parse_servers
@@ -63,7 +63,7 @@ def operation_command(request: HttpRequest, link: ClusterLink, operation: str, n
     return curl("POST", url, {"mirror_topic_names": list(names)})
 
 
-def alteration_command(request: HttpRequest, link: ClusterLink, changes: Sequence[ConfigChange]) -> str:
+def alteration_command(request: HttpRequest, link: ClusterLink, changes: Sequence[LinkConfigChange]) -> str:
     """Return the curl command that changes configs of a link."""
     rows = [{"name": change.name, "value": change.value, "operation": change.operation} for change in changes]
     return curl("PUT", rest_url(request, "kafka:link-configs", link.url_args), {"data": rows})

@@ -15,7 +15,7 @@ from console.actors import Actor
 from console.languages import translated
 from console.links.drafts import KEEP_DRAFTS, OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.links.form_presenters import DIRECTIONS, RECEIVE, Direction
-from console.links.topic_queries import surroundings_of_new
+from console.links.topic_queries import facts_of_new_link
 from console.models import Cluster, LinkDraft
 from console.web import numbers
 from console.web.numbers import Moment, moment, readable_config
@@ -23,7 +23,7 @@ from linkengine.domain.acls import is_guard, parse_acl_filters
 from linkengine.domain.clusterviews import ACLS, GROUPS, TOPICS, SourceListing
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
-from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing, judge_all
+from linkengine.domain.mirrorability import Check, CheckCode, CheckedTopic, MirrorabilityStatus, check_topics
 from linkengine.domain.names import FilterType, NameFilter, chooses, known_filters
 
 # --- purposes to choose from ------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def _connection_words(values: DraftValues) -> str:
 
 # --- matches of the filters -------------------------------------------------------------------------------------------
 #
-# Topics are judged by the same checks as those of a stored link (``linkengine.domain.mirrorability``), so a topic counts only
+# Topics are checked by the same checks as those of a stored link (``linkengine.domain.mirrorability``), so a topic counts only
 # if its mirror would be created. An unknown list has no counts.
 
 
@@ -296,7 +296,7 @@ def count_topics(
     """Return which mirror topics would be created. Five queries. ``cluster_names``: of those that the user may see wholly."""
     if listing.topics is None:
         return _unknown(listing, TOPICS)
-    around = surroundings_of_new(
+    link_facts = facts_of_new_link(
         destination=destination,
         source_cluster_id=values.remote_id,
         prefix=values.prefix if values.add_prefix else "",
@@ -304,16 +304,16 @@ def count_topics(
         cluster_names=cluster_names,
         by=by,
     )
-    judged_topics = list(judge_all(listing.topics, around))
-    created = [judged.mirror for judged in judged_topics if judged.standing is not Standing.NOT_MIRRORED]
-    failed = [_first_block(judged) for judged in judged_topics if judged.standing is Standing.NOT_MIRRORED]
+    checked_topics = list(check_topics(listing.topics, link_facts))
+    created = [checked.mirror for checked in checked_topics if checked.standing is not MirrorabilityStatus.NOT_MIRRORED]
+    failed = [_first_block(checked) for checked in checked_topics if checked.standing is MirrorabilityStatus.NOT_MIRRORED]
     counted = Counter(_REASONS.get(check.code, _OTHER_REASON) for check in failed)
     return FilterCounts(
-        total=len(judged_topics),
+        total=len(checked_topics),
         matched=len(created),
         left_out=[(reason, counted[reason]) for reason in (*_REASONS.values(), _OTHER_REASON) if counted[reason]],
         names=created[:NAMES_SHOWN],
-        problems=[_problem(judged) for judged in judged_topics if judged.problems][:NAMES_SHOWN],
+        problems=[_problem(checked) for checked in checked_topics if checked.problems][:NAMES_SHOWN],
         reason=listing.errors.get(TOPICS, ""),
         at_least=_is_incomplete(listing, TOPICS),
     )
@@ -412,12 +412,12 @@ def _is_incomplete(listing: SourceListing, kind: str) -> bool:
     return kind in listing.cut or kind in listing.errors
 
 
-def _first_block(judged: JudgedTopic) -> Check:
-    return next(check for check in judged.failed if check.blocks)
+def _first_block(checked: CheckedTopic) -> Check:
+    return next(check for check in checked.failed if check.blocks)
 
 
-def _problem(judged: JudgedTopic) -> str:
-    return f"{judged.topic}: {translated(judged.problems[0].finding)}"
+def _problem(checked: CheckedTopic) -> str:
+    return f"{checked.topic}: {translated(checked.problems[0].finding)}"
 
 
 def _is_excluded(filters: Sequence[NameFilter], name: str) -> bool:

@@ -20,7 +20,7 @@ from console.errors import ConsoleError, NotFoundError
 from console.links import actions as link_actions
 from console.links import pairs
 from console.links import queries as link_queries
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.links.command_presenters import alteration_command, curl, rest_url
 from console.links.health_queries import health_of_mirrors
 from console.links.pages import crumbs, link_head
@@ -132,11 +132,11 @@ class EditLinkForm(ConnectionForm):
                 self.add_error(_SECRET_FIELDS[secret], message % {"config": config})
         return values
 
-    def changes(self, link: ClusterLink) -> list[ConfigChange]:
+    def changes(self, link: ClusterLink) -> list[LinkConfigChange]:
         """Return the changes from the stored configs."""
         return self._connection() + self._pause_change(link)
 
-    def _connection(self) -> list[ConfigChange]:
+    def _connection(self) -> list[LinkConfigChange]:
         wanted, entered = self._wanted(kept=True), self._entered()
         changes = {change.name: change for change in _differences(wanted, self.stored)}
         if self._uses_registered and (entered & set(wanted) or set(SECRETS) & set(changes)):
@@ -159,9 +159,9 @@ class EditLinkForm(ConnectionForm):
         properties = properties_of(replace(address_of(values), oauth_extensions=_extensions(self.stored)))
         return {name: value for name, value in properties.items() if name not in DEFAULTS_TAKEN}
 
-    def _pause_change(self, link: ClusterLink) -> list[ConfigChange]:
+    def _pause_change(self, link: ClusterLink) -> list[LinkConfigChange]:
         wanted = self.cleaned_data["paused"]
-        return [] if wanted == _is_paused(link) else [ConfigChange(name=PAUSED, value="true" if wanted else "false")]
+        return [] if wanted == _is_paused(link) else [LinkConfigChange(name=PAUSED, value="true" if wanted else "false")]
 
 
 @page("links")
@@ -231,8 +231,8 @@ def pause(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     return done(request, link.get_absolute_url(), message % {"link": link.name})
 
 
-def _pausing(*, paused: bool) -> ConfigChange:
-    return ConfigChange(name=PAUSED, value="true" if paused else "false")
+def _pausing(*, paused: bool) -> LinkConfigChange:
+    return LinkConfigChange(name=PAUSED, value="true" if paused else "false")
 
 
 def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -378,7 +378,7 @@ def _is_paused(link: ClusterLink) -> bool:
     return any(config.name == PAUSED and config.value == "true" for config in link.configs.all())
 
 
-def _differences(wanted: dict[str, str], present: dict[str, str]) -> list[ConfigChange]:
+def _differences(wanted: dict[str, str], present: dict[str, str]) -> list[LinkConfigChange]:
     covered = {*wanted, *_covered_by_form(present)}
     names = sorted(name for name in covered if _plain(wanted.get(name)) != _plain(present.get(name)))
     return [_change(name, wanted.get(name)) for name in names]
@@ -404,11 +404,11 @@ def _covered_by_form(present: dict[str, str]) -> set[str]:
     return covered & set(present)
 
 
-def _change(name: str, value: str | None) -> ConfigChange:
-    return ConfigChange(name=name, value=value) if value is not None else ConfigChange(name=name, operation="DELETE")
+def _change(name: str, value: str | None) -> LinkConfigChange:
+    return LinkConfigChange(name=name, value=value) if value is not None else LinkConfigChange(name=name, operation="DELETE")
 
 
-def shown_changes(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[ShownChange]:
+def shown_changes(changes: Sequence[LinkConfigChange], stored: dict[str, str]) -> list[ShownChange]:
     """Return the differences between the stored connection and the changes."""
     rows = []
     for change in changes:
@@ -451,7 +451,7 @@ def edit_config(request: HttpRequest, cluster_id: str, link_name: str, config_na
         return _form(request, link, config, value=config.value or "")
     value, intent = request.POST.get("value", "").strip(), request.POST.get("intent")
     reset = intent == "reset"
-    change = ConfigChange(name=config_name, operation=_RESET) if reset else ConfigChange(name=config_name, value=value)
+    change = LinkConfigChange(name=config_name, operation=_RESET) if reset else LinkConfigChange(name=config_name, value=value)
     try:
         alter_configs(link=link, changes=[change], validate_only=intent == "validate", by=by, now=timezone.now())
     except ConsoleError as error:

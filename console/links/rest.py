@@ -15,12 +15,12 @@ from console.actors import Actor
 from console.api import kafka_render, kafka_schemas
 from console.api.errors import UnreadableError
 from console.api.schema import operation, query_flag
-from console.api.views import RestView, actor_of, body, flag, moment
+from console.api.views import RestView, actor_of, body, flag, request_time
 from console.clusters import queries as cluster_queries
 from console.errors import BadRequestError, NotFoundError
 from console.links import actions as link_actions
 from console.links import queries as link_queries
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.links.checks import LinkValidation
 from console.links.task_queries import TaskView, list_tasks
 from console.models import ClusterLink
@@ -93,7 +93,7 @@ class LinkListView(RestView):
             validate_only=flag(request, "validate_only"),
             validate_link=flag(request, "validate_link", default=True),
             by=by,
-            now=moment(),
+            now=request_time(),
         )
         if isinstance(link_or_validation, LinkValidation):
             return Response(kafka_render.link_validation(request, link_or_validation))
@@ -130,7 +130,7 @@ class LinkView(RestView):
         by = actor_of(request)
         row = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
         force, validate_only = flag(request, "force"), flag(request, "validate_only")
-        link_actions.delete_link(link=row, force=force, validate_only=validate_only, by=by, now=moment())
+        link_actions.delete_link(link=row, force=force, validate_only=validate_only, by=by, now=request_time())
         return Response(status=200)
 
 
@@ -214,7 +214,7 @@ class LinkConfigView(RestView):
     def put(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
         """Set a config."""
         wanted = body(request, kafka_schemas.UpdateLinkConfigRequestData)
-        change = ConfigChange(name=config_name, value=wanted["value"], operation=SET)
+        change = LinkConfigChange(name=config_name, value=wanted["value"], operation=SET)
         return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
 
     @operation(
@@ -224,7 +224,7 @@ class LinkConfigView(RestView):
     )
     def delete(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
         """Reset a config."""
-        change = ConfigChange(name=config_name, value=None, operation=DELETE)
+        change = LinkConfigChange(name=config_name, value=None, operation=DELETE)
         return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
 
 
@@ -263,11 +263,11 @@ def _alter_batch(request: Request, *, cluster_id: str, link_name: str) -> Respon
 
 
 def _alter(
-    request: Request, changes: Sequence[ConfigChange], *, cluster_id: str, link_name: str, validate_only: bool = False
+    request: Request, changes: Sequence[LinkConfigChange], *, cluster_id: str, link_name: str, validate_only: bool = False
 ) -> Response:
     by = actor_of(request)
     row = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    alter_configs(link=row, changes=changes, validate_only=validate_only, by=by, now=moment())
+    alter_configs(link=row, changes=changes, validate_only=validate_only, by=by, now=request_time())
     return Response(status=204)
 
 
@@ -284,6 +284,6 @@ def wanted_value(change: dict[str, Any]) -> str | None:
     return value if wanted == SET else None
 
 
-def _change(change: dict[str, Any]) -> ConfigChange:
+def _change(change: dict[str, Any]) -> LinkConfigChange:
     value = wanted_value(change)
-    return ConfigChange(name=change["name"], value=value, operation=DELETE if value is None else SET)
+    return LinkConfigChange(name=change["name"], value=value, operation=DELETE if value is None else SET)

@@ -18,7 +18,7 @@ from console.web.health_presenters import HealthView, health_view
 from console.web.numbers import Moment, moment
 from linkengine.domain.health import HealthStatus
 from linkengine.domain.linktasks import TaskName, TaskState
-from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
+from linkengine.domain.mirrorability import CheckCode, CheckedTopic, MirrorabilityStatus
 
 # --- recurring tasks --------------------------------------------------------------------------------------------------
 
@@ -179,25 +179,25 @@ def _duration(task: TaskView) -> str:
 # --- source topics ----------------------------------------------------------------------------------------------------
 
 
-STANDING_BADGES: Mapping[Standing, Badge] = MappingProxyType(
+STANDING_BADGES: Mapping[MirrorabilityStatus, Badge] = MappingProxyType(
     {
-        Standing.MIRRORED: Badge(
-            code=Standing.MIRRORED,
+        MirrorabilityStatus.MIRRORED: Badge(
+            code=MirrorabilityStatus.MIRRORED,
             label=gettext_noop("Mirrored"),
             icon="check-circle-fill",
             family=Family.OK,
             meaning=gettext_noop("The link has a mirror topic for it."),
         ),
-        Standing.WAITING: Badge(
-            code=Standing.WAITING,
+        MirrorabilityStatus.WAITING: Badge(
+            code=MirrorabilityStatus.WAITING,
             label=gettext_noop("Pending"),
             icon="hourglass-split",
             family=Family.BUSY,
             meaning=gettext_noop("The next auto-create run creates its mirror topic."),
             next_step=gettext_noop("Wait, or run the task AutoCreateMirror now."),
         ),
-        Standing.NOT_MIRRORED: Badge(
-            code=Standing.NOT_MIRRORED,
+        MirrorabilityStatus.NOT_MIRRORED: Badge(
+            code=MirrorabilityStatus.NOT_MIRRORED,
             label=gettext_noop("Not mirrored"),
             icon="circle-half",
             family=Family.DONE,
@@ -288,30 +288,32 @@ class SourceTopicRow:
     mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
 
-def source_topic_row(judged: JudgedTopic, *, health: HealthStatus | None = None) -> SourceTopicRow:
+def source_topic_row(checked: CheckedTopic, *, health: HealthStatus | None = None) -> SourceTopicRow:
     """Create the row of a source topic. ``health`` is that of its mirror topic."""
-    failed = judged.failed
-    mirrored = judged.standing is Standing.MIRRORED
+    failed = checked.failed
+    mirrored = checked.standing is MirrorabilityStatus.MIRRORED
     return SourceTopicRow(
-        name=judged.topic,
-        badge=STANDING_BADGES[judged.standing],
+        name=checked.topic,
+        badge=STANDING_BADGES[checked.standing],
         reason=translated(failed[0].finding) if failed else "",
-        mirror=judged.mirror,
+        mirror=checked.mirror,
         is_mirrored=mirrored,
-        state=mirror_badge(judged.mirror_state, judged.stop_reason) if judged.mirror_state else None,
+        state=mirror_badge(checked.mirror_state, checked.stop_reason) if checked.mirror_state else None,
         health=health_view(health) if health else None,
-        mirrorable=is_mirrorable(judged),
+        mirrorable=is_mirrorable(checked),
     )
 
 
-def is_mirrorable(judged: JudgedTopic) -> bool:
+def is_mirrorable(checked: CheckedTopic) -> bool:
     """Return whether a mirror topic can be added for the topic, whatever the auto-create filters include."""
-    return judged.standing is not Standing.MIRRORED and not any(check.code in _PREVENTING for check in judged.failed)
+    return checked.standing is not MirrorabilityStatus.MIRRORED and not any(
+        check.code in _PREVENTING for check in checked.failed
+    )
 
 
-def check_rows(judged: JudgedTopic) -> Sequence[CheckRow]:
+def check_rows(checked: CheckedTopic) -> Sequence[CheckRow]:
     """Return the checks, failed checks first."""
-    checks = sorted(judged.checks, key=lambda check: check.passed)
+    checks = sorted(checked.checks, key=lambda check: check.passed)
     return [
         CheckRow(
             label=gettext(CHECK_LABELS[check.code]),

@@ -19,12 +19,12 @@ from console.errors import ConsoleError
 from console.languages import translated
 from console.links import queries as link_queries
 from console.links import task_queries
-from console.links.actions import ConfigChange, alter_configs, run_task
+from console.links.actions import LinkConfigChange, alter_configs, run_task
 from console.links.command_presenters import alteration_command
 from console.links.group_presenters import ACL_BADGES, GROUP_BADGES, acl_row, group_row
 from console.links.pages import HEAD, crumbs, head_poll, headline, link_context, observe, polled
 from console.links.task_presenters import STANDING_BADGES, check_rows, source_topic_row, task_row
-from console.links.topic_queries import RANKS, filters_of, judge_source, judge_topic, judged_page
+from console.links.topic_queries import RANKS, check_source_topic, check_source_topics, checked_page, filters_of
 from console.models import ClusterLink
 from console.web import numbers
 from console.web.forms import fingerprint, stale_form_error
@@ -32,7 +32,7 @@ from console.web.lists import EVERY, PAGE_SIZE, Column, Filter, Listing, pager, 
 from console.web.polling import is_unchanged
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
-from linkengine.domain.mirrorability import Check, CheckCode, JudgedTopic, Standing
+from linkengine.domain.mirrorability import Check, CheckCode, CheckedTopic, MirrorabilityStatus
 from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
 
 # --- the tabs Source topics and Filters -------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ SOURCE_TOPICS = Listing(
             label=gettext_lazy("Status"),
             every=gettext_lazy("All statuses"),
             options=[(badge.code, gettext_lazy(badge.label)) for badge in STANDING_BADGES.values()],
-            by=lambda standing: Q(rank=RANKS[Standing(standing)]),
+            by=lambda standing: Q(rank=RANKS[MirrorabilityStatus(standing)]),
         ),
     ),
     export={
@@ -83,14 +83,14 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         return polled
     listed = SOURCE_TOPICS.read(request)
     size, start = (EVERY, 0) if listed.format else (PAGE_SIZE, start_of(request))
-    found = judged_page(link=link, by=by, select=listed.select, start=start, size=size)
+    found = checked_page(link=link, by=by, select=listed.select, start=start, size=size)
     if listed.format:
         return listed.csv(f"source-topics-{link.name}", map(source_topic_row, found.rows))
     listed.pager = pager(request, start=found.start, shown=len(found.rows), total=found.total)
     seen = observe(link, by=by, now=now)
     statuses = {mirror.name: mirror.status for mirror in seen.health.mirrors.values()}
     health = headline(link, by=by, now=now, seen=seen)
-    rows = [source_topic_row(judged, health=statuses.get(judged.mirror)) for judged in found.rows]
+    rows = [source_topic_row(checked, health=statuses.get(checked.mirror)) for checked in found.rows]
     context = {
         "list": listed,
         "rows": rows,
@@ -113,15 +113,15 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if polled := head_poll(request, link, by=by, now=now, tab="topics"):
         return polled
-    judged = judge_topic(link=link, name=topic_name, by=by)
+    checked = check_source_topic(link=link, name=topic_name, by=by)
     seen = observe(link, by=by, now=now)
-    status = next((mirror.status for mirror in seen.health.mirrors.values() if mirror.name == judged.mirror), None)
+    status = next((mirror.status for mirror in seen.health.mirrors.values() if mirror.name == checked.mirror), None)
     health = headline(link, by=by, now=now, seen=seen)
     context = {
-        "row": source_topic_row(judged, health=status),
-        "checks": check_rows(judged),
+        "row": source_topic_row(checked, health=status),
+        "checks": check_rows(checked),
         "crumbs": crumbs(link, last=topic_name),
-        "may_add": judged.standing is not Standing.MIRRORED,
+        "may_add": checked.standing is not MirrorabilityStatus.MIRRORED,
     }
     head = link_context(link, by=by, now=now, tab="topics", last=topic_name, health=health)
     return reply(request, "links/topic.html", head | context)
@@ -159,7 +159,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
             else gettext("Auto-create is off. Its filters are deleted.")
         )
         return done(request, reverse("pages:link-topics", args=link.url_args), message)
-    preview = _preview(judge_source(link=link, by=by, filters=rows) if enabled else [])
+    preview = _preview(check_source_topics(link=link, by=by, filters=rows) if enabled else [])
     return _form(request, link, rows=rows, enabled=enabled, preview=preview)
 
 
@@ -205,35 +205,35 @@ def _submitted(request: HttpRequest) -> tuple[NameFilter, ...]:
     )
 
 
-def _changes(rows: Sequence[NameFilter], *, enabled: bool) -> list[ConfigChange]:
+def _changes(rows: Sequence[NameFilter], *, enabled: bool) -> list[LinkConfigChange]:
     if not enabled:
-        return [ConfigChange(name=AUTO_CREATE, value="false")]
+        return [LinkConfigChange(name=AUTO_CREATE, value="false")]
     return [
-        ConfigChange(name=AUTO_CREATE, value="true"),
-        ConfigChange(name=AUTO_CREATE_FILTERS, value=filters_to_json(rows) if rows else ""),
+        LinkConfigChange(name=AUTO_CREATE, value="true"),
+        LinkConfigChange(name=AUTO_CREATE_FILTERS, value=filters_to_json(rows) if rows else ""),
     ]
 
 
-def _preview(found: Sequence[JudgedTopic]) -> dict[str, Any]:
+def _preview(found: Sequence[CheckedTopic]) -> dict[str, Any]:
     """Return what saving would change. Filters never delete mirror topics."""
-    counts = Counter(judged.standing for judged in found)
-    pending = [judged.mirror for judged in found if judged.standing is Standing.WAITING]
+    counts = Counter(checked.standing for checked in found)
+    pending = [checked.mirror for checked in found if checked.standing is MirrorabilityStatus.WAITING]
     return {
         "total": len(found),
-        "mirrored": counts[Standing.MIRRORED],
+        "mirrored": counts[MirrorabilityStatus.MIRRORED],
         "created": len(pending),
         "names": pending[:NAMES_SHOWN],
-        "left_out": counts[Standing.NOT_MIRRORED],
-        "problems": [f"{judged.topic}: {translated(check.finding)}" for judged in found for check in _problems(judged)][
+        "left_out": counts[MirrorabilityStatus.NOT_MIRRORED],
+        "problems": [f"{checked.topic}: {translated(check.finding)}" for checked in found for check in _problems(checked)][
             :NAMES_SHOWN
         ],
     }
 
 
-def _problems(judged: JudgedTopic) -> Sequence[Check]:
+def _problems(checked: CheckedTopic) -> Sequence[Check]:
     """Return the checks that exclude a topic in spite of the filters. A reserved namespace is no error, but is shown here."""
-    first = judged.failed[:1]
-    return first if first and first[0].code is CheckCode.NAMESPACE else judged.problems
+    first = checked.failed[:1]
+    return first if first and first[0].code is CheckCode.NAMESPACE else checked.problems
 
 
 # --- the tab Tasks ----------------------------------------------------------------------------------------------------

@@ -40,7 +40,16 @@ from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic,
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
 from linkengine.domain.messages import gettext_lazy, gettext_noop
-from linkengine.domain.mirrorability import JudgedTopic, KnownMirror, Place, Standing, Surroundings, Topic, judge, judge_all
+from linkengine.domain.mirrorability import (
+    CheckedTopic,
+    KnownMirror,
+    LinkFacts,
+    ListedTopic,
+    MirrorabilityStatus,
+    Place,
+    check_topic,
+    check_topics,
+)
 from linkengine.domain.names import (
     INTERNAL_NAMES,
     INTERNAL_PREFIXES,
@@ -68,13 +77,13 @@ _TROUBLES = {
 }
 
 
-def surroundings_of(
+def facts_of_link(
     link: ClusterLink,
     *,
     by: Actor | None = None,
     taken: Iterable[str] | None = None,
     failures: Mapping[str, TaskError] | None = None,
-) -> Surroundings:
+) -> LinkFacts:
     """Load the facts of a link. Three queries, and one for each of ``taken`` and ``failures`` that was not read.
 
     ``taken``: topics of the destination. ``failures``: why mirror topics could not be created, by source topic. ``by`` is the
@@ -86,7 +95,7 @@ def surroundings_of(
     names, reserved = _clusters(destination, by=by, link=link)
     mirrors, sources = _mirrors(destination, by=by, link=link)
     return replace(
-        _surroundings(link, names, reserved),
+        _facts(link, names, reserved),
         mirrors=mirrors,
         taken=frozenset(_topics_of(destination) if taken is None else taken),
         sources=sources,
@@ -94,9 +103,9 @@ def surroundings_of(
     )
 
 
-def _surroundings(link: ClusterLink, names: Mapping[str, str], reserved: Mapping[str, str]) -> Surroundings:
+def _facts(link: ClusterLink, names: Mapping[str, str], reserved: Mapping[str, str]) -> LinkFacts:
     """Return the facts about a link itself, with the names and namespaces of ``_clusters``. No query if configs are read."""
-    return Surroundings(
+    return LinkFacts(
         source=link.source_cluster_id,
         destination=link.destination.cluster_id,
         prefix=link.prefix,
@@ -108,7 +117,7 @@ def _surroundings(link: ClusterLink, names: Mapping[str, str], reserved: Mapping
     )
 
 
-def surroundings_of_new(
+def facts_of_new_link(
     *,
     destination: Cluster,
     source_cluster_id: str,
@@ -116,11 +125,11 @@ def surroundings_of_new(
     filters: tuple[NameFilter, ...],
     cluster_names: Mapping[str, str],
     by: Actor,
-) -> Surroundings:
+) -> LinkFacts:
     """Load the facts of a link that is not stored yet, with auto-create on. Three queries."""
     mirrors, sources = _mirrors(destination, by=by)
     _, reserved = _clusters(destination, by=by)
-    return Surroundings(
+    return LinkFacts(
         source=source_cluster_id,
         destination=destination.cluster_id,
         prefix=prefix,
@@ -139,43 +148,43 @@ def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
     return known_filters(link.config(AUTO_CREATE_FILTERS))
 
 
-def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> JudgedTopic:
+def check_source_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> CheckedTopic:
     """Return why a source topic is mirrored or not. The topic need not exist. Four queries."""
     topics, facts = _listed(link, Q(name=name))
-    topic = topics[0] if topics else Topic(name=name, exists=False)
-    return judge(topic, surroundings_of(link, by=by, **facts))
+    topic = topics[0] if topics else ListedTopic(name=name, exists=False)
+    return check_topic(topic, facts_of_link(link, by=by, **facts))
 
 
-def judge_source(
+def check_source_topics(
     *, link: ClusterLink, by: Actor, search: str = "", filters: tuple[NameFilter, ...] | None = None
-) -> list[JudgedTopic]:
+) -> list[CheckedTopic]:
     """Return why each source topic is mirrored or not, by name. Four queries. ``filters`` replace the auto-create filters."""
     topics, facts = _listed(link, Q(name__icontains=search) if search else Q())
-    around = surroundings_of(link, by=by, **facts)
+    link_facts = facts_of_link(link, by=by, **facts)
     if filters is not None:
-        around = replace(around, auto_create=True, filters=filters)
-    return list(judge_all(topics, around))
+        link_facts = replace(link_facts, auto_create=True, filters=filters)
+    return list(check_topics(topics, link_facts))
 
 
 class _Facts(TypedDict):
-    """Facts that were read already, for ``surroundings_of``."""
+    """Facts that were read already, for ``facts_of_link``."""
 
     taken: list[str]
     failures: dict[str, TaskError]
 
 
-def _listed(link: ClusterLink, condition: Q) -> tuple[list[Topic], _Facts]:
+def _listed(link: ClusterLink, condition: Q) -> tuple[list[ListedTopic], _Facts]:
     """Return the listed source topics that meet a condition, by name, with the topics of the destination. One query."""
     tried = FilteredRelation("link__auto_create_failures", condition=Q(link__auto_create_failures__source_topic=F("name")))
     rows = SourceTopic.objects.filter(Q(condition, link=link) | Q(cluster=link.destination_id)).annotate(tried=tried)
     columns = ("link_id", "name", "internal", "is_mirror", "tried__code", "tried__message")
-    topics: list[Topic] = []
+    topics: list[ListedTopic] = []
     facts: _Facts = {"taken": [], "failures": {}}
     for link_id, name, internal, is_mirror, code, message in rows.order_by("name").values_list(*columns):
         if link_id is None:
             facts["taken"].append(name)
             continue
-        topics.append(Topic(name=name, internal=internal, is_mirror=is_mirror))
+        topics.append(ListedTopic(name=name, internal=internal, is_mirror=is_mirror))
         if code is not None:
             facts["failures"][name] = TaskError(code=code, message=message)
     return topics, facts
@@ -262,12 +271,12 @@ def _trouble(link: ClusterLink) -> str:
 
 # --- the status of many source topics ---------------------------------------------------------------------------------
 #
-# A source can have many thousands of topics, and to judge each of them in Python takes longer than all other parts of a page.
-# A page therefore sorts, filters and counts by the expressions below, which have the same result as ``mirrorability.judge``
-# (a test compares them), and judges only the topics that it shows.
+# A source can have many thousands of topics, and checking each of them in Python takes longer than all other parts of a page.
+# A page therefore sorts, filters and counts by the expressions below, which have the same result as
+# ``mirrorability.check_topic`` (a test compares them), and checks only the topics that it shows.
 
 
-RANKS = {standing: rank for rank, standing in enumerate(Standing)}
+RANKS = {standing: rank for rank, standing in enumerate(MirrorabilityStatus)}
 FEW = 500  # source topics; for more, as in a file, all mirrors are read
 
 
@@ -275,13 +284,13 @@ FEW = 500  # source topics; for more, as in a file, all mirrors are read
 class JudgedPage:
     """Some source topics with their checks, and the numbers of all that match."""
 
-    rows: Sequence[JudgedTopic]
+    rows: Sequence[CheckedTopic]
     start: int
     total: int
     mirrorable: int  # a mirror topic can be added, whatever the auto-create filters include
 
 
-def judged_page(
+def checked_page(
     *, link: ClusterLink, by: Actor, select: Callable[[QuerySet[Any]], QuerySet[Any]], start: int, size: int
 ) -> JudgedPage:
     """Return a page of source topics. ``select`` filters and sorts the topics of ``with_standing``.
@@ -301,17 +310,17 @@ def judged_page(
     if not rows and start:
         start = max(0, (chosen.count() - 1) // size * size)
         rows = list(chosen.values_list(*columns)[start : start + size])
-    topics = [Topic(name=name, internal=internal, is_mirror=is_mirror) for name, internal, is_mirror, *_ in rows]
+    topics = [ListedTopic(name=name, internal=internal, is_mirror=is_mirror) for name, internal, is_mirror, *_ in rows]
     mirrors, sources = _mirrors_of(link, [topic.name for topic in topics], by=by)
-    around = replace(
-        _surroundings(link, names, reserved),
+    link_facts = replace(
+        _facts(link, names, reserved),
         mirrors=mirrors,
         taken=frozenset(f"{link.prefix}{row[0]}" for row in rows if row[3]),
         sources=sources,
         failures={row[0]: TaskError(code=row[4], message=row[5]) for row in rows if row[4] is not None},
     )
     return JudgedPage(
-        rows=list(judge_all(topics, around)),
+        rows=list(check_topics(topics, link_facts)),
         start=start,
         total=rows[0][6] if rows else 0,
         mirrorable=rows[0][7] if rows else 0,
@@ -325,7 +334,11 @@ def with_standing(link: ClusterLink, *, reserved: Collection[str]) -> QuerySet[A
     """
     prevented = _prevented(link, reserved)
     is_mirrored = Exists(_mirrors_named(link).filter(link=link).exclude(state=MirrorState.STOPPED))
-    rank = Case(When(is_mirrored, then=RANKS[Standing.MIRRORED]), *_waiting(link), default=RANKS[Standing.NOT_MIRRORED])
+    rank = Case(
+        When(is_mirrored, then=RANKS[MirrorabilityStatus.MIRRORED]),
+        *_waiting(link),
+        default=RANKS[MirrorabilityStatus.NOT_MIRRORED],
+    )
     mirrorable = (
         Value(value=False) if prevented is None else Case(*(When(found, then=False) for found in prevented), default=True)
     )
@@ -367,8 +380,8 @@ def _waiting(link: ClusterLink) -> list[When]:
         without += [Q(is_mirror=True), Exists(above.exclude(state=MirrorState.STOPPED).order_by())]
     without.append(Q(mirrorable=False))
     return [
-        *(When(condition, then=RANKS[Standing.NOT_MIRRORED]) for condition in without),
-        *(When(condition, then=RANKS[Standing.WAITING]) for condition in included),
+        *(When(condition, then=RANKS[MirrorabilityStatus.NOT_MIRRORED]) for condition in without),
+        *(When(condition, then=RANKS[MirrorabilityStatus.WAITING]) for condition in included),
     ]
 
 
@@ -487,7 +500,7 @@ def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str) 
         return names
     prefetch_related_objects([link], "configs")
     _, reserved = _clusters(link.destination, by=None, link=link)
-    rank = RANKS[Standing(standing)] if standing in list(Standing) else None
+    rank = RANKS[MirrorabilityStatus(standing)] if standing in list(MirrorabilityStatus) else None
     found = with_standing(link, reserved=reserved).filter(name__icontains=search, rank=rank).order_by()
     matching = set(found.values_list("name", flat=True))
     return [name for name in names if name in matching]

@@ -13,18 +13,18 @@ from rest_framework.response import Response
 from console.api import v1_schemas
 from console.api.kafka_schemas import mirror_status
 from console.api.schema import ADDITIONS, OffsetField, list_of, operation
-from console.api.views import RestView, actor_of, choice, moment
+from console.api.views import RestView, actor_of, choice, request_time
 from console.links import queries as link_queries
 from console.links import task_queries
 from console.links.actions import run_task
 from console.links.task_queries import get_task, list_tasks
-from console.links.topic_queries import judge_source, judge_topic
+from console.links.topic_queries import check_source_topic, check_source_topics
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import ClampedOffset, ClusterLink, GroupOffset, SyncedAcl, SyncedGroup
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.linktasks import TaskState
-from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing
+from linkengine.domain.mirrorability import CheckCode, CheckedTopic, MirrorabilityStatus
 
 # --- rates ------------------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class LinkTaskRunView(LinkPartView):
     def post(self, request: Request, task_name: str, **path: str) -> Response:
         """Request a run of the task."""
         link = self.link(request, path)
-        run_task(link=link, name=task_name, by=actor_of(request), now=moment())
+        run_task(link=link, name=task_name, by=actor_of(request), now=request_time())
         return Response(LinkTaskStatus(get_task(link=link, name=task_name)).data, status=202)
 
 
@@ -299,7 +299,7 @@ def _totals(counts: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 
 
 Flag = serializers.BooleanField
-_STANDING = OpenApiParameter("standing", str, enum=list(Standing), description="Only topics with this standing.")
+_STANDING = OpenApiParameter("standing", str, enum=list(MirrorabilityStatus), description="Only topics with this standing.")
 _SEARCH = OpenApiParameter("q", str, description="Only topics whose name contains this text.")
 
 
@@ -320,13 +320,13 @@ class SourceTopicStanding(serializers.Serializer[Any]):
     mirror_topic_name = Text(
         source="mirror", help_text="The name that its mirror has or would have; empty if none is possible."
     )
-    standing = serializers.ChoiceField(choices=list(Standing))
+    standing = serializers.ChoiceField(choices=list(MirrorabilityStatus))
     mirror_status = serializers.SerializerMethodField()
     checks: Any = SourceTopicCheck(many=True, help_text="Empty for a topic that is mirrored.")
 
-    def get_mirror_status(self, judged: JudgedTopic) -> str | None:
+    def get_mirror_status(self, checked: CheckedTopic) -> str | None:
         """Return the state of the topic's mirror, or None if it has none."""
-        return judged.mirror_state
+        return checked.mirror_state
 
 
 SourceTopicStandingList = list_of(SourceTopicStanding, "The topics of the source, by name.")
@@ -345,9 +345,9 @@ class SourceTopicListView(LinkPartView):
     def get(self, request: Request, **path: str) -> Response:
         """Return the topics that the source last listed."""
         link = self.whole_link(request, path)
-        wanted, limit = choice(request, "standing", values=list(Standing)), limit_of(request)
-        judged_topics = judge_source(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
-        shown = [judged for judged in judged_topics if wanted in ("", judged.standing)][:limit]
+        wanted, limit = choice(request, "standing", values=list(MirrorabilityStatus)), limit_of(request)
+        checked_topics = check_source_topics(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
+        shown = [checked for checked in checked_topics if wanted in ("", checked.standing)][:limit]
         return Response({"data": SourceTopicStanding(shown, many=True).data})
 
 
@@ -363,5 +363,5 @@ class SourceTopicView(LinkPartView):
     )
     def get(self, request: Request, source_topic_name: str, **path: str) -> Response:
         """Return the checks of a topic."""
-        judged = judge_topic(link=self.whole_link(request, path), name=source_topic_name, by=actor_of(request))
-        return Response(SourceTopicStanding(judged).data)
+        checked = check_source_topic(link=self.whole_link(request, path), name=source_topic_name, by=actor_of(request))
+        return Response(SourceTopicStanding(checked).data)

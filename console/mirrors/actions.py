@@ -26,7 +26,7 @@ from console.models.mirrors import DELETION_REFUSED
 from console.models.row_changes import lock_clusters
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import shown, without_nul
+from linkengine.domain.groups import quoted_name, without_nul
 from linkengine.domain.linkrules import CONFIG as START_SPEC
 from linkengine.domain.linkrules import EARLIEST, start_problem
 from linkengine.domain.messages import gettext_lazy, gettext_noop
@@ -89,7 +89,7 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
             ),
             field="replication_factor",
         )
-    mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
+    mirror = unsaved_mirror(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
     existing = _find(link, name)
     if existing is not None:  # before the link's state is checked: a repeated request succeeds even if the link is paused now
@@ -109,12 +109,12 @@ def create_mirror(  # noqa: PLR0913 - by name, with defaults
 
 def auto_create(*, link: ClusterLink, source_topic: str, now: datetime) -> MirrorTopic:
     """Store a mirror for a topic that the link's auto-create filters include; the caller has checked it on both clusters."""
-    mirror = draft(link=link, source_topic=source_topic, by=ENGINE, now=now)
+    mirror = unsaved_mirror(link=link, source_topic=source_topic, by=ENGINE, now=now)
     mirror.auto_created = True
     return _store(mirror, by=ENGINE, now=now)
 
 
-def draft(*, link: ClusterLink, source_topic: str, by: Actor, now: datetime) -> MirrorTopic:
+def unsaved_mirror(*, link: ClusterLink, source_topic: str, by: Actor, now: datetime) -> MirrorTopic:
     """Return an unsaved mirror with the link's defaults."""
     return MirrorTopic(
         link=link,
@@ -383,7 +383,7 @@ def reset_group(
     arguments = {"topic": mirror.name, "group_id": group, "offsets": [list(pair) for pair in offsets], "execute": execute}
     if not execute:
         return _reset(run_query, mirror, arguments)
-    resource = f"{audit.path_of(mirror)}/group/{shown(group)[1:-1]}"
+    resource = f"{audit.path_of(mirror)}/group/{quoted_name(group)[1:-1]}"
     detail: dict[str, Any] = {"offsets": {str(partition): offset for partition, offset in offsets}}
     audited = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, response_key="partitions")
     return _reset(audited, mirror, arguments)

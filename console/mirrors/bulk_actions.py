@@ -293,7 +293,7 @@ def _create_mirrors(
     """Create the next mirrors, after a check of all of them on both clusters, which takes no transaction."""
     options = operation.options
     rows = list(operation.topics.filter(status=Status.WAITING)[:BATCH])
-    drafts = [mirror_actions.draft(link=link, source_topic=row.name, by=by, now=now) for row in rows]
+    drafts = [mirror_actions.unsaved_mirror(link=link, source_topic=row.name, by=by, now=now) for row in rows]
     for mirror in drafts:
         mirror.replication_factor = options.get("replication_factor")
         mirror.start_spec = options.get("start") or mirror.start_spec

@@ -40,7 +40,7 @@ class Figures:
     partitions: int = 0
     hidden: int = 0  # partitions whose lag is unknown
     lacking: int = 0  # partitions that lack records, or may
-    never: int = 0  # of these, the mirrors without a known time lag
+    never: int = 0  # of these, partitions without a known time lag
     held_unknown: int = 0  # partitions whose records behind open transactions are unknown
     unsized: int = 0  # partitions whose lag in bytes is unknown
     max_lag: int | None = None  # of partitions whose lag is known
@@ -59,7 +59,7 @@ class Figures:
         return None if self.unsized or not self.partitions else self.lag_size
 
     def add_unseen(self, count: int) -> None:
-        """Count mirrors that have no partitions yet; their figures are unknown."""
+        """Count mirrors without partitions as a partition each, whose figures are unknown."""
         self.partitions += count
         self.hidden += count
         self.lacking += count

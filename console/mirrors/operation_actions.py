@@ -100,7 +100,7 @@ def _move_together(
     StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).end(now=now)
     detail = {"from": old, "to": next_state(old, operation)}
     AuditEvent.objects.bulk_create(
-        audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
+        audit.unsaved_event(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
         for mirror in moved
     )
     return moved

@@ -17,7 +17,7 @@ from console.access import Permission, check_permission
 from console.api.errors import UnreadableError
 from console.api.kafka_schemas import mirror_status
 from console.api.schema import ADDITIONS, BinaryResponse, OffsetField, operation, query_flag
-from console.api.views import RestView, actor_of, body, flag, moment
+from console.api.views import RestView, actor_of, body, flag, request_time
 from console.clusters import queries as cluster_queries
 from console.clusters.topic_actions import why_not_delete
 from console.links import queries as link_queries
@@ -178,7 +178,7 @@ class RecoverView(MirrorPartView):
         """Recover the mirror."""
         mirror, preview = self.mirror(request, path), flag(request, "validate_only")
         recover = MirrorEvent.RECOVER
-        mirror = operate(mirror=mirror, operation=recover, validate_only=preview, by=actor_of(request), now=moment())
+        mirror = operate(mirror=mirror, operation=recover, validate_only=preview, by=actor_of(request), now=request_time())
         status = mirror_status(mirror.state, link_state=mirror.link.state)
         return Response(RecoverData({"mirror_topic_name": mirror.name, "mirror_status": status}).data)
 
@@ -229,7 +229,7 @@ class ReparentView(MirrorPartView):
         """Move the mirror."""
         link_name, preview = body(request, ReparentRequest)["link_name"], flag(request, "validate_only")
         mirror = self.mirror(request, path)
-        done = reparent(mirror=mirror, link_name=link_name, validate_only=preview, by=actor_of(request), now=moment())
+        done = reparent(mirror=mirror, link_name=link_name, validate_only=preview, by=actor_of(request), now=request_time())
         row = {
             "mirror_topic_name": mirror.name,
             "link_name": done.link.name,
@@ -367,7 +367,7 @@ class RefusedConfigsView(MirrorPartView):
     def post(self, request: Request, **path: str) -> Response:
         """Retry all refused configs."""
         mirror, by = self.mirror(request, path), actor_of(request)
-        retry_refused_configs(mirror=mirror, by=by, now=moment())
+        retry_refused_configs(mirror=mirror, by=by, now=request_time())
         return _response(refused_steps(mirror))
 
 

@@ -38,7 +38,7 @@ SILENT = timedelta(seconds=5)  # the rate of a partition without a report for lo
 SAME = timedelta(milliseconds=200)
 FEW = 2_000  # up to so many partitions are read by key; for more, all reports of the link are read, decoded and cached
 NO_READINGS = Readings(latest={}, former={}, names={})
-AWAY_S = 5.0  # no request for so long after a failed one: each attempt may take two seconds
+AWAY_S = 5.0  # pause after a failed request to Redis: an attempt may take two seconds
 # The source's end is not visible: an old one would yield a lag, perhaps 0, although the lag is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _TIMES = ("caught_up_at", "last_source_seen_at", "observed_at")
@@ -219,7 +219,7 @@ def _update(
             apply(row, latest)
         elif in_sync_at is not None and not row.behind and row.observed_at is not None:
             row.observed_at = max(row.observed_at, in_sync_at)  # rows of idle partitions are not stored repeatedly
-        forget_old(row, now)
+        clear_outdated(row, now)
 
 
 def _of_topics(report: PartitionProgress | None, topic_ids: str) -> PartitionProgress | None:
@@ -268,7 +268,7 @@ def is_former_news(former: PartitionProgress, latest: PartitionProgress | None, 
 
 def apply(row: MirrorPartition, report: PartitionProgress) -> None:
     """Copy a report into its row, without saving. Fields that are unknown in the report stay unchanged."""
-    count(row, report)
+    add_counters(row, report)
     row.bytes_per_s, row.records_per_s = report.bytes_per_s, report.records_per_s
     _copy_known(row, report)
     if report.phase in _SOURCE_UNSEEN:
@@ -291,7 +291,7 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
     row.observed_at = time_of(report.observed_at_ms)
 
 
-def count(row: MirrorPartition, report: PartitionProgress) -> bool:
+def add_counters(row: MirrorPartition, report: PartitionProgress) -> bool:
     """Add the increase of a report's counters to the row, without saving; return whether there was any."""
     use_counters_of(row, report.copy_run_id)
     new_bytes = max(0, report.bytes_copied - row.copy_run_bytes)  # a kept report may be older than the last one counted
@@ -312,7 +312,7 @@ def use_counters_of(row: MirrorPartition, copy_run_id: str) -> None:
     row.former_copy_run_id, row.former_bytes, row.former_records = known
 
 
-def forget_old(row: MirrorPartition, now: datetime) -> None:
+def clear_outdated(row: MirrorPartition, now: datetime) -> None:
     """Set to unknown, without saving, the rates of a silent partition and times ahead of now (a clock was set back since).
 
     A time ahead of now would make a partition without reports look alive and in sync until the clock has passed it. Code that

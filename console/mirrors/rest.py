@@ -15,7 +15,7 @@ from console.actors import Actor
 from console.api import kafka_render, kafka_schemas
 from console.api.kafka_schemas import MIRROR_STATUSES
 from console.api.schema import operation, query_choice, query_flag
-from console.api.views import RestView, actor_of, body, choice, flag, moment
+from console.api.views import RestView, actor_of, body, choice, flag, request_time
 from console.clusters import queries as cluster_queries
 from console.errors import BadRequestError
 from console.links import queries as link_queries
@@ -73,7 +73,7 @@ class MirrorListView(RestView):
             configs=config_map(wanted.get("configs", ())),
             validate_only=flag(request, "validate_only"),
             by=by,
-            now=moment(),
+            now=request_time(),
         )
         return Response(status=204)
 
@@ -157,7 +157,7 @@ class OperationView(RestView):
             operation=self.event,
             validate_only=flag(request, "validate_only"),
             by=by,
-            now=moment(),
+            now=request_time(),
         )
         event = self.event if flag(request, "validate_only") else None
         return Response(_results(request, row, results, by_partition=by_partition, validated=event))

@@ -16,7 +16,7 @@ from console.access import Permission, can
 from console.api import v1_schemas
 from console.api.errors import UnreadableError
 from console.api.schema import ADDITIONS, AnyTextField, FlagField, NumberField, OffsetField, operation
-from console.api.views import RestView, actor_of, body, moment
+from console.api.views import RestView, actor_of, body, request_time
 from console.clusters import live_queries
 from console.errors import ConflictError
 from console.links.health_queries import health_of_mirror
@@ -92,7 +92,7 @@ class PartitionListView(MirrorPartView):
     def get(self, request: Request, **path: str) -> Response:
         """Return the progress of each partition."""
         rows = self.mirror(request, path).partitions.all()
-        return Response({"data": v1_schemas.MirrorPartitionData(rows, many=True, context={"now": moment()}).data})
+        return Response({"data": v1_schemas.MirrorPartitionData(rows, many=True, context={"now": request_time()}).data})
 
 
 def limit_of(request: Request) -> int:
@@ -280,7 +280,7 @@ class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
     @extend_schema_field(HealthData)
     def get_health(self, instance: MirrorTopic) -> dict[str, str]:
         """Return what is copied, whatever the state is."""
-        status, task_error = health_of_mirror(instance, now=moment())
+        status, task_error = health_of_mirror(instance, now=request_time())
         return health_data(mirror_health_view(status, instance.link, task_error=task_error))
 
     def to_representation(self, instance: MirrorTopic) -> dict[str, Any]:
@@ -419,7 +419,7 @@ class GroupResetView(MirrorPartView):
             offsets=sorted(offsets.items()),
             execute=execute,
             by=actor_of(request),
-            now=moment(),
+            now=request_time(),
         )
         return Response(GroupResetData({"consumer_group_id": group, "executed": execute, "data": found}).data)
 

@@ -72,7 +72,7 @@ def sign(message: Mapping[str, Any], *, to: str, at: datetime) -> dict[str, Any]
     return {**message, "headers": {**(message.get("headers") or {}), SIGNATURE: {**signature, "mac": mac}}}
 
 
-def check(message: Any, *, destinations: set[str]) -> None:
+def check_signature(message: Any, *, destinations: set[str]) -> None:
     """Raise RefusedError unless the message is signed for a given destination and expires in time."""
     try:
         signature = message["headers"][SIGNATURE]
@@ -110,7 +110,7 @@ class QoS(RedisQoS):
             self._remove_from_indices(tag).execute()  # type: ignore[attr-defined]  # as above
 
 
-class _Steady(RedisChannel):
+class _SignedChannel(RedisChannel):
     """A channel that signs and verifies messages, handles closed connections, and allows for clock skew."""
 
     Message = Message
@@ -129,7 +129,7 @@ class _Steady(RedisChannel):
     def accepts(self, message: Any, queue: str, *, destinations: set[str]) -> bool:
         """Return whether a message may be delivered. Logs and counts a refused message."""
         try:
-            check(message, destinations=destinations)
+            check_signature(message, destinations=destinations)
             self._check_age(message["headers"])
         except RefusedError as error:
             _refuse(queue, str(error), message)
@@ -182,15 +182,15 @@ class _Steady(RedisChannel):
         return super()._connparams(asynchronous)  # type: ignore[misc]  # its type hints leave it out
 
 
-class Channel(_Steady):
+class Channel(_SignedChannel):
     """The channel to a single Redis server."""
 
 
-class SentinelChannel(_Steady, KombuSentinelChannel):
+class SentinelChannel(_SignedChannel, KombuSentinelChannel):
     """The channel to the primary that Redis Sentinel reports."""
 
 
-class _Verifying(RedisTransport):
+class _VerifyingTransport(RedisTransport):
     """A transport that delivers only what its channel accepts."""
 
     channels: list[Any]
@@ -214,7 +214,7 @@ class _Verifying(RedisTransport):
         return {f"queue:{queue}", *broadcast}
 
 
-class Transport(_Verifying):
+class Transport(_VerifyingTransport):
     """The transport behind redis:// and rediss:// in the console's processes."""
 
     Channel = Channel
@@ -247,7 +247,7 @@ def _signed_text(message: Mapping[str, Any]) -> str:
     return str(dumps({**message, "headers": headers, "properties": {**properties, "delivery_info": info}}, sort_keys=True))
 
 
-class SentinelTransport(_Verifying, KombuSentinelTransport):
+class SentinelTransport(_VerifyingTransport, KombuSentinelTransport):
     """The transport behind sentinel://, into which ``broker_settings`` translates ``CLUSTERLINK_REDIS_URL``."""
 
     Channel = SentinelChannel

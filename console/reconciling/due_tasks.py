@@ -96,9 +96,8 @@ LONGEST_S = 300.0  # with a thousand mirrors that wait; a few wait ``LONGEST_OF_
 LONGEST_OF_FEW_S = 30.0
 PER_WAITING_S = LONGEST_S / 1_000  # so that the steps of a link stay at about three a second, however many mirrors wait
 URGENT_S = 5.0  # for topics that no producer can write to until the next step
-WAKE_MS = (
-    5_000  # between early checks of a mirror because of lag zero: it may have other obstacles, an open transaction for example
-)
+# Between early checks of a mirror because of lag zero: it may have other obstacles, for example an open transaction.
+WAKE_MS = 5_000
 FEW_FAILURES = 4
 _GROUPS = (ErrorCode.WAITING_FOR_GROUPS, ErrorCode.CONSUMER_GROUP_IN_USE_ERROR)
 _ENDED_BY: Mapping[TaskName, tuple[ErrorCode, ...]] = MappingProxyType(
@@ -111,7 +110,7 @@ Rows = Mapping[str, MirrorPartition]
 
 
 def promote_pause_s(mirror: MirrorTopic, checks: int) -> float:
-    """Return the seconds until the next check after so many: doubling, with a jitter of a quarter."""
+    """Return the seconds until the next check after ``checks`` checks: they double, with a jitter of a quarter."""
     longest = longest_s(mirror)
     return min(longest, pause_s(checks, first_s=FIRST_S, longest_s=longest))
 
@@ -134,8 +133,8 @@ def longest_s(mirror: MirrorTopic) -> float:
 def is_limited(mirror: MirrorTopic) -> bool:
     """Return whether a step has failed so often that its pause would be longer if it were not urgent.
 
-    In an outage there may be a thousand of these, each of which occupies a thread until it has failed again. So only
-    ``AT_A_TIME`` are sent at once.
+    In an outage a thousand steps may fail repeatedly, and each occupies a thread while it runs. So at most ``AT_A_TIME`` of
+    them are sent at once.
     """
     return is_urgent(mirror) and mirror.retry_count > FEW_FAILURES
 
@@ -242,7 +241,7 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
         and mirror.num_partitions
         and mirror.holds_copy
         and mirror.link.gap_filler == GapFiller.MARKERS  # other fences are transactions of each mirror
-        and mirror.prior_state not in BECOMING  # the task that makes it a mirror has to give way first
+        and mirror.prior_state not in BECOMING  # the task that makes it a mirror has to be preempted first
     ]
     if len(fresh) < MANY:
         return frozenset()

@@ -14,7 +14,7 @@ from console.models import GapRange, MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, RECORDS_LOST, TOMBSTONES_MISSED
 from console.reconciling import coverage, transition_errors
 from console.reconciling.plans import mirror_key
-from console.reconciling.sampling import LEAST, Lateness, lateness_kept, lateness_of
+from console.reconciling.sampling import LEAST_LATENESS, Lateness, lateness_kept, lateness_of
 from linkengine.domain.configs import Cleaned, cleaned_before, kept_since, tombstones_would_be_kept_ms
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
@@ -32,8 +32,8 @@ from linkengine.domain.times import utc_words
 SETTLED = timedelta(minutes=3)  # after which no report of the run is still to come
 MOST_ROWS = 32  # settled rows per partition and reason; joined when there are twice as many
 NAMED_PARTITIONS = 500  # per query
-log = structlog.get_logger(__name__)
-Place = tuple[int, str]  # partition, reason
+_log = structlog.get_logger(__name__)
+PartitionReason = tuple[int, str]  # partition, reason
 
 
 def store_gaps(*, mirror: MirrorTopic, gaps: Mapping[int, Iterable[Gap]], now: datetime) -> bool:
@@ -76,11 +76,11 @@ def note_head(*, mirror: MirrorTopic, seeded: Iterable[tuple[int, int]], now: da
     store_gaps(mirror=mirror, gaps=heads, now=now)
 
 
-def _known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[Place, list[GapRange]]:
+def _known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[PartitionReason, list[GapRange]]:
     """Return the rows that the reported runs may belong to, last first."""
     partitions = {partition for partition, _ in reported}
     first = min(gap.range.start for _, gap in reported)
-    rows: dict[Place, list[GapRange]] = defaultdict(list)
+    rows: dict[PartitionReason, list[GapRange]] = defaultdict(list)
     found = GapRange.objects.filter(mirror=mirror, end__gt=first)
     if len(partitions) <= NAMED_PARTITIONS:
         found = found.filter(partition__in=partitions)
@@ -136,7 +136,7 @@ def _extend(row: GapRange, gap: Gap, *, now: datetime) -> bool:
 def _settle(mirror: MirrorTopic, partitions: set[int], *, now: datetime) -> None:
     """Replace many settled rows by fewer."""
     old = GapRange.objects.filter(mirror=mirror, partition__in=partitions, noted_at__lt=now - SETTLED)
-    rows: dict[Place, list[GapRange]] = defaultdict(list)
+    rows: dict[PartitionReason, list[GapRange]] = defaultdict(list)
     for row in old:
         rows[row.partition, row.reason].append(row)
     for (partition, _), settled in rows.items():
@@ -168,7 +168,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
         "retention, or find out what delayed the copy."
     )
     if transition_errors.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now):
-        log.warning("mirror.records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])
+        _log.warning("mirror.records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])
 
 
 def _between(first_ms: int | None, last_ms: int | None) -> str:
@@ -200,7 +200,6 @@ def _between(first_ms: int | None, last_ms: int | None) -> str:
 # set and removed between two readings is detected by its effect: the copy has a gap where a tombstone was removed.
 
 
-_log = structlog.get_logger(__name__)
 _TooLate = tuple[Lateness, int]  # with the time for which the source kept tombstones, in ms
 
 
@@ -221,8 +220,11 @@ def note_lateness(
     return changed
 
 
-def cleaned(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
-    """Return what to remember of the source's cleaning after these configs were read, as fields of the mirror's row."""
+def cleaning_fields(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
+    """Return the values of ``cleaned_until`` and ``cleaned_kept_ms`` after the source's configs were read.
+
+    Empty while the source is not known to have been compacted.
+    """
     known = cleaned_before(
         mirror.source_configs,
         source_configs,
@@ -233,21 +235,24 @@ def cleaned(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: date
     return {"cleaned_until": known.until, "cleaned_kept_ms": known.kept_ms} if known else {}
 
 
-def cleaned_unseen(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
-    """Return ``cleaned`` for topics that are connected again: their configs were not read while they were independent."""
+def cleaning_fields_of_rejoined(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
+    """Return ``cleaning_fields`` for topics that are connected again; their configs were not read in between."""
     sides, known = (mirror.source_configs, source_configs), _known_cleaned(mirror)
     times = [tombstones_would_be_kept_ms(configs) for configs in sides] + ([known.kept_ms] if known else [])
     return {"cleaned_until": now, "cleaned_kept_ms": min(times)}
 
 
-def kept_late(mirrors: Iterable[MirrorTopic]) -> set[int]:
-    """Return the mirrors (primary keys) with stored lateness that the next reading of configs is to check."""
+def mirrors_with_lateness(mirrors: Iterable[MirrorTopic]) -> set[int]:
+    """Return the mirrors (primary keys) with stored lateness, which the next reading of the source's configs checks."""
     late = MirrorPartition.objects.filter(mirror__in=[mirror.pk for mirror in mirrors]).exclude(late_until=None)
     return set(late.values_list("mirror_id", flat=True))
 
 
 def judge_tombstones(mirror: MirrorTopic, *, queried_at: datetime, now: datetime) -> None:
-    """Check the lateness that was stored before the source's configs, now in the row, were requested; then delete it."""
+    """Check stored lateness against the source's configs in the row, then delete it.
+
+    Lateness that was stored after ``queried_at``, the time at which the configs were requested, waits for the next reading.
+    """
     with transaction.atomic():
         rows = MirrorPartition.objects.select_for_update().filter(mirror=mirror, late_until__lte=queried_at - AHEAD)
         known = list(rows)
@@ -289,7 +294,7 @@ def _is_over(late: Lateness, kept_ms: int) -> bool:
 
 
 def _span_ms(kept_ms: int) -> float:
-    return max(_ms(LEAST), kept_ms)
+    return max(_ms(LEAST_LATENESS), kept_ms)
 
 
 def _known_cleaned(mirror: MirrorTopic) -> Cleaned | None:

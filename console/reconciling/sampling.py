@@ -26,7 +26,8 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress
 # and they decide whether the records came too late (``gaps``).
 
 
-LEAST = timedelta(seconds=10)  # no log cleaner runs twice in this time; a handover between copy workers may take that long
+# A hand-over between copy workers may take that long. No log cleaner runs twice in this time.
+LEAST_LATENESS = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +41,19 @@ class Lateness:
     whole_at: datetime | None  # when it was last complete, as known now
 
     def is_whole(self, within_ms: float) -> bool:
-        """Return whether it is complete again: it was within the last ``within_ms`` of the span."""
+        """Return whether the partition is complete again: it was complete within the last ``within_ms`` of the span."""
         return self.whole_at is not None and (self.until - self.whole_at) / timedelta(milliseconds=1) <= within_ms
 
 
 def lateness_of(row: MirrorPartition, report: PartitionProgress) -> Lateness | None:
-    """Compare a report with its row, which must not contain it yet. Return None if unknown, or if it is not late at all."""
+    """Return the lateness that a report shows, compared with its row before the report is applied to it.
+
+    None if it is unknown, or at most ``LEAST_LATENESS``.
+    """
     if row.whole_at is None or report.mirror_end is None:
         return None
     at = time_of(report.observed_at_ms)
-    if at - row.whole_at <= LEAST:
+    if at - row.whole_at <= LEAST_LATENESS:
         return None
     completed_at = whole_at(row, report)
     return Lateness(partition=row.partition, since=row.whole_at, until=at, moved=_moved(row, report), whole_at=completed_at)
@@ -118,13 +122,13 @@ def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
 EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
 _NEVER = datetime.fromtimestamp(0, tz=UTC)
-IN_SYNC_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.in_sync_at``; below ``LEAST``
+IN_SYNC_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.in_sync_at``; below ``LEAST_LATENESS``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
 _RATES = ("bytes_per_s", "records_per_s")  # shown rounded
 _AT_ONCE = ("phase", "error_code", "error_message", "copy_run_id", "source_epoch", "behind")
-_MOVING = (
+_MOVING = (  # a change of these makes a sample due
     "source_start",
     "last_source_end",
     "last_high_watermark",
@@ -139,7 +143,7 @@ _MOVING = (
     "bytes_copied",
     "records_copied",
 )
-_BY_THE_WAY = (
+_STORED_WITH_OTHERS = (  # a change of these alone does not store the row
     "source_end",
     "last_source_seen_at",
     "caught_up_at",
@@ -152,7 +156,7 @@ _BY_THE_WAY = (
     "former_records",
     "observed_at",
 )
-_WRITTEN = (*_AT_ONCE, *_MOVING, *_BY_THE_WAY)
+_WRITTEN = (*_AT_ONCE, *_MOVING, *_STORED_WITH_OTHERS)
 _VALUES = attrgetter(*_WRITTEN)
 
 
@@ -180,17 +184,17 @@ def store_progress(
         stored = _VALUES(row)
         with failures.of_mirror(row.mirror_id):
             counted = _apply(row, seen.get(key), ended[key], now=now)
-            news = {name: old for name, old, new in zip(_WRITTEN, stored, _VALUES(row), strict=True) if new != old}
-            changed |= _is_shown(row, news)
+            former = {name: old for name, old, new in zip(_WRITTEN, stored, _VALUES(row), strict=True) if new != old}
+            changed |= _is_shown(row, former)
             if row.whole_at_is_shared:  # the row has the link's time now and is stored with it, if it is stored
-                news.setdefault("whole_at", row.whole_at)
-            if counted or _is_urgent(row, news) or (news and row.mirror_id in at_once):
+                former.setdefault("whole_at", row.whole_at)
+            if counted or _is_urgent(row, former) or (former and row.mirror_id in at_once):
                 urgent.append(row)
-            elif _is_due(row, news, now=now):
-                due.append((_stored_at(row, news), row.pk, row))
+            elif _is_due(row, former, now=now):
+                due.append((_stored_at(row, former), row.pk, row))
             else:
                 continue
-            moved |= news.keys()
+            moved |= former.keys()
     written = [*urgent, *(row for _, _, row in sorted(due, key=itemgetter(0, 1))[:samples])]
     sound = [row for row in written if not failures.has_failed(row.mirror_id)]
     failures.write_isolated(sound, partial(_write, fields=sorted(moved)))
@@ -224,7 +228,7 @@ def raise_whole_at(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
             row.whole_at = max(row.whole_at, link.in_sync_at)
 
 
-def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
+def copy_report(row: MirrorPartition, report: PartitionProgress) -> None:
     """Copy a report into its row, unsaved. Values that are unknown in the report stay as they were."""
     keep_lateness(row, lateness_of(row, report))
     row.whole_at = whole_at(row, report)
@@ -232,7 +236,7 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     progress.apply(row, report)
 
 
-def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> None:
+def note_missing_partitions(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> None:
     """Create rows with an error for partitions that could not be created on the mirror. Their offsets are unknown."""
     facts = {"error_code": why.code, "error_message": why.message}
     rows = [MirrorPartition(mirror=mirror, partition=number, **facts) for number in range(mirror.num_partitions, total)]
@@ -249,8 +253,8 @@ def _apply(
     fresh = report is not None and progress.is_new(report, row, now)
     counted = [_count_ending(row, ending) for ending in endings]
     if report is not None and fresh:
-        take_over(row, report)
-    progress.forget_old(row, now)
+        copy_report(row, report)
+    progress.clear_outdated(row, now)
     if not shows_source_end(row.last_source_seen_at, now=now):
         row.source_end = None
     if row.observed_at is None:
@@ -260,30 +264,33 @@ def _apply(
         if at is not None and at > now + AHEAD:  # a clock was set back: a future time would hide missed tombstones
             setattr(row, name, None)
     copying = row.phase == PartitionPhase.COPYING  # ``in_sync_at`` also advances while this partition is not copied
-    row.behind = not (copying and is_fresh(row.whole_at, now=now, within=LEAST))
+    row.behind = not (copying and is_fresh(row.whole_at, now=now, within=LEAST_LATENESS))
     return any(counted)
 
 
-def _is_urgent(row: MirrorPartition, news: Mapping[str, object]) -> bool:
-    first = any(name in news and news[name] is None for name in ("observed_at", "whole_at", "mirror_end", "late_since"))
-    return first or row.failed_again or any(name in news for name in _AT_ONCE) or _is_set_back(row, news)
+# ``former`` below: the stored values of the fields that have changed, by name.
 
 
-def _is_set_back(row: MirrorPartition, news: Mapping[str, object]) -> bool:
-    before = news.get("mirror_end")
+def _is_urgent(row: MirrorPartition, former: Mapping[str, object]) -> bool:
+    first = any(name in former and former[name] is None for name in ("observed_at", "whole_at", "mirror_end", "late_since"))
+    return first or row.failed_again or any(name in former for name in _AT_ONCE) or _is_set_back(row, former)
+
+
+def _is_set_back(row: MirrorPartition, former: Mapping[str, object]) -> bool:
+    before = former.get("mirror_end")
     return isinstance(before, int) and (row.mirror_end is None or row.mirror_end < before)
 
 
-def _is_due(row: MirrorPartition, news: Mapping[str, object], *, now: datetime) -> bool:
+def _is_due(row: MirrorPartition, former: Mapping[str, object], *, now: datetime) -> bool:
     """Return whether a sample is due: offsets or counters have changed since the last one, or the partition is behind."""
-    if not (row.behind or any(name in news for name in _MOVING)):
+    if not (row.behind or any(name in former for name in _MOVING)):
         return False
-    return bool(news) and not timedelta(0) <= now - _stored_at(row, news) < EVERY
+    return bool(former) and not timedelta(0) <= now - _stored_at(row, former) < EVERY
 
 
-def _stored_at(row: MirrorPartition, news: Mapping[str, object]) -> datetime:
+def _stored_at(row: MirrorPartition, former: Mapping[str, object]) -> datetime:
     """Return when the stored values were observed; in 1970 if never."""
-    at = news.get("observed_at", row.observed_at)
+    at = former.get("observed_at", row.observed_at)
     return at if isinstance(at, datetime) else _NEVER
 
 
@@ -311,17 +318,17 @@ def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
     current = row.copy_run_id
     if ending.copy_run_id not in {current, row.former_copy_run_id}:
         return False
-    added = progress.count(row, ending)
+    added = progress.add_counters(row, ending)
     progress.use_counters_of(row, current)
     return added
 
 
-def _is_shown(row: MirrorPartition, news: Mapping[str, Any]) -> bool:
-    """Return whether pages show any of the changes; ``news`` has the former values of changed fields."""
-    if not news:
+def _is_shown(row: MirrorPartition, former: Mapping[str, Any]) -> bool:
+    """Return whether pages show any of the changes; ``former`` has the former values of changed fields."""
+    if not former:
         return False
-    return any(name in news for name in _SHOWN) or any(
-        name in news and _rounded(news[name]) != _rounded(getattr(row, name)) for name in _RATES
+    return any(name in former for name in _SHOWN) or any(
+        name in former and _rounded(former[name]) != _rounded(getattr(row, name)) for name in _RATES
     )
 
 

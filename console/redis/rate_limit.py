@@ -33,13 +33,13 @@ return 0
 
 
 class Outage:
-    """The outage of Redis as this process last observed it."""
+    """An outage of Redis that this process has observed: until ``until_s`` (monotonic seconds) it sends no request."""
 
-    until_s = 0.0  # monotonic
+    until_s = 0.0
 
 
 def take(name: str, *, per_s: float, burst: int) -> float:
-    """Count an event under a limit of ``burst`` at once and ``per_s`` on average.
+    """Count an event under a limit of ``burst`` at once and ``per_s`` on average; not limited while Redis is unavailable.
 
     Returns 0 if counted, else the seconds to wait.
     """
@@ -52,7 +52,7 @@ def reset(name: str) -> None:
 
 
 def is_first(name: str, *, ttl_ms: int) -> bool:
-    """Return True at most once per ``ttl_ms``."""
+    """Return True at most once per ``ttl_ms``; False while Redis is unavailable."""
     return _counted(lambda: locks.claim(name, ttl_ms=ttl_ms), otherwise=False)
 
 

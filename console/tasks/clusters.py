@@ -29,7 +29,7 @@ from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.client_properties import address_from_properties
-from linkengine.domain.clusterviews import AclRule, LagView
+from linkengine.domain.clusterviews import AclRule, LagDescription
 from linkengine.domain.connectionchecks import ConnectionRole
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
@@ -133,7 +133,7 @@ CHANGES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 def _plain(found: Any) -> Any:
     if isinstance(found, list):
         return [_plain(item) for item in found]
-    if isinstance(found, LagView):
+    if isinstance(found, LagDescription):
         return {**asdict(found), "lag": found.lag}
     return asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
 

@@ -29,7 +29,7 @@ from console.verification import actions as verification_actions
 from console.verification.drill_actions import OVER
 from console.verification.queries import request_of
 from console.workflows import drills, leases, mirrors, reverse_and_restore, stopping, syncs, verifying
-from console.workflows.divergence import Topic, find_divergence, log_ranges_of
+from console.workflows.divergence import ClusterTopic, find_divergence, log_ranges_of
 from console.workflows.mirrors import lock_name
 from linkengine import jobs
 from linkengine.domain.clusterviews import ReversalRisks
@@ -168,7 +168,10 @@ def count_divergence(*, link_id: int, topics: dict[str, str]) -> dict[str, list[
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
     found = {}
     for name, facts in known_parts(link, topics).items():
-        here, there = Topic(link.destination.address, name), Topic(plans.source_address(link), facts["source_topic"])
+        here, there = (
+            ClusterTopic(link.destination.address, name),
+            ClusterTopic(plans.source_address(link), facts["source_topic"]),
+        )
         divergence = find_divergence(here, there, parts=[CommonPart.from_json(part) for part in facts["parts"]])
         found[name] = [asdict(point) for point in divergence.points]
     return found

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.schema import ADDITIONS, OffsetField, TextField, list_of, operation
-from console.api.views import actor_of, body, moment
+from console.api.views import actor_of, body, request_time
 from console.errors import NotFoundError
 from console.links.v1_rest import ClampedOffsetData, LinkPartView
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
@@ -133,7 +133,7 @@ class DrillListView(LinkPartView):
             names=wanted.get("mirror_topic_names", ()),
             start_spec=wanted.get("start", LATEST),
             by=actor_of(request),
-            now=moment(),
+            now=request_time(),
         )
         location = request.build_absolute_uri(f"{request.path}/{drill.pk}")
         return Response(DrillData(drill).data, status=202, headers={"Location": location})
@@ -161,7 +161,7 @@ class CancelDrillView(LinkPartView):
     def post(self, request: Request, drill_id: int, **path: str) -> Response:
         """Cancel a drill that is in progress."""
         drill = _drill(self.whole_link(request, path), drill_id)
-        cancel_drill(drill=drill, by=actor_of(request), now=moment())
+        cancel_drill(drill=drill, by=actor_of(request), now=request_time())
         drill.refresh_from_db()
         return Response(DrillData(drill).data, status=202)
 

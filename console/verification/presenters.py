@@ -33,7 +33,7 @@ _LIVE = frozenset({"QUEUED", "RUNNING"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class DifferenceRow:
     """A record that differs between source and mirror."""
 
     partition: str
@@ -58,7 +58,7 @@ class RunView:
     requested: Moment | None
     by: str
     error: str
-    first: Sequence[Difference]
+    first: Sequence[DifferenceRow]
     hidden: bool  # True: record contents are not shown
 
 
@@ -85,7 +85,7 @@ class CoverageView:
     last: Moment | None  # time of the last attempt
     error: str  # why the last attempt failed
     rows: Sequence[CoverageRow]
-    first: Sequence[Difference]  # the first difference of each partition
+    first: Sequence[DifferenceRow]  # the first difference of each partition
     hidden: bool  # True: record contents are not shown
 
 
@@ -143,8 +143,8 @@ def _duration(run: VerifyRun, now: datetime) -> str:
     return ""
 
 
-def _difference(row: dict[str, Any], *, reads_records: bool) -> Difference:
-    return Difference(
+def _difference(row: dict[str, Any], *, reads_records: bool) -> DifferenceRow:
+    return DifferenceRow(
         partition=str(row["partition"]),
         offset=numbers.count(row["offset"]),
         kind=str(row["kind"]),

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from console.api import v1_schemas
 from console.api.errors import UnreadableError
 from console.api.schema import ADDITIONS, OffsetField, list_of, operation
-from console.api.views import actor_of, body, moment
+from console.api.views import actor_of, body, request_time
 from console.errors import NotFoundError
 from console.mirrors.v1_rest import LIMIT, MirrorPartView, limit_of
 from console.models import GateRun, VerifyRun, VerifyWatch
@@ -72,7 +72,7 @@ class GateRunListView(MirrorPartView):
     )
     def post(self, request: Request, **path: str) -> Response:
         """Start a gate run."""
-        run = start_gate(mirror=self.mirror(request, path), by=actor_of(request), now=moment())
+        run = start_gate(mirror=self.mirror(request, path), by=actor_of(request), now=request_time())
         return Response(GateRunData(run).data, status=202)
 
 
@@ -89,7 +89,7 @@ class GateOverrideView(MirrorPartView):
     def post(self, request: Request, **path: str) -> Response:
         """Open the gate without a green run; the user and the reason are stored."""
         reason = body(request, GateOverrideRequest)["reason"]
-        run = override_gate(mirror=self.mirror(request, path), reason=reason, by=actor_of(request), now=moment())
+        run = override_gate(mirror=self.mirror(request, path), reason=reason, by=actor_of(request), now=request_time())
         return Response(GateRunData(run).data, status=201)
 
 
@@ -123,7 +123,7 @@ class VerifyRunListView(MirrorPartView):
     )
     def post(self, request: Request, **path: str) -> Response:
         """Start a verification run."""
-        run = start_verify(mirror=self.mirror(request, path), by=actor_of(request), now=moment())
+        run = start_verify(mirror=self.mirror(request, path), by=actor_of(request), now=request_time())
         location = request.build_absolute_uri(f"{request.path}/{run.pk}")
         return Response(v1_schemas.VerifyRunData(run).data, status=202, headers={"Location": location})
 
@@ -294,7 +294,7 @@ class RecordComparisonView(MirrorPartView):
             offset=_number(request, "offset"),
             timestamp_ms=_number(request, "timestamp_ms"),
             by=actor_of(request),
-            now=moment(),
+            now=request_time(),
         )
         names = ("partition", "offset", "differing", "next_offset", "source", "mirror")
         shown = {name: getattr(found, name) for name in names}

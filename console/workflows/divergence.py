@@ -70,7 +70,7 @@ _log = structlog.get_logger(__name__)
 # --- common part and divergence ---------------------------------------------------------------------------------------
 
 
-class Topic(NamedTuple):
+class ClusterTopic(NamedTuple):
     """A topic name and the cluster that has the topic."""
 
     address: ClusterAddress
@@ -100,7 +100,7 @@ def log_ranges_of(address: ClusterAddress, topic: str, *, closed: bool) -> tuple
 
 
 def find_divergence(
-    here: Topic, there: Topic, *, parts: Iterable[CommonPart], held: tuple[str, Sequence[LogRange]] | None = None
+    here: ClusterTopic, there: ClusterTopic, *, parts: Iterable[CommonPart], held: tuple[str, Sequence[LogRange]] | None = None
 ) -> Divergence:
     """Find where two topics diverge, from what is known of their common part and from their current log ranges.
 
@@ -115,7 +115,7 @@ def find_divergence(
     return Divergence(here_id, there_id, restore_points(ranges_here, common=common, other=ranges_there))
 
 
-def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:
+def common_now(here: ClusterTopic, there: ClusterTopic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:
     """Return, by partition, up to which offset the two topics of these ids are the same, as both clusters confirm now."""
     fenced = [_with_fences(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
     confirmed = [_as_kept(part, here, there) for part in fenced]
@@ -126,14 +126,14 @@ def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: t
     return common
 
 
-def _with_fences(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+def _with_fences(part: CommonPart, here: ClusterTopic, there: ClusterTopic) -> CommonPart:
     """Return the common part without partitions whose copy has lost its fence."""
     copy = there if part.source_is_here else here
     lost = jobs.lost_fences(*copy, fences=part.fences, epochs=part.fence_epochs, by_markers=part.by_markers)
     return part.without(lost)
 
 
-def _as_kept(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+def _as_kept(part: CommonPart, here: ClusterTopic, there: ClusterTopic) -> CommonPart:
     """Return the common part up to where the leader epoch history of its source still matches."""
     source = here if part.source_is_here else there
     return part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
@@ -352,7 +352,7 @@ def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     Hours may pass while records are exported, and once the deletion of the topic here is decided, the other topic is the only
     copy. So everything that confirmed the common part is checked again: topic ids, ends, fences and leader epoch histories.
     """
-    there = Topic(plans.source_address(mirror.link), mirror.source_topic)
+    there = ClusterTopic(plans.source_address(mirror.link), mirror.source_topic)
     topic_id, ranges = log_ranges_of(*there, closed=False)
     renewed = topic_id != run.source_topic_id
     lost = () if renewed else not_common(run.restore_points, common=_common_now(mirror, run, ranges))
@@ -365,8 +365,8 @@ def _common_now(mirror: MirrorTopic, run: RestoreRun, there_ranges: Iterable[Log
     """Return, by partition, the current end of the common part."""
     ends = {part.partition: part.end for part in there_ranges}
     here, there = (
-        Topic(mirror.link.destination.address, mirror.name),
-        Topic(plans.source_address(mirror.link), mirror.source_topic),
+        ClusterTopic(mirror.link.destination.address, mirror.name),
+        ClusterTopic(plans.source_address(mirror.link), mirror.source_topic),
     )
     common = common_now(here, there, parts=run.common_parts, ids=(run.diverged_topic_id, run.source_topic_id))
     return {partition: min(end, ends.get(partition, 0)) for partition, end in common.items()}

@@ -83,7 +83,7 @@ def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterato
 
 
 def check_released(mirror: MirrorTopic, taken: Taken) -> None:
-    """Raise unless the last owner released every partition. Unclean leases are left to expire."""
+    """Raise TIMEOUT_ERROR or ILLEGAL_STATE unless every partition was released cleanly. Unclean leases are left to expire."""
     # the first generation: Redis has lost the leases, so the previous owner is unknown
     unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
     for grant in unclean:  # not released, so that the next owner sees the missing release

@@ -196,7 +196,7 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, que
         "num_partitions": max(synced.partitions, mirror.num_partitions),
         "source_configs": synced.source_configs,
         "was_compacted": mirror.was_compacted or plans.is_compacting(mirror, synced.source_configs),
-        **gaps.cleaned(mirror, synced.source_configs, now=now),
+        **gaps.cleaning_fields(mirror, synced.source_configs, now=now),
     }
     if any(getattr(mirror, name) != value for name, value in facts.items()):
         MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
@@ -205,7 +205,7 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, que
     if queried_at is not None and synced.read:
         gaps.judge_tombstones(mirror, queried_at=queried_at, now=now)
     if synced.growth_error is not None:
-        sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.growth_error)
+        sampling.note_missing_partitions(mirror, total=synced.source_partitions, why=synced.growth_error)
     if synced.reverted:
         transition_errors.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
     if grown:
@@ -286,7 +286,7 @@ def _remove(mirror: MirrorTopic) -> None:
 # carried out too late (``reconcile_topic``).
 
 
-# a crashed worker keeps its lock for LOCK_TTL_S; a live worker gives way within about a second
+# The lock of a crashed worker expires after LOCK_TTL_S; a live worker releases it within about a second.
 PREEMPTION_TIMEOUT_S = locks.LOCK_TTL_S + 3.0
 LOCK_POLL_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
@@ -314,7 +314,7 @@ def check_unchanged(mirror: MirrorTopic) -> None:
         raise PreemptedError
 
 
-class Watch:
+class ThrottledCheck:
     """``check_unchanged`` for work that repeats many times a second: queries at most every ``CHECK_EVERY_S``."""
 
     def __init__(self, mirror: MirrorTopic) -> None:

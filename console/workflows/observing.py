@@ -23,7 +23,7 @@ from console.models.links import show_change
 from console.models.mirrors import engine_name_of, is_fresh
 from console.reconciling import coverage, gaps, plans, sampling
 from console.reconciling.phases import WorstReport
-from console.reconciling.sampling import LEAST, completed_at, lateness_of
+from console.reconciling.sampling import LEAST_LATENESS, completed_at, lateness_of
 from console.reconciling.transition_errors import Failures
 from console.redis import locks, redis_client
 from console.workflows import pool
@@ -242,7 +242,7 @@ def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> No
 BEAT_S = 1.0
 LONGEST_S = 60.0
 PAUSE_FACTOR, LONGEST_PAUSE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
-SAMPLE_MS = 5_000  # between two samples of a settled link; less than ``reconciling.sampling.LEAST``
+SAMPLE_MS = 5_000  # between two samples of a settled link; less than ``reconciling.sampling.LEAST_LATENESS``
 BUSY = 0.05  # share of a core that the passes of all links may take, unless their interval is ``LONGEST_S`` already
 _COLUMNS = (
     "pk",
@@ -365,7 +365,7 @@ def _sample_rows(link: ClusterLink, *, now: datetime) -> bool:
             return False
         in_sync_at = _in_sync_at(report)
         if not row.behind:
-            if in_sync_at is None or not is_fresh(in_sync_at, now=now, within=LEAST):
+            if in_sync_at is None or not is_fresh(in_sync_at, now=now, within=LEAST_LATENESS):
                 return False
             times.append(in_sync_at)
         names.add(readings.names[report.key])
@@ -388,7 +388,7 @@ def _still_in_sync_at(link: ClusterLink, *, now: datetime) -> datetime | None:
         return None
     renewed_ms = jobs.read_renewal(settings.REDIS_URL, key, signing_keys.link_signer(key), known.names)
     in_sync_at = None if renewed_ms is None else time_of(renewed_ms)
-    return in_sync_at if is_fresh(in_sync_at, now=now, within=LEAST) else None
+    return in_sync_at if is_fresh(in_sync_at, now=now, within=LEAST_LATENESS) else None
 
 
 def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:

@@ -68,13 +68,10 @@ CLAIM_MS = 2_000  # how often a job is sent to the queue, at most
 BALANCE_MS = 2_000  # between two checks of the balance; each moves a tenth of the partitions at most
 FINE_BALANCE_MS = 30_000  # between two checks that correct a small imbalance, too: measured rates vary
 START_WITHIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
-REPLACE_AFTER = timedelta(
-    seconds=60
-)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
+REPLACE_AFTER = timedelta(seconds=60)  # a job without a waiting thread is replaced then; Spark keeps it for 5 minutes
 HANGS_AFTER = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
-NO_HEARTBEAT_AFTER = timedelta(
-    minutes=10
-)  # without any heartbeat: submitted again, since Spark may have dropped the waiting job
+# without any heartbeat: the job is submitted again, since Spark may have dropped it
+NO_HEARTBEAT_AFTER = timedelta(minutes=10)
 BACKOFF_S = 1.0  # after the first failure; doubles
 LONGEST_BACKOFF_S = 10.0
 SHORT_RUN = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
@@ -408,7 +405,7 @@ def _loads() -> dict[str, float]:
 
 
 def _placed_on(worker_ids: Collection[str]) -> set[str]:
-    """Return which of these workers have partitions."""
+    """Return those of the workers that have partitions."""
     return set(MirrorPartition.objects.filter(worker_id__in=worker_ids).values_list("worker_id", flat=True).distinct())
 
 

@@ -26,10 +26,17 @@ from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, transition_errors
 from console.reconciling.plans import fenced_ends, mirrored_ends
 from console.workflows import leases
-from console.workflows.divergence import Topic, check_common, delete_as_decided, export_diverged, find_divergence, log_ranges_of
+from console.workflows.divergence import (
+    ClusterTopic,
+    check_common,
+    delete_as_decided,
+    export_diverged,
+    find_divergence,
+    log_ranges_of,
+)
 from console.workflows.mirrors import (
     PreemptedError,
-    Watch,
+    ThrottledCheck,
     check_unchanged,
     create_topic,
     lock_name,
@@ -205,7 +212,7 @@ def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dic
     was_compacted = plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made)
     nothing = {"cleaned_until": None, "cleaned_kept_ms": None}
     stays = mirror.mirror_topic_id == made.mirror_topic_id
-    cleaned = gaps.cleaned_unseen(mirror, made.source_configs, now=now) if stays and was_compacted else nothing
+    cleaned = gaps.cleaning_fields_of_rejoined(mirror, made.source_configs, now=now) if stays and was_compacted else nothing
     return {"was_compacted": was_compacted, **cleaned}
 
 
@@ -332,8 +339,8 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
             f"The other side no longer has a stopped mirror of '{mirror.name}', so it is unknown up to which offset both are "
             "equal. Fail over to make this topic writable again.",
         )
-    here = Topic(mirror.link.destination.address, mirror.name)
-    there = Topic(plans.source_address(mirror.link), mirror.source_topic)
+    here = ClusterTopic(mirror.link.destination.address, mirror.name)
+    there = ClusterTopic(plans.source_address(mirror.link), mirror.source_topic)
     parts = list(pairs.common_parts(mirror, other))
     found = find_divergence(here, there, parts=parts, held=held)
     run.diverged_topic_id, run.source_topic_id, equal_until = found.here_id, found.there_id, None
@@ -413,11 +420,11 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     if run.in_place:
         mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
         if follows_start(mirror.link.sync_include):  # records that the new source does not have are deleted here, too
-            export_diverged(mirror, run, check_owner=Watch(mirror))
+            export_diverged(mirror, run, check_owner=ThrottledCheck(mirror))
         check_common(mirror, run)
         made = take_over(mirror, ends={point["partition"]: point["common"] for point in run.points})
     else:
-        export_diverged(mirror, run, check_owner=Watch(mirror))
+        export_diverged(mirror, run, check_owner=ThrottledCheck(mirror))
         decided_at = timezone.now()
         if not _decide_deletion(mirror, run, now=decided_at):
             raise PreemptedError

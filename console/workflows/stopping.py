@@ -1,15 +1,17 @@
 """Promote and failover: takes a mirror from PENDING_STOPPED to STOPPED.
 
     step  promote                                               failover
-    1     wait until nothing blocks it: lag, configs, groups    finish what an interrupted set-up or restore has begun
-    2     set ``drained_at``; assign the partitions to no copy worker, so that their leases are released
-    3     take the leases within 10 s, check step 1 again       set the mark
-    4     set ``fencing_at``, the mark                          take the leases; after 1 s continue without the missing ones
+    1     wait until nothing blocks it: lag, configs, groups    assign the partitions to no copy worker
+    2     set ``drained_at``; assign the partitions to no       preempt a set-up or restore; finish or revert a deletion
+          copy worker                                           that it has decided
+    3     take the leases within 10 s, check step 1 again       set the mark (``fencing_at``)
+    4     set the mark (``fencing_at``)                         take the leases; after 1 s continue without the missing ones
     5     per partition: append the fence (a marker with higher epochs); store the mirrored ends
     6     clamp consumer groups to the ends, make the topic writable, restore the source's configs, become STOPPED
 
-Up to the mark a promotion can return to copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch
-in the mirror that the source does not have. ``linkengine.jobs.stopping`` carries out steps 5 and 6.
+Copy workers release the leases of partitions that are no longer assigned to them. Up to the mark a promotion can return to
+copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch in the mirror that the source does not
+have. ``linkengine.jobs.stopping`` carries out steps 5 and 6.
 
 From the mark on all functions take a list of mirrors of a link. A promotion is a list of one, and so is a failover, unless a
 link has many at the same time (``due_tasks.stopped_together``). Of those, a mirror that would delay the others keeps its mark,
@@ -200,8 +202,7 @@ def _stop(mirrors: Sequence[MirrorTopic], taken: Mapping[int, leases.Taken]) -> 
     now = timezone.now()
     # Before the mirrors become STOPPED: an attempt after a crash may find all groups in place, and has nothing to store then.
     _store_clamped(by_topic, {topic: result.clamped for topic, result in results.items() if isinstance(result, MirrorStopped)})
-    # by (time at which producers were admitted, detail of the transition), which mirrors that are stored together have in
-    # common
+    # by (time at which producers were admitted, detail of the transition): mirrors with equal values are stored together
     by_opening: dict[tuple[datetime, str], dict[MirrorTopic, MirrorStopped | None]] = defaultdict(dict)
     for topic, result in results.items():
         if isinstance(result, MirrorStopped):
@@ -396,7 +397,7 @@ def restore_source_configs(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...
     try:
         refused = jobs.restore_source_configs(stop, check_owner=check_owner)
     except PreemptedError:
-        message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
+        message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so no config was changed."
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
     transition_errors.settle_refusals(mirror=mirror, refused=refused, now=timezone.now())
     return refused

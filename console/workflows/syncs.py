@@ -17,8 +17,8 @@ from django.utils import timezone
 from console.actors import ENGINE
 from console.errors import BadRequestError, ConflictError
 from console.links.rules import syncs_offsets
-from console.links.topic_queries import surroundings_of
-from console.mirrors.actions import auto_create, draft
+from console.links.topic_queries import facts_of_link
+from console.mirrors.actions import auto_create, unsaved_mirror
 from console.models import (
     AutoCreateFailure,
     ClusterLink,
@@ -39,10 +39,10 @@ from linkengine import jobs
 from linkengine.domain.acls import Acl, AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import GroupReport, GroupStatus, Memory, shown
+from linkengine.domain.groups import GroupReport, GroupStatus, Memory, quoted_name
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
-from linkengine.domain.mirrorability import CheckCode, JudgedTopic, Standing, Topic, judge_all
+from linkengine.domain.mirrorability import CheckCode, CheckedTopic, ListedTopic, MirrorabilityStatus, check_topics
 from linkengine.domain.mirrorjobs import MirrorSetup, RefusedStep
 from linkengine.domain.names import parse_filters
 from linkengine.domain.plans import TopicDescription
@@ -109,7 +109,9 @@ def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> 
 
 def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
     rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)
-    errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{shown(row.name)}: {row.message}") for row in rows]
+    errors = [
+        TaskError(code=_CODES[GroupStatus(row.status)], message=f"{quoted_name(row.name)}: {row.message}") for row in rows
+    ]
     if report.incomplete:
         message = f"Some consumer groups of the source cannot be synced. {report.incomplete}"
         errors.insert(0, TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message))
@@ -282,7 +284,7 @@ def request_growth(link: ClusterLink, *, now: datetime) -> None:
     found = list(lacking.annotate(is_noted=Exists(noted)))
     for mirror in found:
         if not mirror.is_noted:
-            sampling.note_lacking(mirror, total=mirror.listed, why=_too_few(mirror.listed, mirror.num_partitions))
+            sampling.note_missing_partitions(mirror, total=mirror.listed, why=_too_few(mirror.listed, mirror.num_partitions))
     if found:
         LinkTask.objects.update_or_create(link=link, name=TaskName.TOPIC_CONFIGS, defaults={"requested_at": now})
         show_change(link.pk)
@@ -298,7 +300,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
     chosen = list(_mirrors(link).filter(pk__in=mirror_ids))
     if not chosen:
         return TaskOutcome()
-    late, queried_at = gaps.kept_late(chosen), timezone.now()
+    late, queried_at = gaps.mirrors_with_lateness(chosen), timezone.now()
     outcomes = jobs.sync_mirrors(plans.syncs_of(chosen), still_mirrors=transition_errors.still_mirrors(link))
     errors, changes = [], 0
     for mirror, outcome in zip(chosen, outcomes, strict=True):
@@ -375,39 +377,39 @@ def create_mirrors(link: ClusterLink) -> TaskOutcome:
     taken = [topic.name for topic in jobs.list_topics(link.destination.address, with_configs=False)]
     SourceTopic.objects.store_listing(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
-    judged_topics = list(judge_all([_topic(topic) for topic in topics], surroundings_of(link, taken=taken)))
-    waiting = _in_order(link, [judged for judged in judged_topics if judged.standing is Standing.WAITING])
+    checked_topics = list(check_topics([_topic(topic) for topic in topics], facts_of_link(link, taken=taken)))
+    waiting = _in_order(link, [checked for checked in checked_topics if checked.standing is MirrorabilityStatus.WAITING])
     created, failures = _create_missing(link, waiting[:TRIES_PER_RUN], now=now)
     _delete_failures(link, waiting=waiting)
-    problems = [problem for judged in judged_topics for problem in _problems(judged)]
+    problems = [problem for checked in checked_topics for problem in _problems(checked)]
     return TaskOutcome(
         errors=(*failures, *problems),
-        summary=_creation_summary(judged_topics, created=created),
+        summary=_creation_summary(checked_topics, created=created),
         changes=created,
         more=_any_untried(link, waiting[TRIES_PER_RUN:], now=now),
     )
 
 
-def _topic(topic: TopicDescription) -> Topic:
-    return Topic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs))
+def _topic(topic: TopicDescription) -> ListedTopic:
+    return ListedTopic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs))
 
 
-def _in_order(link: ClusterLink, waiting: Sequence[JudgedTopic]) -> list[JudgedTopic]:
+def _in_order(link: ClusterLink, waiting: Sequence[CheckedTopic]) -> list[CheckedTopic]:
     """Return topics that were never tried first, then those with the oldest attempt, so that each topic gets its turn."""
     tried = dict(AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "tried_at"))
-    return sorted(waiting, key=lambda judged: tried[judged.topic].timestamp() if judged.topic in tried else 0.0)
+    return sorted(waiting, key=lambda checked: tried[checked.topic].timestamp() if checked.topic in tried else 0.0)
 
 
-def _any_untried(link: ClusterLink, rest: Sequence[JudgedTopic], *, now: datetime) -> bool:
+def _any_untried(link: ClusterLink, rest: Sequence[CheckedTopic], *, now: datetime) -> bool:
     """Return whether a topic was not tried in this interval yet. Topics that failed wait for the next interval."""
     interval = timedelta(milliseconds=int(link.config(TASKS[TaskName.AUTO_CREATE].interval_config)))
     recent = AutoCreateFailure.objects.filter(link=link, tried_at__gt=now - interval)
-    return not {judged.topic for judged in rest} <= set(recent.values_list("source_topic", flat=True))
+    return not {checked.topic for checked in rest} <= set(recent.values_list("source_topic", flat=True))
 
 
-def _create_missing(link: ClusterLink, waiting: Sequence[JudgedTopic], *, now: datetime) -> tuple[int, list[TaskError]]:
+def _create_missing(link: ClusterLink, waiting: Sequence[CheckedTopic], *, now: datetime) -> tuple[int, list[TaskError]]:
     created, failures = 0, []
-    for topic, refusal in _checked(link, [judged.topic for judged in waiting], now=now):
+    for topic, refusal in _checked(link, [checked.topic for checked in waiting], now=now):
         if refusal is not None:
             if refusal.code in _FOR_ALL:
                 raise refusal
@@ -430,7 +432,7 @@ def _checked(link: ClusterLink, topics: Sequence[str], *, now: datetime) -> Iter
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check-mirror") as pool:
         for first in range(0, len(topics), AT_ONCE):
             batch = topics[first : first + AT_ONCE]
-            setups = [plans.setup_of(draft(link=link, source_topic=topic, by=ENGINE, now=now)) for topic in batch]
+            setups = [plans.setup_of(unsaved_mirror(link=link, source_topic=topic, by=ENGINE, now=now)) for topic in batch]
             yield from zip(batch, list(pool.map(refusal_of, setups)), strict=True)
 
 
@@ -465,21 +467,21 @@ def _note_failure(link: ClusterLink, topic: str, error: LinkEngineError, *, now:
     )
 
 
-def _delete_failures(link: ClusterLink, *, waiting: Sequence[JudgedTopic]) -> None:
+def _delete_failures(link: ClusterLink, *, waiting: Sequence[CheckedTopic]) -> None:
     """Delete failures of topics that no longer wait for their mirror."""
     mirrored = link.mirrors.values_list("source_topic", flat=True)
-    waited_for = {judged.topic for judged in waiting} - set(mirrored)
+    waited_for = {checked.topic for checked in waiting} - set(mirrored)
     stale = [row.pk for row in AutoCreateFailure.objects.filter(link=link) if row.source_topic not in waited_for]
     AutoCreateFailure.objects.filter(pk__in=stale).delete()
 
 
-def _problems(judged: JudgedTopic) -> list[TaskError]:
+def _problems(checked: CheckedTopic) -> list[TaskError]:
     return [
-        TaskError(code=_STANDING_CODES[check.code], message=f"{judged.topic}: {check.finding} {check.next_step}")
-        for check in judged.problems
+        TaskError(code=_STANDING_CODES[check.code], message=f"{checked.topic}: {check.finding} {check.next_step}")
+        for check in checked.problems
     ]
 
 
-def _creation_summary(judged_topics: Sequence[JudgedTopic], *, created: int) -> str:
-    mirrored = sum(1 for judged in judged_topics if judged.standing is Standing.MIRRORED) + created
-    return f"{mirrored} of {plural(len(judged_topics), 'source topic')} mirrored; {created} added by the last run."
+def _creation_summary(checked_topics: Sequence[CheckedTopic], *, created: int) -> str:
+    mirrored = sum(1 for checked in checked_topics if checked.standing is MirrorabilityStatus.MIRRORED) + created
+    return f"{mirrored} of {plural(len(checked_topics), 'source topic')} mirrored; {created} added by the last run."

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from linkengine.batches.compression import DecompressedTooLargeError
-from linkengine.batches.patch import seal
+from linkengine.batches.patch import write_checksum
 from linkengine.batches.records import Chunk, RecordLike, encode_chunks, encode_records, plain_batch, varint
 from linkengine.batches.steps import Append
 from linkengine.batches.view import (
@@ -284,7 +284,7 @@ class _Merger:
         count, length = self.count, len(payload) - LOG_OVERHEAD
         times = (self.base_timestamp, self.newest)
         HEADER.pack_into(payload, 0, self.base_offset, length, -1, CURRENT_MAGIC, 0, 0, count - 1, *times, -1, -1, -1, count)
-        seal(payload)
+        write_checksum(payload)
         return Append(self.base_offset, count, memoryview(payload), count, self.newest)
 
 

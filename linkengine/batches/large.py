@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from linkengine.batches.compression import DecompressedTooLargeError, deflater, inflate, size_limit
-from linkengine.batches.patch import seal
+from linkengine.batches.patch import write_checksum
 from linkengine.batches.records import RecordLike, compressed_part, decode_batch, varint
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, BatchView, CorruptBatchError, check_crc
@@ -229,7 +229,7 @@ class _Run:
         out += self._deflater.flush()
         head = (self._base_offset, len(out) - LOG_OVERHEAD, -1, CURRENT_MAGIC, 0, self._codec, count - 1)
         HEADER.pack_into(out, 0, *head, *times, -1, -1, -1, count)
-        seal(out)
+        write_checksum(out)
         return Append(self._base_offset, count, memoryview(out), count, self._newest)
 
 

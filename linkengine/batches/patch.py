@@ -103,7 +103,7 @@ def _carried(crc: int, before: bytes, after: bytes, *, followed_by: int) -> int:
     return crc ^ shift_through_zeros(difference, followed_by)
 
 
-def seal(batch: bytearray) -> None:
+def write_checksum(batch: bytearray) -> None:
     """Write the checksum of a newly encoded batch."""
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
 

@@ -17,7 +17,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from linkengine.batches.compression import compress, decompress
-from linkengine.batches.patch import seal
+from linkengine.batches.patch import write_checksum
 from linkengine.batches.view import (
     CURRENT_MAGIC,
     HEADER,
@@ -294,7 +294,7 @@ def _finish(body: bytearray, *, codec: int, base_offset: int, base_timestamp: in
         base_offset, length, -1, CURRENT_MAGIC, 0, codec, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count
     )
     HEADER.pack_into(body, 0, *header)
-    seal(body)
+    write_checksum(body)
     return body
 
 

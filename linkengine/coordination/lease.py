@@ -114,8 +114,8 @@ for i = 1, #KEYS / 2 do
   local untaken = not owner and known[2] == ARGV[1] and generation <= own
   local data_lost = in_time and generation <= own
   if mine or untaken or data_lost then
-    if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
-    if mine then redis.call('PEXPIRE', lease, ARGV[2])  -- a fifth less time than SET, of every partition every second
+    if not mine and not untaken and generation == own then generation = own + 1 end  -- above the other owner's
+    if mine then redis.call('PEXPIRE', lease, ARGV[2])  -- a fifth faster than SET, for every renewal
     else redis.call('SET', lease, ARGV[1], 'PX', ARGV[2]) end
     local highest = math.max(generation, own)
     if known[2] ~= ARGV[1] or tonumber(known[1] or '0') ~= highest then  -- most renewals would write what is there

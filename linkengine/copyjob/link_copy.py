@@ -13,7 +13,7 @@ How a partition ends decides what happens to its lease:
 | requests still in flight after ``DRAIN_S``, or fenced | left to expire: the next owner has to expect late writes |
 | lease lost | not touched; the partition waits for a new lease, unless it was stopping |
 
-A release is clean if no marker of an earlier owner can still be written either (``partition_state.is_settled``).
+A release is clean if no marker of an earlier owner can still be written either (``partition_state.has_no_late_markers``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from linkengine.copyjob.destination.side import DestinationSide
 from linkengine.copyjob.event_loop import Background, Guard, GuardedPoller, LinkThreads, Poller
 from linkengine.copyjob.pacing import Bandwidth, Clock
 from linkengine.copyjob.partition_counters import RECENT_MS
-from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState, is_settled
+from linkengine.copyjob.partition_state import OVERLAP_S, PartitionState, has_no_late_markers
 from linkengine.copyjob.progress_reports import ReportSchedule, progress_of
 from linkengine.copyjob.source.side import SourceSide
 from linkengine.copyjob.values import Chunk, Stage
@@ -205,7 +205,7 @@ class LinkCopy:
             if partition.grant is not None:
                 self._expire_lease(partition.key, partition.grant)
             else:
-                self._coordination.stop_acquiring(partition.key, settled=partial(is_settled, partition))
+                self._coordination.stop_acquiring(partition.key, settled=partial(has_no_late_markers, partition))
         self._report(self._active.values())
         self._threads.close()
         self._source.close()
@@ -268,10 +268,10 @@ class LinkCopy:
 
     def _release_lease(self, partition: PartitionState) -> None:
         if partition.grant is None:
-            self._coordination.stop_acquiring(partition.key, settled=partial(is_settled, partition))
+            self._coordination.stop_acquiring(partition.key, settled=partial(has_no_late_markers, partition))
         elif partition.is_drained and partition.lost_marker is None and not partition.late_appends:
             self._coordination.release(
-                partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant)
+                partition.grant, seen=partition.handed_over, clean=has_no_late_markers(partition, partition.grant)
             )
         else:
             self._expire_lease(partition.key, partition.grant)
@@ -329,7 +329,7 @@ class LinkCopy:
             self._source.inherited(partition)
             self._destination.resume(partition)
         elif partition is not None and partition.stage is not Stage.ENDED:  # else ``stop_acquiring`` releases it
-            self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
+            self._coordination.release(grant, seen=grant.trusted_seen, clean=has_no_late_markers(partition, grant))
 
     def markers_announced(self, grant: Grant) -> None:
         """Allow markers to be sent: the lease now records that they may be in flight."""

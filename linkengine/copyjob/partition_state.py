@@ -93,7 +93,7 @@ class PartitionState:
         self.unacknowledged: Unacknowledged | None = None  # unacknowledged appends and fills of this hold
         self.lost_marker: LostMarker | None = None
         self.late_appends = LateAppends()
-        self._markers_from = 0.0  # monotonic seconds until which the previous owner may still write; 0: no need to wait
+        self._markers_from = 0.0  # monotonic seconds; until then the previous owner may write. 0: no wait is needed
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
         self.refused_at: int | None = None  # base offset of a batch that the destination refused
@@ -189,7 +189,7 @@ class PartitionState:
         return now >= self._markers_from
 
     def must_read_again(self, now: float) -> bool:
-        """Return True once after a wait for the previous owner: the log end has to be read again, it may have written."""
+        """Return True once after the wait for the previous owner, which may have written: read the log end again."""
         waited = 0.0 < self._markers_from <= now
         self._markers_from = 0.0 if waited else self._markers_from
         return waited
@@ -205,7 +205,7 @@ class PartitionState:
         return self.fill
 
     def responded(self, fill: FillInFlight) -> None:
-        """Note the response to these markers: none of them can be written late any longer."""
+        """Note the response to these markers: they were written or refused, so none can be written later."""
         fill.late_until = 0.0
         if self._unverified is fill and self.lost_marker is not None:
             self.lost_marker = LostMarker(broker=self.lost_marker.broker, until=0.0)
@@ -250,7 +250,7 @@ class PartitionState:
         self.position = steps[-1].end
 
     def leave_origin(self) -> None:
-        """Forget the source leader, which has to be located again, and record up to where it was read in its epoch."""
+        """Drop the source leader, so that it is located again; record up to which offset it was read in its epoch."""
         self.read_position.leave(self.origin, end=max(self.position or 0, self.counters.mirror_end or 0))
         self.origin = None
 
@@ -342,7 +342,8 @@ class PartitionState:
 # producer epoch with its first marker, which fences the predecessor.
 
 
-# brokers remember a producer for a day after its newest record (``producer.id.expiration.ms``), unless set to less
+# While older records are appended, the leader may remove the producer's state at any time: it keeps the state for
+# ``producer.id.expiration.ms`` (a day by default; an hour allows for smaller values) after the newest record's timestamp.
 REMEMBERED_MS = 3_600_000
 
 
@@ -367,7 +368,7 @@ def log_end_query(partition: PartitionState) -> LogEndQuery:
     )
 
 
-def is_settled(partition: PartitionState, grant: Grant) -> bool:
+def has_no_late_markers(partition: PartitionState, grant: Grant) -> bool:
     """Return whether no marker of an earlier owner can still be written; its late data is refused in any case.
 
     Markers may be in flight after an owner that crashed, or after Redis lost the lease record. Only this owner's first marker,
@@ -378,11 +379,11 @@ def is_settled(partition: PartitionState, grant: Grant) -> bool:
     return fenced or not in_flight
 
 
-def is_held_up(partition: PartitionState, step: Append, *, now_ms: Callable[[], int]) -> bool:
-    """Return whether an append has to wait as markers do, because a previous owner may still consider its lease valid.
+def must_wait_like_marker(partition: PartitionState, step: Append, *, now_ms: Callable[[], int]) -> bool:
+    """Return whether an append waits until the previous owner's lease has certainly expired, as markers do.
 
-    The leader chooses between two owners by what it remembers of their producer. If it remembers nothing, or may forget it
-    between two batches (it counts from the timestamps of the records), it would accept the same batch from both.
+    Two owners are distinguished by the leader's producer state. Without it (none, or expired between two batches, which counts
+    from the timestamps of the records) the leader would accept the same batch from both.
     """
     if partition.may_fill(0.0):  # no previous owner has to be waited for
         return False
@@ -402,11 +403,11 @@ def _inherited(partition: PartitionState) -> tuple[int, int] | None:
 
 
 def _previous_end(partition: PartitionState) -> int | None:
-    """Return the mirror's end at the release of the previous owner, whichever leader it read from.
+    """Return the mirror's end at the clean release of the previous owner, regardless of the source leader it read from.
 
-    Only if progress of these topics was reported before (``source_seen``), and not beyond that end: when a mirror is stopped
-    while Redis is not available, or Redis is restored from a backup, the lease record keeps the end of an earlier owner. A log
-    that starts behind such an end had no foreign write.
+    None if the lease record may be outdated: without an earlier report on these topics (``source_seen``), or with one beyond
+    that end. The record keeps the end of an earlier owner if a mirror is stopped while Redis is unavailable, or if Redis is
+    restored from a backup. Compared with such an end, a log that starts behind it would look like a foreign write.
     """
     grant, reported = partition.grant, partition.assignment.source_seen
     seen = grant.seen if grant is not None and grant.clean else None

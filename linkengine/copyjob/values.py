@@ -70,10 +70,10 @@ class Chunk:
 
 
 class Overtaken(NamedTuple):
-    """The offsets where, by a response, the mirror has other records than this owner sent. The response may be corrupted."""
+    """Offsets at which the mirror seems to have other records than this owner sent: a foreign write, or a damaged response."""
 
     start: int  # first offset that was sent
-    own_end: int  # the response is wrong if the log ends by here, or a data batch of the copy begins here
+    own_end: int  # the response was damaged if the log ends here or before, or if a data batch of the copy begins here
     end: int  # end of the range to check
 
 
@@ -128,14 +128,14 @@ class LogEndQuery:
 
     assignment: PartitionAssignment
     clean: bool  # no request of any writer can be in flight
-    once: bool = False  # the end may move, since writes continue: the caller checks the appended batches
+    once: bool = False  # a single reading is enough: the caller checks the batches that are appended later
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
     previous_end: int | None = None  # where the previous owner ended, also if the source has had another leader since
     unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
     check_tail: bool = False  # a tail check is needed wherever the log ends
-    overtaken: Overtaken | None = None  # offsets with records that this owner did not write, by a response
+    overtaken: Overtaken | None = None  # offsets of a possible foreign write, to be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

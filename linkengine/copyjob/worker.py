@@ -44,7 +44,7 @@ LONGEST_RETRY_S = 60.0
 def run_worker(
     setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock | None = None, executor: Executor | None = None
 ) -> None:
-    """Copy what the assignments list until they end. Raises only errors that concern all links."""
+    """Copy the assigned partitions until the assignments end. Raises only errors that concern all links."""
     worker = CopyWorker(setup, ports=ports, clock=clock or SystemClock(), executor=executor or Executor())
     try:
         worker.run()
@@ -79,7 +79,7 @@ class CopyWorker:
             ahead=AheadMemory(changed=self._share_memory, excess=self._memory_excess),
         )
         self._links: dict[str, LinkCopy] = {}
-        self._retiring: set[str] = set()  # links that end: other settings need a restart, or no partitions are assigned
+        self._retiring: set[str] = set()  # links that are ending: new settings require a restart, or no partition is assigned
         self._assignments: WorkerAssignments | None = None
         self._to_pump: set[str] = set()  # links with an event since they were pumped
         self._due: dict[str, float] = {}  # when the next request of a link may be sent
@@ -137,11 +137,11 @@ class CopyWorker:
             self._due[link_id] = link.due()
 
     def _tick(self, now: float) -> None:
-        pause_s = TICK_S * max(1.0, len(self._links) / TICK_LINKS)
+        interval_s = TICK_S * max(1.0, len(self._links) / TICK_LINKS)
         for link_id, link in list(self._links.items()):
             if now < self._tick_at.get(link_id, 0.0):
                 continue
-            self._tick_at[link_id] = now + pause_s
+            self._tick_at[link_id] = now + interval_s
             self._guarded(link_id, partial(link.tick, now))
             if link_id in self._retiring and link.is_over:
                 self._retired(link_id, link)
@@ -216,7 +216,10 @@ class CopyWorker:
     # --- unexpected exceptions -----------------------------------------------------------------------------------------
 
     def _guarded(self, link_id: str, work: Event, *, pump: bool = True) -> None:
-        """Run ``work`` for a link; an exception stops that link's copy until its retry. ``pump``: pump the link afterwards."""
+        """Run ``work`` for a link; an exception stops the copy of this link until its retry.
+
+        ``pump``: pump the link in the next iteration.
+        """
         if pump:
             self._to_pump.add(link_id)
         try:
@@ -227,7 +230,7 @@ class CopyWorker:
     def _in_context(self, link_id: str, work: Callable[[], T]) -> T:
         """Run ``work`` so that its log lines name the link and the request that its newest assignments came from.
 
-        A Context is stored per link: to enter it costs a tenth of what it costs to bind and unbind the values each time.
+        A Context is kept per link: entering it takes a tenth of the time of binding and unbinding the values.
         """
         context = self._contexts.get(link_id)
         if context is None or link_id in self._entered:

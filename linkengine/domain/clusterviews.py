@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from linkengine.domain.acls import Acl
 from linkengine.domain.groups import KINDS, Group
-from linkengine.domain.mirrorability import Topic
+from linkengine.domain.mirrorability import ListedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaView:
+class ReplicaDescription:
     """A replica of a partition on a broker."""
 
     broker: int
@@ -24,16 +24,16 @@ class ReplicaView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionView:
+class PartitionDescription:
     """A partition with its replicas; ``leader`` is None while it has none."""
 
     partition: int
     leader: int | None
-    replicas: tuple[ReplicaView, ...]
+    replicas: tuple[ReplicaDescription, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerView:
+class BrokerDescription:
     """A broker and its address for clients."""
 
     broker: int
@@ -53,7 +53,7 @@ class HeldReplica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignmentView:
+class ReassignmentDescription:
     """A partition that is being moved to other brokers."""
 
     topic: str
@@ -108,7 +108,7 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
+class GroupDescription:
     """A consumer group. ``error`` says why it cannot be described; its state is then UNKNOWN and its coordinator -1."""
 
     group_id: str
@@ -125,12 +125,12 @@ class GroupView:
 class GroupList:
     """The consumer groups of a cluster. ``incomplete`` says why some may be missing, "" if none are."""
 
-    groups: tuple[GroupView, ...]
+    groups: tuple[GroupDescription, ...]
     incomplete: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagView:
+class LagDescription:
     """The lag of a group in a partition; the consumer's fields are empty if no member reads the partition."""
 
     topic: str
@@ -246,7 +246,7 @@ TOPICS, GROUPS, ACLS = "topics", "groups", "acls"
 class SourceListing:
     """Topics, consumer groups and ACLs as far as they may be listed, each ordered by name."""
 
-    topics: tuple[Topic, ...] | None = None
+    topics: tuple[ListedTopic, ...] | None = None
     groups: tuple[Group, ...] | None = None
     acls: tuple[Acl, ...] | None = None
     errors: Mapping[str, str] = field(default_factory=dict)  # why a list is None or incomplete, by its name
@@ -272,7 +272,7 @@ def listing_from_json(values: Mapping[str, Any]) -> SourceListing:
     """Return the listing that ``to_json`` wrote."""
     topics, groups, acls = values[TOPICS], values[GROUPS], values[ACLS]
     return SourceListing(
-        topics=None if topics is None else tuple(Topic(name=name, internal=i, is_mirror=m) for name, i, m in topics),
+        topics=None if topics is None else tuple(ListedTopic(name=name, internal=i, is_mirror=m) for name, i, m in topics),
         groups=None if groups is None else tuple(Group(name=name, kind=kind) for name, kind in groups),
         acls=None if acls is None else tuple(_acl(row) for row in acls),
         errors=values["errors"],

@@ -206,7 +206,7 @@ def why_skipped(group: Group, *, filters: Iterable[NameFilter]) -> tuple[GroupSt
     return None
 
 
-def shown(name: str) -> str:
+def quoted_name(name: str) -> str:
     """Return a group's name for messages: quoted, control characters escaped, at most about a line long."""
     return repr(name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…")
 

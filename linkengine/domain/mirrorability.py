@@ -1,7 +1,7 @@
 """Whether a link auto-creates a mirror of a source topic, and why not. Pure functions.
 
-The checks (``judge``) cover the conditions of Confluent's cluster linking documentation, and conditions of the destination and
-of other links. Pages show them as the explanation.
+The checks (``check_topic``) cover the conditions of Confluent's cluster linking documentation, and conditions of the
+destination and of other links. Pages show them as the explanation.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _UNWANTED = frozenset(  # failed because of settings
 )
 
 
-class Standing(StrEnum):
+class MirrorabilityStatus(StrEnum):
     """Whether a link mirrors a source topic."""
 
     MIRRORED = "MIRRORED"
@@ -124,7 +124,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class ListedTopic:
     """A source topic; ``is_mirror``: its configs are those of a mirror topic at the source."""
 
     name: str
@@ -144,7 +144,7 @@ class KnownMirror:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LinkFacts:
     """Facts about a link and both clusters. Topics of the destination are ``taken``; ``mirrors`` are or will be among them."""
 
     source: str  # cluster ids
@@ -163,12 +163,12 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedTopic:
+class CheckedTopic:
     """A source topic with its status and all checks. ``checks`` is empty for a topic that is mirrored."""
 
     topic: str
     mirror: str  # the mirror's name, "" if it cannot have a mirror
-    standing: Standing
+    standing: MirrorabilityStatus
     mirror_state: MirrorState | None = None
     stop_reason: str = ""  # of the mirror
     checks: tuple[Check, ...] = ()
@@ -208,32 +208,34 @@ _PASSED: Mapping[CheckCode, Check] = {
 }
 
 
-def judge(topic: Topic, around: Surroundings) -> JudgedTopic:
+def check_topic(topic: ListedTopic, facts: LinkFacts) -> CheckedTopic:
     """Return a topic with its status and all checks."""
-    name = _mirror_name(topic, around)
-    known = around.mirrors.get(name)
+    name = _mirror_name(topic, facts)
+    known = facts.mirrors.get(name)
     if known is not None and known.own and known.state is not MirrorState.STOPPED:
         state, reason = known.state, known.stop_reason
-        return JudgedTopic(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=state, stop_reason=reason)
-    checks = tuple([rule(topic, name, around) for rule in _RULES])
+        return CheckedTopic(
+            topic=topic.name, mirror=name, standing=MirrorabilityStatus.MIRRORED, mirror_state=state, stop_reason=reason
+        )
+    checks = tuple([rule(topic, name, facts) for rule in _RULES])
     blocked = any(check.blocks and not check.passed for check in checks)
-    standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING
-    return JudgedTopic(topic=topic.name, mirror=name, standing=standing, checks=checks)
+    standing = MirrorabilityStatus.NOT_MIRRORED if blocked else MirrorabilityStatus.WAITING
+    return CheckedTopic(topic=topic.name, mirror=name, standing=standing, checks=checks)
 
 
-def judge_all(topics: Iterable[Topic], around: Surroundings) -> Iterator[JudgedTopic]:
+def check_topics(topics: Iterable[ListedTopic], facts: LinkFacts) -> Iterator[CheckedTopic]:
     """Check many topics of a link."""
-    return (judge(topic, around) for topic in topics)
+    return (check_topic(topic, facts) for topic in topics)
 
 
-def _mirror_name(topic: Topic, around: Surroundings) -> str:
+def _mirror_name(topic: ListedTopic, facts: LinkFacts) -> str:
     try:
-        return mirror_name(topic.name, prefix=around.prefix)
+        return mirror_name(topic.name, prefix=facts.prefix)
     except LinkEngineError:
         return ""
 
 
-def _source_topic(topic: Topic, _name: str, _around: Surroundings) -> Check:
+def _source_topic(topic: ListedTopic, _name: str, _facts: LinkFacts) -> Check:
     if topic.exists:
         return _PASSED[CheckCode.SOURCE_TOPIC]
     return Check(
@@ -246,7 +248,7 @@ def _source_topic(topic: Topic, _name: str, _around: Surroundings) -> Check:
     )
 
 
-def _internal(topic: Topic, _name: str, _around: Surroundings) -> Check:
+def _internal(topic: ListedTopic, _name: str, _facts: LinkFacts) -> Check:
     if not (topic.internal or is_internal(topic.name)):
         return _PASSED[CheckCode.INTERNAL_TOPIC]
     return Check(
@@ -257,8 +259,8 @@ def _internal(topic: Topic, _name: str, _around: Surroundings) -> Check:
     )
 
 
-def _auto_create(_topic: Topic, _name: str, around: Surroundings) -> Check:
-    if around.auto_create:
+def _auto_create(_topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
+    if facts.auto_create:
         return _PASSED[CheckCode.AUTO_CREATE]
     return Check(
         code=CheckCode.AUTO_CREATE,
@@ -268,9 +270,9 @@ def _auto_create(_topic: Topic, _name: str, around: Surroundings) -> Check:
     )
 
 
-def _included(topic: Topic, _name: str, around: Surroundings) -> Check:
+def _included(topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
     code = CheckCode.INCLUDED
-    found = _matching(topic, around, FilterType.INCLUDE)
+    found = _matching(topic, facts, FilterType.INCLUDE)
     if found:
         return Check(
             code=code, passed=True, finding=gettext_lazy("An INCLUDE filter matches: %(filter)s.", filter=filter_words(found))
@@ -283,8 +285,8 @@ def _included(topic: Topic, _name: str, around: Surroundings) -> Check:
     )
 
 
-def _not_excluded(topic: Topic, _name: str, around: Surroundings) -> Check:
-    found = _matching(topic, around, FilterType.EXCLUDE)
+def _not_excluded(topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
+    found = _matching(topic, facts, FilterType.EXCLUDE)
     if found is None:
         return _PASSED[CheckCode.NOT_EXCLUDED]
     return Check(
@@ -297,7 +299,7 @@ def _not_excluded(topic: Topic, _name: str, around: Surroundings) -> Check:
     )
 
 
-def _valid_name(topic: Topic, name: str, around: Surroundings) -> Check:
+def _valid_name(topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
     if name:
         return Check(code=CheckCode.MIRROR_NAME, passed=True, finding=gettext_lazy("Its mirror is named %(name)s.", name=name))
     return Check(
@@ -305,24 +307,24 @@ def _valid_name(topic: Topic, name: str, around: Surroundings) -> Check:
         passed=False,
         finding=gettext_lazy(
             "With the link's prefix %(prefix)s its name is not valid: %(problem)s",
-            prefix=repr(around.prefix),
-            problem=_name_problem(topic, around),
+            prefix=repr(facts.prefix),
+            problem=_name_problem(topic, facts),
         ),
         next_step=gettext_lazy("Mirror it over a link with a shorter prefix, or without a prefix."),
         problem=True,
     )
 
 
-def _name_problem(topic: Topic, around: Surroundings) -> str:
+def _name_problem(topic: ListedTopic, facts: LinkFacts) -> str:
     try:
-        mirror_name(topic.name, prefix=around.prefix)
+        mirror_name(topic.name, prefix=facts.prefix)
     except LinkEngineError as error:
         return error.message
     return ""
 
 
-def _stopped_mirror(_topic: Topic, name: str, around: Surroundings) -> Check:
-    known = around.mirrors.get(name)
+def _stopped_mirror(_topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
+    known = facts.mirrors.get(name)
     if known is None or not known.own:
         return _PASSED[CheckCode.STOPPED_MIRROR]
     return Check(
@@ -335,24 +337,24 @@ def _stopped_mirror(_topic: Topic, name: str, around: Surroundings) -> Check:
     )
 
 
-def _ring(topic: Topic, name: str, around: Surroundings) -> Check:
-    source, mirror = Place(around.source, topic.name), Place(around.destination, name or topic.name)
-    ring = find_ring(around.sources.get, source=source, mirror=mirror)
+def _ring(topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
+    source, mirror = Place(facts.source, topic.name), Place(facts.destination, name or topic.name)
+    ring = find_ring(facts.sources.get, source=source, mirror=mirror)
     if not ring:
         return _PASSED[CheckCode.RING]
     return Check(
         code=CheckCode.RING,
         passed=False,
         finding=gettext_lazy(
-            "Its records come from the destination: %(path)s.", path=ring_words(ring, names=around.cluster_names)
+            "Its records come from the destination: %(path)s.", path=ring_words(ring, names=facts.cluster_names)
         ),
         next_step=gettext_lazy("Nothing to do. The destination has the original."),
     )
 
 
-def _chain(topic: Topic, _name: str, around: Surroundings) -> Check:
-    is_mirror = topic.is_mirror or Place(around.source, topic.name) in around.sources
-    if not (around.prefix and is_mirror):
+def _chain(topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
+    is_mirror = topic.is_mirror or Place(facts.source, topic.name) in facts.sources
+    if not (facts.prefix and is_mirror):
         return _PASSED[CheckCode.CHAIN]
     return Check(
         code=CheckCode.CHAIN,
@@ -364,11 +366,11 @@ def _chain(topic: Topic, _name: str, around: Surroundings) -> Check:
     )
 
 
-def _namespace(_topic: Topic, name: str, around: Surroundings) -> Check:
-    prefix = next((reserved for reserved in around.reserved if name and contains(reserved, name)), None)
+def _namespace(_topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
+    prefix = next((reserved for reserved in facts.reserved if name and contains(reserved, name)), None)
     if prefix is None:
         return _PASSED[CheckCode.NAMESPACE]
-    follows = around.reserved[prefix]
+    follows = facts.reserved[prefix]
     if follows:
         finding = gettext_lazy(
             "Its name is in the reserved namespace %(prefix)s* of the destination, in which %(link)s may create topics.",
@@ -388,8 +390,8 @@ def _namespace(_topic: Topic, name: str, around: Surroundings) -> Check:
     return Check(code=CheckCode.NAMESPACE, passed=False, finding=finding, next_step=step)
 
 
-def _mirrored_elsewhere(_topic: Topic, name: str, around: Surroundings) -> Check:
-    known = around.mirrors.get(name)
+def _mirrored_elsewhere(_topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
+    known = facts.mirrors.get(name)
     if known is None or known.own:
         return _PASSED[CheckCode.MIRRORED_ELSEWHERE]
     return Check(
@@ -405,8 +407,8 @@ def _mirrored_elsewhere(_topic: Topic, name: str, around: Surroundings) -> Check
     )
 
 
-def _name_free(_topic: Topic, name: str, around: Surroundings) -> Check:
-    if around.mirrors.get(name) is not None or name not in around.taken:
+def _name_free(_topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
+    if facts.mirrors.get(name) is not None or name not in facts.taken:
         return _PASSED[CheckCode.NAME_FREE]
     return Check(
         code=CheckCode.NAME_FREE,
@@ -417,19 +419,19 @@ def _name_free(_topic: Topic, name: str, around: Surroundings) -> Check:
     )
 
 
-def _link_state(_topic: Topic, _name: str, around: Surroundings) -> Check:
-    if not around.link_trouble:
+def _link_state(_topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
+    if not facts.link_trouble:
         return _PASSED[CheckCode.LINK_STATE]
     return Check(
         code=CheckCode.LINK_STATE,
         passed=False,
-        finding=around.link_trouble,
+        finding=facts.link_trouble,
         next_step=gettext_lazy("Repair or resume the link. Its mirror topics are then created automatically."),
     )
 
 
-def _last_try(topic: Topic, _name: str, around: Surroundings) -> Check:
-    failure = around.failures.get(topic.name)
+def _last_try(topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
+    failure = facts.failures.get(topic.name)
     if failure is None:
         return _PASSED[CheckCode.LAST_TRY]
     return Check(
@@ -446,13 +448,13 @@ def filter_words(name_filter: NameFilter) -> str:
     return f"{name_filter.name}*" if name_filter.pattern_type is PatternType.PREFIXED else name_filter.name
 
 
-def _matching(topic: Topic, around: Surroundings, kind: FilterType) -> NameFilter | None:
-    matching = (rule for rule in around.filters if rule.filter_type is kind and rule.matches(topic.name))
+def _matching(topic: ListedTopic, facts: LinkFacts, kind: FilterType) -> NameFilter | None:
+    matching = (rule for rule in facts.filters if rule.filter_type is kind and rule.matches(topic.name))
     return next(matching, None)
 
 
 # arguments: the topic, the name of its mirror ("" if it cannot have a mirror), and the link
-_RULES: tuple[Callable[[Topic, str, Surroundings], Check], ...] = (
+_RULES: tuple[Callable[[ListedTopic, str, LinkFacts], Check], ...] = (
     _source_topic,
     _internal,
     _auto_create,

@@ -12,21 +12,21 @@ from contextlib import closing
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import (
     AclRule,
-    BrokerView,
+    BrokerDescription,
     ConfigView,
+    GroupDescription,
     GroupList,
-    GroupView,
     HeldReplica,
-    LagView,
-    PartitionView,
-    ReassignmentView,
+    LagDescription,
+    PartitionDescription,
+    ReassignmentDescription,
     ResetOffset,
     TimedOffset,
     TopicGroups,
 )
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import Committed, shown
+from linkengine.domain.groups import Committed, quoted_name
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka import admin_acls, admin_topics, single_reads, view_groups, views
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -52,7 +52,7 @@ def topic_rights(address: ClusterAddress, topic: str) -> list[str]:
     return sorted(ClusterAdmin(address).rights(topic))
 
 
-def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]:
+def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionDescription]:
     """Return the partitions of a topic with their replicas."""
     return views.topic_partitions(AdminSession(address), topic)
 
@@ -62,7 +62,7 @@ def topic_configs(address: ClusterAddress, topic: str) -> list[ConfigView]:
     return views.topic_configs(AdminSession(address), topic)
 
 
-def list_brokers(address: ClusterAddress) -> list[BrokerView]:
+def list_brokers(address: ClusterAddress) -> list[BrokerDescription]:
     """Return the brokers that are running."""
     return views.brokers(AdminSession(address))
 
@@ -78,7 +78,7 @@ def broker_replicas(address: ClusterAddress, broker: int) -> list[HeldReplica]:
     return views.replicas(AdminSession(address), broker)
 
 
-def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentView]:
+def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentDescription]:
     """Return the partitions that are being reassigned, of a topic or of all topics."""
     return views.reassignments(address, topic)
 
@@ -171,7 +171,7 @@ def list_groups(address: ClusterAddress) -> GroupList:
     return GroupList(groups=tuple(groups), incomplete=incomplete)
 
 
-def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
+def show_group(address: ClusterAddress, group_id: str) -> GroupDescription | None:
     """Describe a consumer group; None if there is none. Raises if it cannot be described."""
     with closing(Cluster(address)) as cluster:
         found = view_groups.described(cluster, [group_id])[group_id]
@@ -180,7 +180,7 @@ def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
     return found
 
 
-def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
+def group_lags(address: ClusterAddress, group_id: str) -> list[LagDescription] | None:
     """Return the lag of a consumer group by partition; None if there is no such group."""
     group = show_group(address, group_id)
     if group is None:
@@ -251,7 +251,7 @@ def reset_group(
 def _in_use(group_id: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.ILLEGAL_STATE,
-        f"Consumer group {shown(group_id)} has active members, so its offsets cannot be reset. Stop its consumers first.",
+        f"Consumer group {quoted_name(group_id)} has active members, so its offsets cannot be reset. Stop its consumers first.",
     )
 
 

@@ -29,7 +29,7 @@ from linkengine.domain.connectionchecks import (
     unreadable_cluster,
 )
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorability import Topic
+from linkengine.domain.mirrorability import ListedTopic
 from linkengine.domain.plans import BrokerDistance
 from linkengine.jobs.syncing import list_acls
 from linkengine.kafka.admin import ClusterAdmin
@@ -96,7 +96,8 @@ def list_source(address: ClusterAddress) -> SourceListing:
     names = None
     if topics is not None:
         names = [
-            Topic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs)) for topic in topics
+            ListedTopic(name=topic.name, internal=topic.internal, is_mirror=has_mirror_configs(topic.configs))
+            for topic in topics
         ]
     groups = None if found is None else sorted(found[0].values(), key=lambda group: group.name)
     cut: list[str] = []

@@ -23,7 +23,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import TopicEnds, TopicPartition, common_end, newest_ends, newest_view, read_ends
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicMetadata
 from linkengine.kafka.transactions import choose_gap_filler
 from linkengine.kafka.views import measure_distances
 from linkengine.sync import topics as mirror_topics
@@ -319,7 +319,7 @@ def _is_lost(found: _Found, fence: int, kept_up_to: int | None) -> bool:
     return found is _Found.REMOVED if kept_up_to is None else kept_up_to <= fence
 
 
-def _check_fence(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
+def _check_fence(cluster: Cluster, view: TopicMetadata, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
     """Return the kind of batch at an offset below the log's end."""
     (topic, partition), leader = where, view.partitions[where[1]]
     with closing(cluster.open(leader.broker)) as connection:

@@ -25,7 +25,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import EARLIEST, common_end, count_partitions, log_ends, newest_view, read_ends, read_offsets
 from linkengine.kafka.producers import brokers_without_deny_write
 from linkengine.kafka.protocol import BrokerError, UnreplicatedError
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicMetadata
 from linkengine.sync.topics import follow_partitions, observe_source, read_source_configs, sync_configs
 
 log = structlog.get_logger(__name__)
@@ -95,7 +95,7 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
     )
 
 
-def _lowest_starts(cluster: Cluster, topic: str, view: TopicView) -> dict[int, int]:
+def _lowest_starts(cluster: Cluster, topic: str, view: TopicMetadata) -> dict[int, int]:
     """Return the log starts, each the lower of two responses. That is safe, since log starts only grow.
 
     If a damaged response had a start that is too high, a restore would delete the topic without an export of the records below
@@ -115,7 +115,7 @@ def kept_up_to(address: ClusterAddress, topic: str, *, epochs: Mapping[int, int]
         return common_end(cluster, topic, newest_view(cluster, topic), epochs=epochs)
 
 
-def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible: Mapping[int, int]) -> None:
+def _check_replicated(cluster: Cluster, topic: str, view: TopicMetadata, *, visible: Mapping[int, int]) -> None:
     """Raise if records are beyond the high watermark: with acks=1 they may be acknowledged, but no consumer can read them."""
     for broker, epochs in view.by_leader().items():
         places = {(topic, number): epoch for number, epoch in epochs.items()}

@@ -12,7 +12,7 @@ from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange, source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, GroupSync, shown
+from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus, GroupSync, quoted_name
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.times import CONFIRM_AFTER_S
@@ -284,7 +284,7 @@ def _unequal(unequal: Iterable[GroupOutcome]) -> Iterator[tuple[ErrorCode, str]]
 
 def _named(groups_: list[GroupOutcome]) -> str:
     more = f" and {len(groups_) - _NAMED_AT_MOST} more" if len(groups_) > _NAMED_AT_MOST else ""
-    names = ", ".join(shown(group.destination_name) for group in groups_[:_NAMED_AT_MOST])
+    names = ", ".join(quoted_name(group.destination_name) for group in groups_[:_NAMED_AT_MOST])
     return f"Consumer group{'s' if len(groups_) > 1 else ''} {names}{more}"
 
 

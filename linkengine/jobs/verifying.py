@@ -28,7 +28,7 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets, newest_ends
 from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.single_reads import read_committed
-from linkengine.kafka.topicviews import Leader, TopicView, locate
+from linkengine.kafka.topicviews import Leader, TopicMetadata, locate
 from linkengine.verifyjob.job import run_verify
 from linkengine.verifyjob.reading import POLL_BYTES, READERS, Heaviest, TopicPart
 
@@ -100,7 +100,7 @@ class StoredBatches:
 
     def __init__(self, address: ClusterAddress, topic: str) -> None:
         self._topic, self._cluster = topic, Cluster(address)
-        self._views: dict[str, TopicView] | None = None
+        self._views: dict[str, TopicMetadata] | None = None
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""

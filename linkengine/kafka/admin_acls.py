@@ -31,7 +31,7 @@ from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, translated
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, kafka_error
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.preflight import first_connection
@@ -80,7 +80,7 @@ def allow(session: AdminSession, topics: Sequence[str], operation: AclOperation)
         _, failures = session.settle(partial(_delete, rules), what=f"remove DENY {operation.name} on {len(rules)} topics")
         for rule, error in failures.items():
             if error.code() != KafkaError.SECURITY_DISABLED:
-                refused[rule.name] = translated(error, what=f"remove DENY {operation.name} on topic {rule.name!r}")
+                refused[rule.name] = kafka_error(error, what=f"remove DENY {operation.name} on topic {rule.name!r}")
     return refused
 
 
@@ -115,7 +115,7 @@ def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
 def is_absent(session: AdminSession, topic: str, operation: AclOperation) -> bool:
     """Return True if the rule of ``deny`` certainly does not exist; False if ACLs may not be read."""
     try:
-        return not shown(session, _filter(topic, operation), what=f"read the ACLs of topic {topic!r}")
+        return not describe_bindings(session, _filter(topic, operation), what=f"read the ACLs of topic {topic!r}")
     except LinkEngineError:
         return False
 
@@ -134,10 +134,10 @@ def _filter(topic: str | None, operation: AclOperation) -> AclBindingFilter:
 
 def describe(session: AdminSession) -> set[Acl]:
     """Return every ACL of the cluster; raise AUTHORIZATION_ERROR without DESCRIBE on the cluster."""
-    return {_acl(binding) for binding in shown(session, _ALL_ACLS, what="read the ACLs of the cluster")}
+    return {_acl(binding) for binding in describe_bindings(session, _ALL_ACLS, what="read the ACLs of the cluster")}
 
 
-def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[AclBinding]:
+def describe_bindings(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[AclBinding]:
     """Return the ACLs that a filter matches; raise if the principal may not read them.
 
     An ACL may be created, or the right to read ACLs granted, between the two requests (``is_empty``): both are then repeated.
@@ -162,7 +162,7 @@ def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
     _, failures = session.settle(
         lambda client: client.create_acls(list(wire), request_timeout=REQUEST_TIMEOUT_S), what="create ACLs"
     )
-    return {wire[binding]: translated(error, what=f"create the ACL {wire[binding]}") for binding, error in failures.items()}
+    return {wire[binding]: kafka_error(error, what=f"create the ACL {wire[binding]}") for binding, error in failures.items()}
 
 
 def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
@@ -173,7 +173,7 @@ def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
     _, failures = session.settle(
         lambda client: client.delete_acls(list(wire), request_timeout=REQUEST_TIMEOUT_S), what="delete ACLs"
     )
-    return {wire[rule]: translated(error, what=f"delete the ACL {wire[rule]}") for rule, error in failures.items()}
+    return {wire[rule]: kafka_error(error, what=f"delete the ACL {wire[rule]}") for rule, error in failures.items()}
 
 
 def describe_by_broker(address: ClusterAddress) -> list[set[Acl]]:
@@ -186,7 +186,7 @@ def describe_by_broker(address: ClusterAddress) -> list[set[Acl]]:
         responses = [cluster.call(broker, _all_acls, response=DescribeAclsResponse, read=_read) for broker in cluster.brokers()]
     refused = next((error_code for error_code, _ in responses if error_code), 0)
     if refused:
-        raise translated(KafkaError(refused), what="read the ACLs of the cluster")
+        raise kafka_error(KafkaError(refused), what="read the ACLs of the cluster")
     return [set(acls) for _, acls in responses]
 
 
@@ -253,7 +253,7 @@ def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
             request, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
         )
     if error_code:
-        raise translated(KafkaError(error_code), what=what)
+        raise kafka_error(KafkaError(error_code), what=what)
     return not found
 
 
@@ -281,7 +281,9 @@ _Word = TypeVar("_Word", bound=Enum)
 
 def matching(session: AdminSession, wanted: AclRule) -> list[AclRule]:
     """Return the ACLs that a filter matches; raise SECURITY_DISABLED_ERROR or AUTHORIZATION_ERROR if they cannot be read."""
-    return sorted((_rule(binding) for binding in shown(session, _rule_filter(wanted), what="list ACLs")), key=_order)
+    return sorted(
+        (_rule(binding) for binding in describe_bindings(session, _rule_filter(wanted), what="list ACLs")), key=_order
+    )
 
 
 def create_rules(session: AdminSession, rules: Iterable[AclRule]) -> None:

@@ -22,7 +22,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, O
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import Committed, Group, Place, shown
+from linkengine.domain.groups import Committed, Group, Place, quoted_name
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import BrokerError, KafkaCode
@@ -259,7 +259,7 @@ def _coordinators(cluster: Cluster, names: Sequence[str], *, stale: Collection[i
     def read(response: Any) -> dict[str, int | LinkEngineError]:
         return {
             coordinator.key: _error(
-                coordinator.error_code, f"The coordinator of consumer group {shown(coordinator.key)} is unknown"
+                coordinator.error_code, f"The coordinator of consumer group {quoted_name(coordinator.key)} is unknown"
             )
             if coordinator.error_code
             else int(coordinator.node_id)
@@ -329,7 +329,7 @@ def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
     # If an offset cannot be read, the others must not be taken as the complete set.
     code = next((row.error_code for _, row in rows if row.error_code), group.error_code)
     if code:
-        return _error(code, f"The offsets of consumer group {shown(group.group_id)} cannot be read")
+        return _error(code, f"The offsets of consumer group {quoted_name(group.group_id)} cannot be read")
     return {
         (topic, row.partition_index): Committed(offset=row.committed_offset, metadata=row.metadata or "")
         for topic, row in rows
@@ -360,7 +360,7 @@ def _commit_request(
     def read(response: Any) -> dict[Place, LinkEngineError | None]:
         return {
             (topic.name, partition.partition_index): _error(
-                partition.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
+                partition.error_code, f"Offsets of consumer group {quoted_name(name)} cannot be committed"
             )
             if partition.error_code
             else None
@@ -385,7 +385,7 @@ def _error(code: int, what: str) -> LinkEngineError:
 
 
 def _missing_from_response(name: str) -> LinkEngineError:
-    message = f"The cluster's response does not contain consumer group {shown(name)}. Retrying."
+    message = f"The cluster's response does not contain consumer group {quoted_name(name)}. Retrying."
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
 
 

@@ -85,7 +85,7 @@ _CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
 )
 
 
-def translated(error: KafkaError, *, what: str) -> LinkEngineError:
+def kafka_error(error: KafkaError, *, what: str) -> LinkEngineError:
     """Return the LinkEngineError for a broker's refusal of ``what`` (such as "describe topic 'x'")."""
     code, advice = _CODES.get(error.code(), (ErrorCode.INTERNAL_ERROR, ""))
     if error.code() in NO_RESPONSE:
@@ -97,7 +97,7 @@ def translated(error: KafkaError, *, what: str) -> LinkEngineError:
     return LinkEngineError(code, f"Failed to {what}: {reason}. {advice}".rstrip())
 
 
-def refused(error: LinkEngineError, *, what: str) -> LinkEngineError:
+def login_error(error: LinkEngineError, *, what: str) -> LinkEngineError:
     """Return the error of a failed login to a cluster, worded as the failure of ``what``."""
     cause = " due to authentication issues" if error.code is ErrorCode.AUTHENTICATION_ERROR else ""
     return LinkEngineError(error.code, f"Failed to {what}{cause}. {error.message}")
@@ -186,7 +186,7 @@ class AdminSession:
         """Start a batch and return every value; raise the first failure."""
         values, failures = self.settle(start, what=what)
         for error in failures.values():
-            raise translated(error, what=what)
+            raise kafka_error(error, what=what)
         return values
 
     def settle(
@@ -197,7 +197,7 @@ class AdminSession:
         try:
             futures = start(client)
         except KafkaException as error:
-            raise translated(error.args[0], what=what) from None
+            raise kafka_error(error.args[0], what=what) from None
         if wait(futures.values(), timeout=UNRESPONSIVE_AFTER_S).not_done:
             self._check_cluster_reachable(what)
             wait(futures.values(), timeout=RESPONSE_TIMEOUT_S - UNRESPONSIVE_AFTER_S)
@@ -213,25 +213,25 @@ class AdminSession:
             return call(self._client(what))
         except KafkaException as error:
             failure: KafkaError = error.args[0]
-            raise (self._reason if failure.code() in NO_RESPONSE else translated)(failure, what=what) from None
+            raise (self._reason if failure.code() in NO_RESPONSE else kafka_error)(failure, what=what) from None
 
     def _client(self, what: str) -> AdminClient:
         try:
             return _pool.take(self.address)
         except LinkEngineError as error:
-            raise refused(error, what=what) from None
+            raise login_error(error, what=what) from None
 
     def _check_cluster_reachable(self, what: str) -> None:
         try:
             check_reachable(self.address)
         except LinkEngineError as error:
             _pool.drop(self.address)
-            raise refused(error, what=what) from None
+            raise login_error(error, what=what) from None
 
     def _reason(self, failure: KafkaError, *, what: str) -> LinkEngineError:
         self._check_cluster_reachable(what)
         _pool.drop(self.address)  # the plain connection works, this client does not: the next call creates another client
-        return translated(failure, what=what)
+        return kafka_error(failure, what=what)
 
 
 def _results(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Value], dict[_Key, KafkaError]]:
@@ -272,4 +272,4 @@ def _new_client(address: ClusterAddress) -> AdminClient:
     try:
         return make_client(AdminClient, address, settings)
     except KafkaException as error:
-        raise translated(error.args[0], what="make a client of the cluster") from None
+        raise kafka_error(error.args[0], what="make a client of the cluster") from None

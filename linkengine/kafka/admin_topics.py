@@ -28,7 +28,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, translated
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, kafka_error
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import TOPIC_GONE, BrokerError, KafkaCode
@@ -131,7 +131,7 @@ def delete(session: AdminSession, topic: str) -> bool:
     )
     for error in failures.values():
         if error.code() not in _GONE:
-            raise translated(error, what=what)
+            raise kafka_error(error, what=what)
     return not failures
 
 
@@ -154,7 +154,7 @@ def configs_of(session: AdminSession, topics: Sequence[str]) -> dict[str, dict[s
     )
     for error in failures.values():
         if error.code() not in _HIDDEN | _GONE:
-            raise translated(error, what="describe topic configs")
+            raise kafka_error(error, what="describe topic configs")
     return {resource.name: entries for resource, entries in values.items()}
 
 
@@ -200,7 +200,7 @@ def alter_each(session: AdminSession, changes: Mapping[str, ConfigChange]) -> di
         resources = [_alteration(topic, changes[topic]) for topic in batch]
         _, failures = session.settle(partial(_alter, resources), what=f"alter the configs of {len(batch)} topics")
         for resource, error in failures.items():
-            refused[resource.name] = translated(error, what=f"alter the configs of topic {resource.name!r}")
+            refused[resource.name] = kafka_error(error, what=f"alter the configs of topic {resource.name!r}")
     return refused
 
 

@@ -23,7 +23,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from linkengine.domain.addresses import ClusterAddress, parse_servers
 from linkengine.domain.errors import NEEDS_OPERATOR, ErrorCode, LinkEngineError
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, as_it_is, connect
-from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
+from linkengine.kafka.topicviews import Survey, TopicMetadata, newest, topic_ids, view_of
 
 SURVEY_TIMEOUT_S = 2.0  # for the metadata of every broker; slower brokers are left out
 AVOID_S = 5.0  # how long a broker that did not respond is tried last
@@ -33,7 +33,7 @@ _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing
 
 
 T = TypeVar("T")
-BrokerMetadata = tuple[set[int], dict[str, TopicView]]  # of a broker: the brokers it lists, and the requested topics
+BrokerMetadata = tuple[set[int], dict[str, TopicMetadata]]  # of a broker: the brokers it lists, and the requested topics
 
 
 class Cluster:
@@ -126,7 +126,7 @@ class Cluster:
         assert failure is not None  # metadata names at least the broker that returned it
         raise failure
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+    def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
         """Return the topics as the first responding broker describes them."""
         failure: LinkEngineError | None = None
         for endpoint in self._candidates():
@@ -140,7 +140,7 @@ class Cluster:
             ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "The link has no bootstrap servers. Set bootstrap.servers of the cluster."
         )
 
-    def newest_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+    def newest_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
         """Query all brokers at the same time; return, per partition, the leader with the highest leader epoch.
 
         A broker that was cut off keeps naming an old leader, even itself.
@@ -230,7 +230,7 @@ class Cluster:
     def _is_avoided(self, endpoint: tuple[str, int]) -> bool:
         return self._avoided.get(endpoint, 0.0) > time.monotonic()
 
-    def _topics_at(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> dict[str, TopicView]:
+    def _topics_at(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> dict[str, TopicMetadata]:
         return self._metadata_from(endpoint, names, timeout_s=timeout_s)[1]
 
     def _metadata_from(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> BrokerMetadata:
@@ -312,7 +312,7 @@ class Cluster:
 
 def _read_metadata(
     response: Any, *, names: Iterable[str]
-) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
+) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicMetadata]]:
     """Return the cluster's id, its brokers' addresses, and the topics by name, which include all of ``names``."""
     brokers = {broker.node_id: (_host(broker.host), _port(broker.port)) for broker in response.brokers}
     topics = {topic.name: view_of(topic) for topic in response.topics}

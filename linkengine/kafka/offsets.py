@@ -30,12 +30,12 @@ from kafka.protocol.consumer import (
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, refused
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, login_error
 from linkengine.kafka.admin_topics import LAG_POLL_S, LAG_S, names
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import TOPIC_GONE, BrokerError
-from linkengine.kafka.topicviews import Survey, TopicView
+from linkengine.kafka.topicviews import Survey, TopicMetadata
 
 TopicPartition = tuple[str, int]
 
@@ -222,7 +222,7 @@ def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
         return read_ends(cluster, topic, newest_view(cluster, topic))
 
 
-def read_ends(cluster: Cluster, topic: str, view: TopicView) -> TopicEnds:
+def read_ends(cluster: Cluster, topic: str, view: TopicMetadata) -> TopicEnds:
     """Return the ends as the leaders of this view report them; raise if a partition has no leader."""
     stable = read_offsets(cluster, topic, view, timestamp=LATEST, read_committed=True)
     return TopicEnds(topic_id=view.topic_id_text, stable=stable, ends=read_offsets(cluster, topic, view, timestamp=LATEST))
@@ -245,7 +245,7 @@ def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
     return known
 
 
-def newest_view(cluster: Cluster, topic: str) -> TopicView:
+def newest_view(cluster: Cluster, topic: str) -> TopicMetadata:
     """Return the topic with its newest leaders; raise if a silent broker may have newer metadata."""
     survey = _survey(cluster, topic)
     view = survey.topics[topic]
@@ -259,11 +259,11 @@ def _survey(cluster: Cluster, topic: str) -> Survey:
     try:
         return cluster.survey([topic])
     except LinkEngineError as error:
-        raise refused(error, what=f"describe topic {topic!r}") from None
+        raise login_error(error, what=f"describe topic {topic!r}") from None
 
 
 def read_offsets(
-    cluster: Cluster, topic: str, view: TopicView, *, timestamp: int, read_committed: bool = False
+    cluster: Cluster, topic: str, view: TopicMetadata, *, timestamp: int, read_committed: bool = False
 ) -> dict[int, int]:
     """Return the ListOffsets results of the leaders of this view, by partition; raise if a partition has no leader."""
     found: dict[int, int] = {}
@@ -277,7 +277,7 @@ def read_offsets(
     return found
 
 
-def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
+def common_end(cluster: Cluster, topic: str, view: TopicMetadata, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
 
     0 if that is unknown: the leader has no such epoch, or only older epochs. Partitions that the topic does not have are left

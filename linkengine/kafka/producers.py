@@ -27,7 +27,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import TopicPartition, by_topic
 from linkengine.kafka.protocol import BrokerError, KafkaCode
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicMetadata
 
 # --- who can write to a topic --------------------------------------------------------------------------------------------
 # Transactional producers are found with DescribeProducers at the leaders and ListTransactions at every broker. A leader lists
@@ -69,7 +69,7 @@ def _writers(producers: _Producers, names: dict[int, str], *, hidden: bool) -> T
     )
 
 
-def _producers(cluster: Cluster, topic: str, view: TopicView | None) -> _Producers | None:
+def _producers(cluster: Cluster, topic: str, view: TopicMetadata | None) -> _Producers | None:
     """Return the producers of a topic, None if a leader does not list them."""
     if view is None or view.error or not view.partitions:
         return None

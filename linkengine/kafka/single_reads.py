@@ -25,7 +25,7 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST, newest_view, read_offsets
 from linkengine.kafka.protocol import BrokerError, KafkaCode, RedirectedError
 from linkengine.kafka.requests import FETCH_BY_ID, FETCH_BY_NAME, READ_COMMITTED
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicMetadata
 
 # --- batches at an offset ------------------------------------------------------------------------------------------------
 # Batches are not interpreted. A response without the topic means that the client's quota is used up and it must wait (KIP-219).
@@ -245,7 +245,9 @@ def offsets_for_time(
     return [search.result() for search in searches]
 
 
-def _begin(cluster: Cluster, topic: str, view: TopicView, *, timestamp_ms: int, positions: Mapping[int, int]) -> list[_Search]:
+def _begin(
+    cluster: Cluster, topic: str, view: TopicMetadata, *, timestamp_ms: int, positions: Mapping[int, int]
+) -> list[_Search]:
     entries = read_offsets(cluster, topic, view, timestamp=timestamp_ms, read_committed=True)
     starts = read_offsets(cluster, topic, view, timestamp=EARLIEST)
     ends = read_offsets(cluster, topic, view, timestamp=LATEST, read_committed=True)
@@ -258,7 +260,7 @@ def _begin(cluster: Cluster, topic: str, view: TopicView, *, timestamp_ms: int, 
 
 
 def _read_on(
-    connection: Connection, topic: str, view: TopicView, search: _Search, *, timestamp_ms: int, deadline: float
+    connection: Connection, topic: str, view: TopicMetadata, search: _Search, *, timestamp_ms: int, deadline: float
 ) -> None:
     """Read the batches of a response; a small response first, since the record is usually near."""
     leader = view.partitions[search.partition]

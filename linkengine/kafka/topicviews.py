@@ -21,7 +21,7 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicView:
+class TopicMetadata:
     """A topic in the metadata of a broker; ``error`` is Kafka's error code, 0 for success."""
 
     topic_id: bytes  # 16 bytes, zeros where the cluster has no topic ids
@@ -49,7 +49,7 @@ class Survey:
     and responding as before. The set may be wrong for a moment, so the caller then has to query the leaders.
     """
 
-    topics: dict[str, TopicView]  # with the newest leaders
+    topics: dict[str, TopicMetadata]  # with the newest leaders
     complete: bool  # every broker ever listed has responded, so none has a newer leader
     unlisted_brokers: set[int]
     topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as known by any broker
@@ -80,17 +80,17 @@ class Survey:
             )
 
 
-def view_of(topic: Any) -> TopicView:
+def view_of(topic: Any) -> TopicMetadata:
     """Return a topic of a Metadata response."""
     partitions = {
         partition.partition_index: Leader(broker=partition.leader_id, epoch=partition.leader_epoch)
         for partition in topic.partitions
     }
     topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
-    return TopicView(topic_id=topic_id, partitions=partitions, error=topic.error_code)
+    return TopicMetadata(topic_id=topic_id, partitions=partitions, error=topic.error_code)
 
 
-def newest(views: Sequence[TopicView]) -> TopicView:
+def newest(views: Sequence[TopicMetadata]) -> TopicMetadata:
     """Combine the views of a topic: per partition, the leader with the highest leader epoch.
 
     A stale broker may still show a deleted topic under the name of the topic that was created since, with higher leader epochs.
@@ -103,7 +103,7 @@ def newest(views: Sequence[TopicView]) -> TopicView:
     shown = [view for view in shown if any(view.topic_id)] or shown  # during an upgrade, a broker may not have topic ids yet
     (topic_id, most), *others = Counter(view.topic_id for view in shown).most_common(2)
     if others and others[0][1] == most:
-        return TopicView(topic_id=bytes(16), partitions={}, error=KafkaCode.LEADER_NOT_AVAILABLE)
+        return TopicMetadata(topic_id=bytes(16), partitions={}, error=KafkaCode.LEADER_NOT_AVAILABLE)
     partitions: dict[int, Leader] = {}
     for view in shown:
         if view.topic_id == topic_id:
@@ -112,15 +112,15 @@ def newest(views: Sequence[TopicView]) -> TopicView:
                 for number, leader in view.partitions.items()
                 if number not in partitions or leader.epoch > partitions[number].epoch
             }
-    return TopicView(topic_id=topic_id, partitions=partitions)
+    return TopicMetadata(topic_id=topic_id, partitions=partitions)
 
 
-def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
+def topic_ids(views: Sequence[TopicMetadata]) -> frozenset[str]:
     """Return the ids that brokers have for a topic: none if it is gone, two while a broker returns old metadata."""
     return frozenset(view.topic_id_text for view in views if not view.error)
 
 
-def locate(topics: dict[str, TopicView], topic: str, partition: int) -> tuple[Leader, bytes]:
+def locate(topics: dict[str, TopicMetadata], topic: str, partition: int) -> tuple[Leader, bytes]:
     """Return leader and topic id; raise BrokerError with Kafka's code, or TIMEOUT_ERROR while there is no leader."""
     view = topics.get(topic)
     if view is None or view.error:

@@ -16,9 +16,9 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 
-from linkengine.domain.clusterviews import GroupView, LagView, MemberView, TopicGroup, TopicGroups
+from linkengine.domain.clusterviews import GroupDescription, LagDescription, MemberView, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import KINDS, Committed, Group, Place, shown
+from linkengine.domain.groups import KINDS, Committed, Group, Place, quoted_name
 from linkengine.kafka.admin_groups import FAILED_IN_A_ROW, at_coordinators, fetch_offsets, list_groups
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
@@ -36,7 +36,7 @@ from linkengine.kafka.protocol import (
     skip_response_header,
     uvarint,
 )
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicMetadata
 
 _CONSUMER_PROTOCOLS = ("consumer", "")  # "": offsets were committed without members
 _NOT_THERE = frozenset({KafkaCode.GROUP_ID_NOT_FOUND, KafkaCode.UNSUPPORTED_VERSION})
@@ -44,13 +44,13 @@ _DEAD = "DEAD"  # the state of a group that does not exist
 _UNKNOWN = "UNKNOWN"
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SMALLEST_TOPIC = INT16.size + INT32.size  # bytes of an assignment's topic: the lengths of its name and its partitions
-Described = GroupView | None  # None: the group does not exist
+Described = GroupDescription | None  # None: the group does not exist
 _Offsets = Mapping[Place, Committed]
-_GroupOffsets = tuple[GroupView, _Offsets]
+_GroupOffsets = tuple[GroupDescription, _Offsets]
 _Failures = Mapping[int, list[LinkEngineError]]  # of requests in a row, by broker
 
 
-def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
+def groups(cluster: Cluster) -> tuple[list[GroupDescription], str]:
     """Return every consumer group that the principal may describe, by name, and why groups may be missing ("": none are).
 
     A group that cannot be described has the state UNKNOWN and the error.
@@ -66,7 +66,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Described | L
     return at_coordinators(cluster, names, _describe)
 
 
-def lags(group: GroupView, committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> list[LagView]:
+def lags(group: GroupDescription, committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> list[LagDescription]:
     """Return the lag of a group per partition; the log end is None if it cannot be read."""
     readers = {place: member for member in group.members for place in member.assigned}
     return [_lag(place, committed[place].offset, ends.get(place), readers.get(place)) for place in sorted(committed)]
@@ -129,14 +129,16 @@ class _Reading:
             raise _BudgetError
         try:
             views = _describe(cluster, broker, names)
-            offsets = self._committed(cluster, broker, [name for name, view in views.items() if isinstance(view, GroupView)])
+            offsets = self._committed(
+                cluster, broker, [name for name, view in views.items() if isinstance(view, GroupDescription)]
+            )
         except LinkEngineError as error:
             failed.append(error)
             raise
         failed.clear()
         found: dict[str, _GroupOffsets | LinkEngineError | None] = {}
         for name, view in views.items():
-            if not isinstance(view, GroupView):
+            if not isinstance(view, GroupDescription):
                 found[name] = view
             elif name in offsets:
                 committed = offsets[name]
@@ -147,7 +149,7 @@ class _Reading:
         return fetch_offsets(cluster, broker, names, topics={self.topic: self.partitions}) if names else {}
 
 
-def _log_ends(cluster: Cluster, topic: str, view: TopicView, failures: _Failures) -> tuple[dict[Place, int], list[str]]:
+def _log_ends(cluster: Cluster, topic: str, view: TopicMetadata, failures: _Failures) -> tuple[dict[Place, int], list[str]]:
     """Return the log end offsets of a topic as far as its leaders return them, and why others are missing."""
     ends: dict[Place, int] = {}
     unread: list[str] = []
@@ -201,10 +203,10 @@ def _topic_group(
     )
 
 
-def _view_of(listed: Group, found: Described | LinkEngineError) -> GroupView | None:
+def _view_of(listed: Group, found: Described | LinkEngineError) -> GroupDescription | None:
     if not isinstance(found, LinkEngineError):
         return found
-    return GroupView(
+    return GroupDescription(
         group_id=listed.name,
         state=_UNKNOWN,
         type=_type_of(listed),
@@ -219,10 +221,12 @@ def _type_of(listed: Group) -> str:
     return listed.kind.upper() or _UNKNOWN
 
 
-def _lag(place: Place, offset: int, end: int | None, reader: MemberView | None) -> LagView:
+def _lag(place: Place, offset: int, end: int | None, reader: MemberView | None) -> LagDescription:
     names = {} if reader is None else {"consumer_id": reader.consumer_id, "client_id": reader.client_id}
     instance = reader.instance_id if reader else None
-    return LagView(topic=place[0], partition=place[1], current_offset=offset, log_end_offset=end, instance_id=instance, **names)
+    return LagDescription(
+        topic=place[0], partition=place[1], current_offset=offset, log_end_offset=end, instance_id=instance, **names
+    )
 
 
 def _describe(cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, Described | LinkEngineError]:
@@ -231,7 +235,7 @@ def _describe(cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, 
     if missing:
         found |= _describe_consumer(cluster, broker, missing)
     return {
-        name: replace(view, coordinator=broker) if isinstance(view, GroupView) else view
+        name: replace(view, coordinator=broker) if isinstance(view, GroupDescription) else view
         for name, view in found.items()
         if name in names
     }
@@ -257,7 +261,7 @@ def _classic(found: Any) -> Described | LinkEngineError:
         return _refused(found.group_id, found.error_code)
     if found.protocol_type not in _CONSUMER_PROTOCOLS:  # Kafka Connect and schema registries use groups, too
         return None
-    return GroupView(
+    return GroupDescription(
         group_id=found.group_id,
         state=state,
         type="CLASSIC",
@@ -354,7 +358,7 @@ class ConsumerGroupDescribeResponse:
     """The response to a ConsumerGroupDescribeRequest: (error code, group) of each group."""
 
     header: _Header
-    groups: tuple[tuple[int, GroupView], ...]
+    groups: tuple[tuple[int, GroupDescription], ...]
 
     @classmethod
     def decode(cls, frame: bytes, *, version: int, header: bool) -> ConsumerGroupDescribeResponse:
@@ -369,7 +373,7 @@ class ConsumerGroupDescribeResponse:
         return cls(header=_Header(correlation_id), groups=groups)
 
 
-def _read_group(reader: Reader) -> tuple[int, GroupView]:
+def _read_group(reader: Reader) -> tuple[int, GroupDescription]:
     error = reader.int16()
     reader.compact_text()  # error message
     name, state = reader.compact_text() or "", reader.compact_text() or ""
@@ -378,7 +382,7 @@ def _read_group(reader: Reader) -> tuple[int, GroupView]:
     members = tuple(_read_member(reader) for _ in range(reader.compact_length()))
     reader.int32()  # authorized operations
     reader.tags()
-    view = GroupView(
+    view = GroupDescription(
         group_id=name,
         state=_state(state),
         type="CONSUMER",
@@ -420,4 +424,4 @@ def _state(word: str) -> str:
 
 
 def _refused(name: str, code: int) -> BrokerError:
-    return BrokerError(code, f"Consumer group {shown(name)} cannot be described")
+    return BrokerError(code, f"Consumer group {quoted_name(name)} cannot be described")

@@ -24,13 +24,13 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import (
-    BrokerView,
+    BrokerDescription,
     ConfigSynonym,
     ConfigView,
     HeldReplica,
-    PartitionView,
-    ReassignmentView,
-    ReplicaView,
+    PartitionDescription,
+    ReassignmentDescription,
+    ReplicaDescription,
 )
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import LONG_MS, BrokerDistance
@@ -38,7 +38,7 @@ from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection, as_it_is
 from linkengine.kafka.protocol import BrokerError
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicMetadata
 
 # --- brokers -------------------------------------------------------------------------------------------------------------
 
@@ -47,10 +47,10 @@ FOR_ALL = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 _TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
 
 
-def brokers(session: AdminSession) -> list[BrokerView]:
+def brokers(session: AdminSession) -> list[BrokerDescription]:
     """Return the brokers that are up, by id."""
     found = session.call(lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="list the brokers")
-    rows = [BrokerView(broker=node.id, host=node.host, port=node.port, rack=node.rack or None) for node in found.nodes]
+    rows = [BrokerDescription(broker=node.id, host=node.host, port=node.port, rack=node.rack or None) for node in found.nodes]
     return sorted(rows, key=lambda row: row.broker)
 
 
@@ -91,7 +91,7 @@ def replicas(session: AdminSession, broker: int) -> list[HeldReplica]:
     return sorted(held, key=lambda replica: (replica.topic, replica.partition))
 
 
-def reassignments(address: ClusterAddress, topic: str | None) -> list[ReassignmentView]:
+def reassignments(address: ClusterAddress, topic: str | None) -> list[ReassignmentDescription]:
     """Return the partitions that are being reassigned; any broker forwards the request to the controller (KIP-455)."""
     cluster = Cluster(address)
     try:
@@ -110,27 +110,27 @@ def reassignments(address: ClusterAddress, topic: str | None) -> list[Reassignme
         cluster.close()
 
 
-def _read_reassignments(response: Any) -> list[ReassignmentView]:
+def _read_reassignments(response: Any) -> list[ReassignmentDescription]:
     if response.error_code:
         raise BrokerError(response.error_code, "Partitions that are being reassigned cannot be listed")
     return [_moving(topic.name, part) for topic in response.topics for part in topic.partitions]
 
 
-def _numbers(topic: str, view: TopicView) -> list[int]:
+def _numbers(topic: str, view: TopicMetadata) -> list[int]:
     if view.error:
         raise BrokerError(view.error, f"Topic {topic!r} cannot be described")
     return list(view.partitions)
 
 
-def _moving(topic: str, part: Any) -> ReassignmentView:
+def _moving(topic: str, part: Any) -> ReassignmentDescription:
     adding, removing = tuple(part.adding_replicas), tuple(part.removing_replicas)
-    return ReassignmentView(topic=topic, partition=part.partition_index, adding=adding, removing=removing)
+    return ReassignmentDescription(topic=topic, partition=part.partition_index, adding=adding, removing=removing)
 
 
 # --- topics --------------------------------------------------------------------------------------------------------------
 
 
-def topic_partitions(session: AdminSession, topic: str) -> list[PartitionView]:
+def topic_partitions(session: AdminSession, topic: str) -> list[PartitionDescription]:
     """Return the partitions of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if it does not exist."""
     found = session.all(
         lambda client: client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S),
@@ -150,11 +150,13 @@ def topic_configs(session: AdminSession, topic: str) -> list[ConfigView]:
     return [config_view(entries[name]) for name in sorted(entries)]
 
 
-def _partition(found: Any) -> PartitionView:
+def _partition(found: Any) -> PartitionDescription:
     leader = found.leader.id if found.leader is not None and found.leader.id >= 0 else None
     in_sync = {node.id for node in found.isr}
-    replicas = [ReplicaView(broker=node.id, leader=node.id == leader, in_sync=node.id in in_sync) for node in found.replicas]
-    return PartitionView(partition=found.id, leader=leader, replicas=tuple(replicas))
+    replicas = [
+        ReplicaDescription(broker=node.id, leader=node.id == leader, in_sync=node.id in in_sync) for node in found.replicas
+    ]
+    return PartitionDescription(partition=found.id, leader=leader, replicas=tuple(replicas))
 
 
 def config_view(entry: ConfigEntry) -> ConfigView:

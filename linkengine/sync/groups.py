@@ -52,7 +52,7 @@ from linkengine.domain.groups import (
     agreed,
     decide,
     next_batch,
-    shown,
+    quoted_name,
     status_of,
     why_skipped,
 )
@@ -295,8 +295,8 @@ def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> G
     message = _refusal_summary(partitions) or next((partition.message for partition in partitions if partition.message), "")
     if in_use:
         message = (
-            f"Group {shown(case.name)} has active members on the destination cluster, so its offsets are not touched. Exclude "
-            "it in consumer.offset.group.filters once its consumers have moved, or stop them here."
+            f"Group {quoted_name(case.name)} has active members on the destination cluster, so its offsets are not touched. "
+            "Exclude it in consumer.offset.group.filters once its consumers have moved, or stop them here."
         )
     return GroupOutcome(
         name=case.group.name,

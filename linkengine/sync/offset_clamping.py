@@ -15,7 +15,16 @@ from dataclasses import dataclass
 import structlog
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import ClampedOffset, Committed, KnownOffset, OffsetDecision, OffsetFacts, Place, settle, shown
+from linkengine.domain.groups import (
+    ClampedOffset,
+    Committed,
+    KnownOffset,
+    OffsetDecision,
+    OffsetFacts,
+    Place,
+    quoted_name,
+    settle,
+)
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import MetadataLeftOutError
@@ -104,8 +113,8 @@ def _settles(found: list[_Case], earlier: Sequence[list[_Case] | None]) -> bool:
 def _contradictory(name: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"The offsets of consumer group {shown(name)} were different each time they were read, so they are not moved. Check "
-        "them, and set them by hand if needed.",
+        f"The offsets of consumer group {quoted_name(name)} were different each time they were read, so they are not moved. "
+        "Check them, and set them by hand if needed.",
     )
 
 

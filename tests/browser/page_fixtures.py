@@ -52,7 +52,7 @@ from linkengine.domain.gates import (
 )
 from linkengine.domain.groups import Group, GroupStatus
 from linkengine.domain.linktasks import TaskName, TaskState
-from linkengine.domain.mirrorability import Topic
+from linkengine.domain.mirrorability import ListedTopic
 
 if TYPE_CHECKING:
     from tests.browser.page_data import PageData
@@ -125,7 +125,7 @@ def _add_draft(page_data: PageData) -> None:
         name="far-to-east",
     )
     listing = SourceListing(
-        topics=(Topic(name="__consumer_offsets", internal=True), Topic(name="flights"), Topic(name="fresh")),
+        topics=(ListedTopic(name="__consumer_offsets", internal=True), ListedTopic(name="flights"), ListedTopic(name="fresh")),
         groups=(Group(name="billing", kind="classic"), Group(name="shared", kind="share")),
         errors={"acls": "The principal may not DESCRIBE the cluster."},
     )

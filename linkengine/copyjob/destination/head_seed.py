@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 import cramjam
 
 from linkengine.batches.compression import ZSTD
-from linkengine.batches.patch import patch_for_append, seal
+from linkengine.batches.patch import patch_for_append, write_checksum
 from linkengine.batches.records import varint
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT
 from linkengine.copyjob.errors import foreign_write
@@ -211,7 +211,7 @@ def dense_filler(count: int, timestamp_ms: int) -> bytearray:
     )
     batch = bytearray(header)
     batch += body
-    seal(batch)
+    write_checksum(batch)
     return batch
 
 

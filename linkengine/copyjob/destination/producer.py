@@ -30,7 +30,7 @@ from linkengine.copyjob.buffers import BUDGET, Buffer
 from linkengine.copyjob.destination.gap_filler import Filler, TransactionFiller, waited
 from linkengine.copyjob.errors import LargestOnItsWay, overtaken, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.pacing import Throttle, due_before_burst
-from linkengine.copyjob.partition_state import PartitionState, is_held_up
+from linkengine.copyjob.partition_state import PartitionState, must_wait_like_marker
 from linkengine.copyjob.producer_state import Unacknowledged
 from linkengine.copyjob.values import Chunk, Overtaken, Stage, Trouble
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -197,7 +197,7 @@ class BrokerProducer:
                 continue
             if not self._events.may_write(partition):  # stays ready: the lease may still be renewed in time
                 continue
-            if is_held_up(partition, step, now_ms=self._services.clock.now_ms):
+            if must_wait_like_marker(partition, step, now_ms=self._services.clock.now_ms):
                 self._held_up[partition] = None
                 continue
             if entries and size + len(step.payload) > REQUEST_BYTES:

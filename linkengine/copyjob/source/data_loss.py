@@ -1,4 +1,4 @@
-"""Offsets that the source deletes before they are copied: noticed early, and persisted before markers fill them."""
+"""Lost records: persists losses before markers fill them, and observes the log bounds of partitions that are not fetched."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class LossRecorder:
         persisted: Callable[[PartitionState, int, GapReason], None],
         counts: Callable[[PartitionState, int, SourceOrigin | None], bool],
     ) -> None:
-        """Store the callbacks: ``keep`` persists a loss and may raise CoordinationUnavailableError.
+        """``keep`` persists a loss and may raise CoordinationUnavailableError.
 
-        ``persisted`` is called with the end of a persisted loss. ``counts`` ends the wait and returns whether the leader of
-        that attempt is still the leader to read from: another may have more.
+        ``persisted`` is called with the partition, the end of the persisted loss and LOST. ``counts`` ends the wait; it returns
+        whether attempt and leader are still the same, since another leader may have more records.
         """
         self._services, self._keep, self._on_kept, self._counts = services, keep, persisted, counts
 

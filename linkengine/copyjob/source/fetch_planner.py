@@ -154,10 +154,12 @@ class FetchPlanner:
 def records_beyond(response: FetchedPartition, position: int) -> memoryview | None:
     """Return the part to plan of a response that begins before ``position``; None if it does not join there.
 
-    Empty: the response ends before the position. If the response lists aborted transactions, nothing is cut off: the planner
-    must see an ABORT marker before the position, or it takes committed records of the same producer behind it for aborted
-    (KIP-98). Otherwise the first batch that is kept must begin exactly at the position. So a batch before it with a damaged
-    base offset cannot hide records: there would be a gap in its place.
+    Empty: the response ends before the position.
+
+    * With aborted transactions nothing is cut off. Without an ABORT marker before the position, the planner would treat later
+      committed records of the same producer as aborted (KIP-98).
+    * Without them the first batch that is kept must begin exactly at the position. So an earlier batch with a damaged base
+      offset cannot hide records: there would be a gap in its place.
     """
     try:
         for start, view in iter_batches(response.records):

@@ -23,7 +23,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition, epoch_ends, list_offsets, log_ends, log_starts
 from linkengine.kafka.protocol import BrokerError, KafkaCode
-from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
+from linkengine.kafka.topicviews import Leader, Survey, TopicMetadata, locate
 
 EVERY_S = 5.0
 Read = Mapping[PartitionState, SourceOrigin]
@@ -135,14 +135,14 @@ class LeaderWatch:
             failed=lambda _: self._on_views(read, {}),
         )
 
-    def _on_views(self, read: Read, views: Mapping[str, TopicView]) -> None:
+    def _on_views(self, read: Read, views: Mapping[str, TopicMetadata]) -> None:
         self._due_at = self._services.clock.monotonic() + EVERY_S
         for partition, origin in read.items():
             if partition.origin is origin and _has_successor(partition, origin, views):
                 self._succeeded(partition)
 
 
-def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
+def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicMetadata]:
     """Return the newest view of topics that are read from brokers which another broker no longer lists as alive."""
     unlisted_brokers = cluster.survey().unlisted_brokers if read else set()
     topics = {
@@ -151,7 +151,7 @@ def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
     return cluster.newest_topics(topics) if topics else {}
 
 
-def _has_successor(partition: PartitionState, origin: SourceOrigin, views: Mapping[str, TopicView]) -> bool:
+def _has_successor(partition: PartitionState, origin: SourceOrigin, views: Mapping[str, TopicMetadata]) -> bool:
     view = views.get(partition.assignment.source_topic)
     leader = view.partitions.get(partition.assignment.partition) if view is not None else None
     return leader is not None and leader.epoch > origin.leader.epoch

@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(records: memoryview, *, offsets: int) -> Shape | None:
-    """Return the shape of whole batches that cover ``offsets`` offsets; None if there is none, or a damaged batch."""
+    """Return the shape of whole batches that cover ``offsets`` offsets; None if there is no batch or a damaged batch."""
     try:
         views = [view for _, view in iter_batches(records)]
     except CorruptBatchError:
@@ -49,7 +49,7 @@ class Piece:
     stop: int
     size: int  # bytes to request
     urgent: bool = False  # fills a gap: pieces that were received already wait for it
-    requested: bool = False  # requested
+    requested: bool = False
     as_head: bool = False  # was the first piece of its partition when requested, so that the reserve has memory for it
     response: FetchedPartition | None = None
     buffer: Buffer | None = None
@@ -172,8 +172,8 @@ class PartitionPieces:
     def _fill_gap(self, left: int) -> None:
         """Insert a piece if a response ends before the first batch of the next and the offsets in between were not requested.
 
-        A response begins with the batch that contains the requested offset, so it may begin before that. It begins behind it if
-        compaction has removed the offsets: a request at ``end`` or before has then shown that there is nothing in between.
+        A response begins with the batch that contains the requested offset, so it may begin before that offset. It begins
+        behind it only if compaction has removed the offsets in between.
         """
         end, right = self.pieces[left].end, self.pieces[left + 1]
         first = right.first

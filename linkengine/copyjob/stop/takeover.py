@@ -19,7 +19,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.topicviews import TopicView, locate
+from linkengine.kafka.topicviews import TopicMetadata, locate
 from linkengine.kafka.transactions import EmptyTransactions
 
 # --- takeover ------------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def foreign_starts(
     ]
     found: dict[int, int] = {}
     with closing(Cluster(address)) as cluster:
-        views: dict[str, TopicView] = {}
+        views: dict[str, TopicMetadata] = {}
         for assignment in unchecked:
             offsets = copied[assignment.partition], fences[assignment.partition]
             foreign = _search_patiently(cluster, assignment, views, offsets=offsets)
@@ -158,7 +158,7 @@ def foreign_starts(
 
 
 def _search_patiently(
-    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
+    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicMetadata], *, offsets: tuple[int, int]
 ) -> int | None:
     """Return ``_first_foreign``; after an error, locate the leader again and retry, then return the start of the search.
 
@@ -182,7 +182,7 @@ def _search_patiently(
 
 
 def _first_foreign(
-    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
+    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicMetadata], *, offsets: tuple[int, int]
 ) -> int | None:
     leader, topic_id = locate(views, assignment.mirror_topic, assignment.partition)
     producer_ids = {assignment.producer_id}

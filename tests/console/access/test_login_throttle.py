@@ -34,16 +34,16 @@ def test_ipv6_addresses_of_the_same_network_count_together(first: str, other: st
 def test_attempts_are_not_throttled_without_a_limit(redis_url: str, settings: Any) -> None:
     settings.ATTEMPTS_AT_ONCE = 0
 
-    assert {credentials.count("unlimited") for _ in range(30)} == {0}
+    assert {credentials.count_attempt("unlimited") for _ in range(30)} == {0}
 
 
 def test_redis_is_not_tried_again_at_once_after_an_error(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    assert credentials.count("during-an-outage") == 0
+    assert credentials.count_attempt("during-an-outage") == 0
     assert rate_limit.Outage.until_s > 0
 
     settings.REDIS_URL, settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = redis_url, 1, 1_000
 
-    assert {credentials.count("during-an-outage") for _ in range(3)} == {0}
+    assert {credentials.count_attempt("during-an-outage") for _ in range(3)} == {0}
     rate_limit.Outage.until_s = 0.0
-    assert [credentials.count("during-an-outage") > 0 for _ in range(3)] == [False, True, True]
+    assert [credentials.count_attempt("during-an-outage") > 0 for _ in range(3)] == [False, True, True]

@@ -10,13 +10,13 @@ import pytest
 from console.actors import Actor
 from console.clusters import actions as cluster_actions
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.links.topic_queries import judge_topic
+from console.links.topic_queries import check_source_topic
 from console.mirrors.actions import auto_create, create_mirror
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.tasks.clusters import guard_namespace
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorability import CheckCode, Standing
+from linkengine.domain.mirrorability import CheckCode, MirrorabilityStatus
 from tests.console.conftest import NOW, Engine, MakeActor, choose_all
 
 Sent = list[tuple[str, dict[str, Any]]]
@@ -170,9 +170,9 @@ def test_auto_create_is_refused_in_a_namespace_of_another_link(
 @pytest.mark.parametrize(
     ("reserved", "follows", "standing"),
     [
-        (False, False, Standing.WAITING),
-        (True, False, Standing.NOT_MIRRORED),
-        (True, True, Standing.NOT_MIRRORED),
+        (False, False, MirrorabilityStatus.WAITING),
+        (True, False, MirrorabilityStatus.NOT_MIRRORED),
+        (True, True, MirrorabilityStatus.NOT_MIRRORED),
     ],
 )
 def test_mirrorability_names_the_link_that_is_attached_to_the_namespace(
@@ -184,7 +184,7 @@ def test_mirrorability_names_the_link_that_is_attached_to_the_namespace(
     *,
     reserved: bool,
     follows: bool,
-    standing: Standing,
+    standing: MirrorabilityStatus,
 ) -> None:
     cluster_actions.reserve(namespace=orders, reserved=reserved, by=owner, now=NOW)
     if follows:
@@ -193,12 +193,12 @@ def test_mirrorability_names_the_link_that_is_attached_to_the_namespace(
         SourceTopic.objects.create(link=each, name="orders.new", partitions=1, seen_at=NOW)
         choose_all(each)
 
-    found = judge_topic(link=other_link, name="orders.new", by=owner)
+    found = check_source_topic(link=other_link, name="orders.new", by=owner)
 
     assert found.standing is standing
     assert [check.code for check in found.failed] == ([CheckCode.NAMESPACE] if reserved else [])
     assert ("cluster link 'west-to-east' may create topics" in "".join(check.finding for check in found.failed)) is follows
-    assert judge_topic(link=link, name="orders.new").standing is (Standing.WAITING if follows else standing)
+    assert check_source_topic(link=link, name="orders.new").standing is (MirrorabilityStatus.WAITING if follows else standing)
 
 
 def test_an_unreserved_namespace_refuses_no_topics(orders: Namespace, destination: Cluster, owner: Actor) -> None:

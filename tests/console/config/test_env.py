@@ -12,38 +12,38 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-from console.config.env import Environment, spark_address
+from console.config.env import EnvironmentVariables, spark_address
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_missing_variable_is_named_with_the_file_that_explains_it() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"CLUSTERLINK_X is not set.*\.env\.example"):
-        Environment({}).text("CLUSTERLINK_X")
+        EnvironmentVariables({}).text("CLUSTERLINK_X")
 
 
 def test_default_is_used_for_an_empty_variable() -> None:
-    assert Environment({"X": ""}).text("X", "default") == "default"
-    assert Environment({"X": "given"}).text("X", "default") == "given"
+    assert EnvironmentVariables({"X": ""}).text("X", "default") == "default"
+    assert EnvironmentVariables({"X": "given"}).text("X", "default") == "given"
 
 
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("from-file\n")
 
-    assert Environment({"X_FILE": str(file)}).secret("X") == "from-file"
-    assert Environment({"X": "direct"}).secret("X") == "direct"
+    assert EnvironmentVariables({"X_FILE": str(file)}).secret("X") == "from-file"
+    assert EnvironmentVariables({"X": "direct"}).secret("X") == "direct"
     with pytest.raises(ImproperlyConfigured, match=r"X_FILE names .* cannot be read"):
-        Environment({"X_FILE": str(tmp_path / "none")}).secret("X")
+        EnvironmentVariables({"X_FILE": str(tmp_path / "none")}).secret("X")
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("off", False), ("", False), ("No", False)])
 def test_flag_accepts_the_usual_words(text: str, value: bool) -> None:
-    assert Environment({"X": text}).flag("X") is value
+    assert EnvironmentVariables({"X": text}).flag("X") is value
 
 
 def test_malformed_values_are_refused() -> None:
-    environment = Environment({"FLAG": "perhaps", "NUMBER": "many", "URL": "mysql://u:secret@h/d"})
+    environment = EnvironmentVariables({"FLAG": "perhaps", "NUMBER": "many", "URL": "mysql://u:secret@h/d"})
 
     with pytest.raises(ImproperlyConfigured, match="FLAG must be true or false"):
         environment.flag("FLAG")
@@ -57,22 +57,22 @@ def test_malformed_values_are_refused() -> None:
 def test_invalid_key_is_refused_and_not_repeated() -> None:
     good, bad = "MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA=", "my-secret-password"
 
-    assert Environment({"X": f"{good}, {good}"}).cipher_keys("X") == [good, good]
+    assert EnvironmentVariables({"X": f"{good}, {good}"}).cipher_keys("X") == [good, good]
     with pytest.raises(ImproperlyConfigured, match=r"Key 2 of 2 in X is no Fernet key\..*\.env\.example") as caught:
-        Environment({"X": f"{good},{bad}"}).cipher_keys("X")
+        EnvironmentVariables({"X": f"{good},{bad}"}).cipher_keys("X")
     assert bad not in str(caught.value)
     assert caught.value.__cause__ is None
     with pytest.raises(ImproperlyConfigured, match="X names no key"):
-        Environment({"X": " ,"}).cipher_keys("X")
+        EnvironmentVariables({"X": " ,"}).cipher_keys("X")
 
 
 def test_lists_are_separated_by_commas() -> None:
-    assert Environment({"X": "a, b,,c"}).words("X") == ["a", "b", "c"]
+    assert EnvironmentVariables({"X": "a, b,,c"}).words("X") == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("url", "name"), [("sqlite:///var/db.sqlite3", "var/db.sqlite3"), ("sqlite:////tmp/db", "/tmp/db")])
 def test_sqlite_is_used_with_a_write_ahead_log_and_immediate_locks(url: str, name: str) -> None:
-    settings = Environment({"X": url}).database("X")
+    settings = EnvironmentVariables({"X": url}).database("X")
 
     assert settings["NAME"] == name
     assert settings["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
@@ -80,7 +80,9 @@ def test_sqlite_is_used_with_a_write_ahead_log_and_immediate_locks(url: str, nam
 
 
 def test_postgres_urls_are_read_with_all_their_parts() -> None:
-    settings = Environment({"X": "postgres://us%40er:p%2Fw@db.test:5433/links?sslmode=require&host=/run/pg"}).database("X")
+    settings = EnvironmentVariables({"X": "postgres://us%40er:p%2Fw@db.test:5433/links?sslmode=require&host=/run/pg"}).database(
+        "X"
+    )
 
     assert (settings["USER"], settings["PASSWORD"], settings["PORT"]) == ("us@er", "p/w", "5433")
     assert (settings["NAME"], settings["HOST"]) == ("links", "/run/pg")
@@ -92,13 +94,13 @@ def test_a_secret_file_without_text_is_refused_by_name(tmp_path: Path, content: 
     (tmp_path / "secret").write_bytes(content)
 
     with pytest.raises(ImproperlyConfigured, match=r"X_FILE names .*(empty|not a text file)"):
-        Environment({"X_FILE": str(tmp_path / "secret")}).secret("X")
+        EnvironmentVariables({"X_FILE": str(tmp_path / "secret")}).secret("X")
 
 
 def test_several_postgres_hosts_are_passed_to_libpq() -> None:
     url = "postgres://u:p@db1:5433,[::1],db3/links?target_session_attrs=read-write&connect_timeout=7"
 
-    settings = Environment({"X": url}).database("X")
+    settings = EnvironmentVariables({"X": url}).database("X")
 
     assert (settings["HOST"], settings["PORT"]) == ("db1,::1,db3", "5433,5432,5432")
     assert settings["OPTIONS"]["target_session_attrs"] == "read-write"
@@ -108,7 +110,7 @@ def test_several_postgres_hosts_are_passed_to_libpq() -> None:
 @pytest.mark.parametrize("hosts", ["db1,", ",db2", "db1:port", "db1:70000,db2", ":5432"])
 def test_malformed_hosts_are_refused(hosts: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"X cannot be read: .*\.env\.example") as caught:
-        Environment({"X": f"postgres://u:secret@{hosts}/links"}).database("X")
+        EnvironmentVariables({"X": f"postgres://u:secret@{hosts}/links"}).database("X")
     assert "secret" not in str(caught.value)
 
 
@@ -116,19 +118,19 @@ def test_password_variable_is_used_unless_the_address_has_a_password(tmp_path: P
     (tmp_path / "file").write_text("p@ss/word:1\n")
     variables = {"P_FILE": str(tmp_path / "file")}
 
-    assert Environment({"X": "postgres://u@h/d", **variables}).database("X", "P")["PASSWORD"] == "p@ss/word:1"
-    assert Environment({"X": "postgres://u:other@h/d", **variables}).database("X", "P")["PASSWORD"] == "other"
-    assert Environment({"X": "redis://h:1/0", **variables}).redis("X", "P") == "redis://:p%40ss%2Fword%3A1@h:1/0"
-    assert Environment({"X": "redis://:other@h/0", **variables}).redis("X", "P") == "redis://:other@h/0"
-    assert Environment({"X": "redis://h:1/0"}).redis("X", "P") == "redis://h:1/0"
+    assert EnvironmentVariables({"X": "postgres://u@h/d", **variables}).database("X", "P")["PASSWORD"] == "p@ss/word:1"
+    assert EnvironmentVariables({"X": "postgres://u:other@h/d", **variables}).database("X", "P")["PASSWORD"] == "other"
+    assert EnvironmentVariables({"X": "redis://h:1/0", **variables}).redis("X", "P") == "redis://:p%40ss%2Fword%3A1@h:1/0"
+    assert EnvironmentVariables({"X": "redis://:other@h/0", **variables}).redis("X", "P") == "redis://:other@h/0"
+    assert EnvironmentVariables({"X": "redis://h:1/0"}).redis("X", "P") == "redis://h:1/0"
     expected = "redis+sentinel://:p%40ss%2Fword%3A1@h:1,h2/main/0"
-    assert Environment({"X": "redis+sentinel://h:1,h2/main/0", **variables}).redis("X", "P") == expected
+    assert EnvironmentVariables({"X": "redis+sentinel://h:1,h2/main/0", **variables}).redis("X", "P") == expected
 
 
 @pytest.mark.parametrize("rest", ["h:1", "h:1/", "h:1/main/x", "h:port/main", ",h/main", "h/main?socket_timeout=soon"])
 def test_malformed_sentinel_address_is_refused(rest: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"X cannot be read: .*\.env\.example") as caught:
-        Environment({"X": f"redis+sentinel://:secret@{rest}"}).redis("X")
+        EnvironmentVariables({"X": f"redis+sentinel://:secret@{rest}"}).redis("X")
     assert "secret" not in str(caught.value)
 
 
@@ -140,11 +142,11 @@ def test_every_variable_that_is_read_is_explained() -> None:
 
 
 def test_networks_are_parsed_and_the_invalid_entry_is_named() -> None:
-    assert Environment({"X": "10.0.0.0/8, ::1,192.0.2.5"}).networks("X") == ("10.0.0.0/8", "::1", "192.0.2.5")
-    assert Environment({}).networks("X", "") == ()
+    assert EnvironmentVariables({"X": "10.0.0.0/8, ::1,192.0.2.5"}).networks("X") == ("10.0.0.0/8", "::1", "192.0.2.5")
+    assert EnvironmentVariables({}).networks("X", "") == ()
     for entry in ("proxy.example.com", "10.0.0.1/8", "*"):
         with pytest.raises(ImproperlyConfigured, match=r"Entry 2 of 2 in X is not an IP network"):
-            Environment({"X": f"10.0.0.0/8,{entry}"}).networks("X")
+            EnvironmentVariables({"X": f"10.0.0.0/8,{entry}"}).networks("X")
 
 
 @pytest.mark.parametrize(("proxies", "starts"), [("", False), ("10.0.0.1", True)])

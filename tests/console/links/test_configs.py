@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.links.form_presenters import CONFIG_DESCRIPTIONS
 from console.models import AuditEvent, Cluster, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
 from linkengine.domain.errors import LinkEngineError
@@ -22,8 +22,8 @@ from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeActor
 Sent = list[tuple[str, dict[str, Any]]]
 
 
-def wanted(**changes: str | None) -> list[ConfigChange]:
-    return [ConfigChange(name=name.replace("_", "."), value=value) for name, value in changes.items()]
+def wanted(**changes: str | None) -> list[LinkConfigChange]:
+    return [LinkConfigChange(name=name.replace("_", "."), value=value) for name, value in changes.items()]
 
 
 def alter(link: ClusterLink, by: Actor, **changes: str | None) -> ClusterLink:
@@ -135,7 +135,7 @@ def test_properties_that_no_key_decrypts_stay_until_others_are_entered(
 def test_deleting_a_config_resets_it_to_its_default(link: ClusterLink, owner: Actor) -> None:
     alter(link, owner, topic_config_sync_ms="9000")
 
-    alter_configs(link=link, changes=[ConfigChange(name="topic.config.sync.ms", operation="DELETE")], by=owner, now=NOW)
+    alter_configs(link=link, changes=[LinkConfigChange(name="topic.config.sync.ms", operation="DELETE")], by=owner, now=NOW)
 
     assert not LinkConfig.objects.exists()
 
@@ -151,11 +151,11 @@ def test_an_invalid_value_rejects_the_whole_request(link: ClusterLink, owner: Ac
 @pytest.mark.parametrize("name", ["cluster.link.prefix", "link.mode", "request.timeout.ms"])
 def test_immutable_configs_cannot_be_changed(name: str, link: ClusterLink, owner: Actor) -> None:
     with pytest.raises(InvalidInputError, match=name):
-        alter_configs(link=link, changes=[ConfigChange(name=name, value="1")], by=owner, now=NOW)
+        alter_configs(link=link, changes=[LinkConfigChange(name=name, value="1")], by=owner, now=NOW)
 
 
 def test_a_config_that_is_named_twice_is_refused(link: ClusterLink, owner: Actor) -> None:
-    change = ConfigChange(name="acl.sync.ms", value="6000")
+    change = LinkConfigChange(name="acl.sync.ms", value="6000")
     with pytest.raises(InvalidInputError, match="twice"):
         alter_configs(link=link, changes=[change, change], by=owner, now=NOW)
 
@@ -387,7 +387,7 @@ def sample_of(spec: LinkConfigSpec) -> str:
 def test_every_config_can_be_set_and_reset_or_is_refused_as_immutable(
     spec: LinkConfigSpec, link: ClusterLink, owner: Actor
 ) -> None:
-    change = ConfigChange(name=spec.name, value=sample_of(spec))
+    change = LinkConfigChange(name=spec.name, value=sample_of(spec))
     if spec.name == "consumer.group.prefix.enable":  # has no effect without a prefix
         LinkConfig.objects.create(link=link, name="cluster.link.prefix", value="west.")
     if spec.read_only or spec.immutable:
@@ -399,7 +399,7 @@ def test_every_config_can_be_set_and_reset_or_is_refused_as_immutable(
     alter_configs(link=link, changes=[change], by=owner, now=NOW)
     assert LinkConfig.objects.get(name=spec.name).value == change.value
 
-    alter_configs(link=link, changes=[ConfigChange(name=spec.name, operation="DELETE")], by=owner, now=NOW)
+    alter_configs(link=link, changes=[LinkConfigChange(name=spec.name, operation="DELETE")], by=owner, now=NOW)
     assert not LinkConfig.objects.filter(name=spec.name).exists()
     assert ClusterLink.objects.get(pk=link.pk).config(spec.name) == (spec.default or "")
 

@@ -35,7 +35,7 @@ from console.redis import rate_limit
 from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import AUTO_CREATE_FILTERS, check_configs
-from linkengine.domain.mirrorability import Topic
+from linkengine.domain.mirrorability import ListedTopic
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor
 
 CONNECTION = {
@@ -139,7 +139,7 @@ def test_unchanged_recipient_needs_no_secret() -> None:
 Sent = list[tuple[str, dict[str, Any]]]
 SECRET = "secret-of-the-link"
 CHECKS = [{"code": "DNS", "status": "PASSED", "finding": "The names resolve.", "fix": "", "error_code": ""}]
-LISTING = SourceListing(topics=(Topic(name="orders"),), groups=(), acls=None, errors={"acls": "No right."})
+LISTING = SourceListing(topics=(ListedTopic(name="orders"),), groups=(), acls=None, errors={"acls": "No right."})
 OTHER = {"other_kind": "other", "connection": SOURCE_PROPERTIES, "own": "destination-id", "name": "new"}
 REGISTERED = {"other": "source-id", "own": "destination-id", "name": "new"}
 Start = Callable[..., LinkDraft]

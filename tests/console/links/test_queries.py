@@ -13,7 +13,7 @@ from console.errors import NotFoundError
 from console.http.metrics import prometheus_text
 from console.links.queries import effective_configs, get_link, list_links, load_links
 from console.links.task_presenters import is_mirrorable
-from console.links.topic_queries import judge_source, judged_page, with_standing
+from console.links.topic_queries import check_source_topics, checked_page, with_standing
 from console.mirrors.queries import summarize
 from console.models import (
     AutoCreateFailure,
@@ -26,7 +26,7 @@ from console.models import (
     SourceTopic,
     StateTransitionError,
 )
-from linkengine.domain.mirrorability import Standing
+from linkengine.domain.mirrorability import MirrorabilityStatus
 from linkengine.domain.names import FilterType, NameFilter, PatternType, filters_to_json
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -271,12 +271,12 @@ def test_status_in_sql_is_that_of_the_checks(
     for namespace in reserved:
         place = {"cluster": link.destination, "created_at": NOW, "created_by": "owner"}
         Namespace.objects.create(prefix=namespace, reserved=True, **place)
-    judged = {topic.topic: topic for topic in judge_source(link=link, by=owner)}
-    expected = {name: (topic.standing, is_mirrorable(topic)) for name, topic in judged.items()}
+    checked = {topic.topic: topic for topic in check_source_topics(link=link, by=owner)}
+    expected = {name: (topic.standing, is_mirrorable(topic)) for name, topic in checked.items()}
 
-    shown = judged_page(link=link, by=owner, select=lambda rows: rows.order_by("name"), start=0, size=50)
+    shown = checked_page(link=link, by=owner, select=lambda rows: rows.order_by("name"), start=0, size=50)
     found = with_standing(link, reserved=reserved).values_list("name", "rank", "mirrorable")
 
-    assert {name: (list(Standing)[rank], mirrorable) for name, rank, mirrorable in found} == expected
-    assert {topic.topic: topic for topic in shown.rows} == judged
-    assert (shown.total, shown.mirrorable) == (len(judged), sum(mirrorable for _, mirrorable in expected.values()))
+    assert {name: (list(MirrorabilityStatus)[rank], mirrorable) for name, rank, mirrorable in found} == expected
+    assert {topic.topic: topic for topic in shown.rows} == checked
+    assert (shown.total, shown.mirrorable) == (len(checked), sum(mirrorable for _, mirrorable in expected.values()))

@@ -8,7 +8,7 @@ import pytest
 
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, NotFoundError
-from console.links.actions import ConfigChange, alter_configs, run_task
+from console.links.actions import LinkConfigChange, alter_configs, run_task
 from console.models import AuditEvent, ClusterLink, LinkTask, MirrorTopic
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import LinkState
@@ -65,7 +65,7 @@ def test_a_config_change_reschedules_only_the_task_that_uses_it(link: ClusterLin
     LinkTask.objects.create(link=link, name=CONFIGS, next_run_at=NOW)
     LinkTask.objects.create(link=link, name=TaskName.ACLS, next_run_at=NOW)
 
-    alter_configs(link=link, changes=[ConfigChange(name="topic.config.sync.ms", value="9000")], by=owner, now=NOW)
+    alter_configs(link=link, changes=[LinkConfigChange(name="topic.config.sync.ms", value="9000")], by=owner, now=NOW)
 
     assert LinkTask.objects.get(name=CONFIGS).next_run_at is None
     assert LinkTask.objects.get(name=TaskName.ACLS).next_run_at == NOW
@@ -76,6 +76,6 @@ def test_disabling_a_task_clears_its_errors(link: ClusterLink, owner: Actor, sen
     LinkTask.objects.create(link=link, name=TaskName.ACLS, errors=errors, error_count=1, failing_since=NOW)
     LinkTask.objects.create(link=link, name=CONFIGS, errors=errors, error_count=1)
 
-    alter_configs(link=link, changes=[ConfigChange(name="acl.sync.enable", value="false")], by=owner, now=NOW)
+    alter_configs(link=link, changes=[LinkConfigChange(name="acl.sync.enable", value="false")], by=owner, now=NOW)
 
     assert dict(LinkTask.objects.values_list("name", "error_count")) == {TaskName.ACLS: 0, CONFIGS: 1}

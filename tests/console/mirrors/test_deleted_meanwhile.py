@@ -10,7 +10,7 @@ from django.db import transaction
 
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError
-from console.links.actions import ConfigChange, alter_configs, delete_link, remove_link
+from console.links.actions import LinkConfigChange, alter_configs, delete_link, remove_link
 from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, ClusterLink, MirrorTopic
 from console.tasks import mirrors
@@ -22,7 +22,7 @@ from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
 pytestmark = pytest.mark.usefixtures("sent")
-PAUSE = ConfigChange(name="cluster.link.paused", value="true")
+PAUSE = LinkConfigChange(name="cluster.link.paused", value="true")
 OF_LINKS = (remove_link, delete_link, start_drill, partial(alter_configs, changes=[PAUSE]))
 OF_MIRRORS = (start_verify, start_gate, partial(override_gate, reason="the topic is not used now"))
 

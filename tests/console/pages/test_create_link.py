@@ -18,7 +18,7 @@ from linkengine.domain.acls import Acl
 from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Group
-from linkengine.domain.mirrorability import Topic
+from linkengine.domain.mirrorability import ListedTopic
 from tests.browser.page_data import EAST, WEST, PageData
 from tests.console.pages.conftest import Queue, check, client_of, hidden_in, htmx, states_in_headlines
 
@@ -45,11 +45,11 @@ ACL = Acl(
 )
 LISTING = SourceListing(
     topics=(
-        Topic(name="__consumer_offsets", internal=True),
-        Topic(name="planes"),  # the destination has a mirror topic of this name
-        Topic(name="receipts"),
-        Topic(name="receipts.audit"),
-        Topic(name="radar"),
+        ListedTopic(name="__consumer_offsets", internal=True),
+        ListedTopic(name="planes"),  # the destination has a mirror topic of this name
+        ListedTopic(name="receipts"),
+        ListedTopic(name="receipts.audit"),
+        ListedTopic(name="radar"),
     ),
     groups=(Group(name="billing", kind="classic"), Group(name="shared", kind="share"), Group(name="test", kind="consumer")),
     acls=(ACL,),

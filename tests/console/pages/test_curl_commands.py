@@ -16,7 +16,7 @@ from django.test import Client
 
 from console.actors import SYSTEM
 from console.links import command_presenters
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.models import Cluster, ClusterLink, Drill, LinkConfig, MirrorTopic, RestoreRun, VerifyRun
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from tests.browser.page_data import EAST, PageData, make_link
@@ -311,7 +311,7 @@ def left_of(link: ClusterLink) -> list[tuple[bool, int]]:
 def test_command_of_the_filters_does_the_same_as_the_form(page_data: PageData, admin: Client, rest: Rest, enabled: str) -> None:
     link, address = page_data.link, f"{page_data.link_url}filters/"
     former = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
-    changes = [ConfigChange(name=AUTO_CREATE, value="true"), ConfigChange(name=AUTO_CREATE_FILTERS, value=former)]
+    changes = [LinkConfigChange(name=AUTO_CREATE, value="true"), LinkConfigChange(name=AUTO_CREATE_FILTERS, value=former)]
     alter_configs(link=link, changes=changes, by=SYSTEM, now=page_data.now)
     values = {"name": ["fl", "it's-flat"], "pattern": ["PREFIXED", "LITERAL"], "kind": ["INCLUDE", "EXCLUDE"]}
     form = hidden_in(admin.get(address)) | values | ({"enabled": enabled} if enabled else {})

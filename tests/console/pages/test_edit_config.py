@@ -7,7 +7,7 @@ import re
 import pytest
 from django.test import Client
 
-from console.links.actions import ConfigChange
+from console.links.actions import LinkConfigChange
 from console.links.edit_pages import shown_changes
 from console.models import LinkConfig
 from tests.browser.page_data import PageData
@@ -73,8 +73,8 @@ def test_reverted_configs_have_peoples_units(page_data: PageData, admin: Client)
 
 def test_changes_of_a_link_are_shown_in_peoples_units() -> None:
     changes = [
-        ConfigChange(name="request.timeout.ms", value="30000"),
-        ConfigChange(name="metadata.max.age.ms", operation="DELETE"),
+        LinkConfigChange(name="request.timeout.ms", value="30000"),
+        LinkConfigChange(name="metadata.max.age.ms", operation="DELETE"),
     ]
 
     shown = shown_changes(changes, {"metadata.max.age.ms": "300000"})

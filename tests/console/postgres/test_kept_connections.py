@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker
 
-from console.config.env import Environment
+from console.config.env import EnvironmentVariables
 from console.postgres import base
 from devcluster.postgres import PostgresServer
 from tests.linkengine.copyjob.copying import wait_for
@@ -42,7 +42,7 @@ def accepts_connections(server: PostgresServer) -> bool:
 
 @pytest.fixture
 def databases(server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[ConnectionHandler]:
-    databases = ConnectionHandler({"default": Environment({"X": server.url}).database("X")})
+    databases = ConnectionHandler({"default": EnvironmentVariables({"X": server.url}).database("X")})
     with django_db_blocker.unblock():
         yield databases
         databases["default"].close_pool()  # type: ignore[attr-defined] # of PostgreSQL only

@@ -62,7 +62,7 @@ def test_concurrent_reports_of_a_run_lose_nothing(mirror: MirrorTopic, monkeypat
         store_gaps(mirror=mirror, gaps={0: [gap(5, 20)]}, now=NOW)
         connection.close()
 
-    def known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[gaps.Place, list[GapRange]]:
+    def known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[gaps.PartitionReason, list[GapRange]]:
         found = real(mirror, reported)
         if not others:
             others.append(Thread(target=store_the_whole))

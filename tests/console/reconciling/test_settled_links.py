@@ -335,7 +335,7 @@ def test_an_idle_link_whose_reports_are_no_longer_renewed_needs_a_pass(link: Clu
     """Its copy worker was killed, or hangs."""
     link.refresh_from_db()
 
-    assert not observing.sample(link, now=timezone.now() + sampling.LEAST + timedelta(seconds=1))
+    assert not observing.sample(link, now=timezone.now() + sampling.LEAST_LATENESS + timedelta(seconds=1))
 
     link.refresh_from_db()
     assert link.in_sync_at is None

@@ -236,13 +236,13 @@ def test_lateness_is_checked_with_the_configs_that_are_read_after_it(
     read_configs(mirror, NOW + DAYS + timedelta(seconds=5), read)
 
     assert (alarms(mirror), ledger(mirror) == []) == (expected, bool(expected))
-    assert gaps.kept_late([mirror]) == set()
+    assert gaps.mirrors_with_lateness([mirror]) == set()
 
 
 def test_a_shorter_tombstone_retention_that_is_read_later_counts_for_earlier_lateness(mirror: MirrorTopic) -> None:
     away = NOW + timedelta(minutes=30)
     see(mirror, away, mirror_end=300, source_end=300)
-    assert (alarms(mirror), gaps.kept_late([mirror])) == ([], {mirror.pk})
+    assert (alarms(mirror), gaps.mirrors_with_lateness([mirror])) == ([], {mirror.pk})
 
     read_configs(mirror, away + timedelta(seconds=5), COMPACTED | {"delete.retention.ms": "60000"})
 

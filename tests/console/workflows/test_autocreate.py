@@ -23,7 +23,7 @@ from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.links.draft_presenters import count_topics
 from console.links.drafts import DraftValues
-from console.links.topic_queries import judge_topic
+from console.links.topic_queries import check_source_topic
 from console.mirrors.actions import request_deletion
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.reconciling import plans
@@ -34,7 +34,7 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskOutcome
-from linkengine.domain.mirrorability import Standing
+from linkengine.domain.mirrorability import MirrorabilityStatus
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import MirrorState
@@ -164,7 +164,7 @@ def test_topic_without_read_permission_is_reported_until_it_is_granted(
     assert [(error.code, topics[0] in error.message) for error in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
     assert (outcome.changes, mirrored()) == (1, topics[1:2])
     assert "Grant it READ" in AutoCreateFailure.objects.get(source_topic=topics[0]).message
-    assert "Grant it READ" in judge_topic(link=link, name=topics[0]).failed[0].finding
+    assert "Grant it READ" in check_source_topic(link=link, name=topics[0]).failed[0].finding
 
     (lifted,) = source_admin.delete_acls([AclBindingFilter(*denial)]).values()
     lifted.result(30)
@@ -272,7 +272,7 @@ def test_explanation_of_a_topic_matches_the_run(link: ClusterLink, topics: list[
     AutoCreateFailure.objects.create(link=link, source_topic=topics[0], code="X", message="y", since=NOW, tried_at=NOW)
     run(link)
 
-    standings = [judge_topic(link=link, name=name).standing for name in topics]
+    standings = [check_source_topic(link=link, name=name).standing for name in topics]
 
-    assert standings == [Standing.MIRRORED, Standing.MIRRORED, Standing.NOT_MIRRORED]
+    assert standings == [MirrorabilityStatus.MIRRORED, MirrorabilityStatus.MIRRORED, MirrorabilityStatus.NOT_MIRRORED]
     assert not AutoCreateFailure.objects.exists()

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from django.utils import timezone
 
 from console.actors import SYSTEM
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.mirrors.operation_actions import operate
 from console.models import (
     ClusterLink,
@@ -261,7 +261,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
 
     # Another user and mechanism: copying ends and resumes with the new credentials; no Spark job is started.
     other = source_cluster.client_properties("app", mechanism="SCRAM-SHA-256")
-    changes = [ConfigChange(name=name, value=value) for name, value in other.items() if link.properties[name] != value]
+    changes = [LinkConfigChange(name=name, value=value) for name, value in other.items() if link.properties[name] != value]
     alter_configs(link=link, changes=changes, by=SYSTEM, now=timezone.now())
     producer = Producer(source_cluster.client("admin"))
     for number in range(10):

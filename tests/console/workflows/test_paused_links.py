@@ -10,7 +10,7 @@ from django.db.models import F, Q
 
 from console.actors import SYSTEM
 from console.api.kafka_schemas import mirror_status
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.models import Cluster, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
@@ -46,7 +46,7 @@ def following(here: Cluster, there: Cluster, *, prefix: str, groups: str) -> Clu
 
 
 def alter(link: ClusterLink, **configs: str) -> None:
-    changes = [ConfigChange(name=name, value=value) for name, value in configs.items()]
+    changes = [LinkConfigChange(name=name, value=value) for name, value in configs.items()]
     alter_configs(link=ClusterLink.objects.get(pk=link.pk), changes=changes, by=SYSTEM, now=NOW)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.actors import SYSTEM
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.models import Cluster, ClusterLink, MirrorTopic
 from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster
@@ -19,7 +19,7 @@ S = MirrorState
 
 def point(link: ClusterLink, properties: dict[str, str]) -> None:
     """Change how the link reaches its source, as a user does."""
-    changes = [ConfigChange(name=name, value=value) for name, value in properties.items()]
+    changes = [LinkConfigChange(name=name, value=value) for name, value in properties.items()]
     alter_configs(link=ClusterLink.objects.get(pk=link.pk), changes=changes, by=SYSTEM, now=NOW)
 
 

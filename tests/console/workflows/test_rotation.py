@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from django.utils import timezone
 
 from console.actors import SYSTEM
-from console.links.actions import ConfigChange, alter_configs
+from console.links.actions import LinkConfigChange, alter_configs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.tasks.links import reconcile_link
 from console.tasks.mirrors import setup_mirror, verify_mirror
@@ -71,7 +71,7 @@ class User:
 
 
 def rotate(jaas: str) -> None:
-    changes = [ConfigChange(name="sasl.jaas.config", value=jaas)]
+    changes = [LinkConfigChange(name="sasl.jaas.config", value=jaas)]
     alter_configs(link=ClusterLink.objects.get(), changes=changes, by=SYSTEM, now=timezone.now())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from console.actors import SYSTEM
 from console.links import pairs
-from console.links.actions import ConfigChange, alter_configs, delete_link
+from console.links.actions import LinkConfigChange, alter_configs, delete_link
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, VerifyRun
 from console.reconciling import plans
 from console.tasks.links import probe_link
@@ -137,7 +137,7 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
         return found
 
     def set_paused(value: str) -> None:
-        alter_configs(link=row(), changes=[ConfigChange(name="cluster.link.paused", value=value)], by=SYSTEM, now=NOW)
+        alter_configs(link=row(), changes=[LinkConfigChange(name="cluster.link.paused", value=value)], by=SYSTEM, now=NOW)
 
     if paused:
         set_paused("true")

@@ -198,7 +198,7 @@ import resource
 from linkengine.batches.planning import SegmentPlanner
 from linkengine.batches.compression import ZSTD, deflater
 from linkengine.batches.records import varint
-from linkengine.batches.patch import seal
+from linkengine.batches.patch import write_checksum
 from linkengine.batches.view import HEADER, LOG_OVERHEAD
 
 def batch(base, count, size, bits):
@@ -214,7 +214,7 @@ def batch(base, count, size, bits):
         out += packer.compress(b"\\0")
     out += packer.flush()
     HEADER.pack_into(out, 0, base, len(out) - LOG_OVERHEAD, -1, 2, 0, ZSTD | bits, count - 1, 5, 5, -1, -1, -1, count)
-    seal(out)
+    write_checksum(out)
     return out
 
 LOG_APPEND_TIME = 8

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from linkengine.batches import large
 from linkengine.batches.large import MEASURED, SMALL, decompressed_limit, decompressed_size, heaviest_record
-from linkengine.batches.patch import seal
+from linkengine.batches.patch import write_checksum
 from linkengine.batches.view import RECORDS_AT, BatchView, CorruptBatchError, read_view
 from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Batch, Rec, dense, message, varint, wrapper
 from tests.linkengine.copyjob.bombs import MEGABYTE, bomb
@@ -95,7 +95,7 @@ def test_a_batch_whose_zstd_window_is_too_large_counts_with_its_limit() -> None:
     records = packer.compress(b"".join(varint(size) + bytes(size) for size in (3 << 20, 1 << 20))) + packer.flush()
     view, batch_of_bomb = viewed(bomb(1))
     batch = bytearray(batch_of_bomb[:RECORDS_AT]) + records
-    seal(batch)
+    write_checksum(batch)
 
     assert 4 << 20 < heaviest_record(view, memoryview(batch)) < 5 << 20
     assert 4 << 20 < decompressed_size(view, memoryview(batch), most=1 << 20) < 5 << 20

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linkengine.batches.coalesce import LEAST_ROW, merge_row
-from linkengine.batches.patch import patch_for_append, seal
+from linkengine.batches.patch import patch_for_append, write_checksum
 from linkengine.batches.planning import SegmentPlanner
 from linkengine.batches.records import Record, encode_records
 from linkengine.batches.view import ATTRIBUTES_AT, TRANSACTIONAL_BIT, CorruptBatchError
@@ -30,7 +30,7 @@ records = st.builds(
 def batch_at(offset: int, record: Record, *, attributes: int = 0) -> bytearray:
     batch = encode_records([record._replace(offset=offset)], codec=0)
     struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes)
-    seal(batch)
+    write_checksum(batch)
     return batch
 
 

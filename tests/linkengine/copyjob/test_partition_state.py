@@ -6,7 +6,14 @@ import pytest
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition_state import OVERLAP_S, REMEMBERED_MS, PartitionState, is_held_up, is_settled, log_end_query
+from linkengine.copyjob.partition_state import (
+    OVERLAP_S,
+    REMEMBERED_MS,
+    PartitionState,
+    has_no_late_markers,
+    log_end_query,
+    must_wait_like_marker,
+)
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.producers import ProducerState, TransactionalProducer, coordinator_epoch_for
 from linkengine.domain.states import GapReason
@@ -31,7 +38,7 @@ def now_ms() -> int:
 
 def settled(mirror: PartitionState) -> bool:
     assert mirror.grant is not None
-    return is_settled(mirror, mirror.grant)
+    return has_no_late_markers(mirror, mirror.grant)
 
 
 def fill_with_marker(mirror: PartitionState, offset: int) -> None:
@@ -106,10 +113,10 @@ def test_records_that_the_leader_could_accept_from_two_owners_wait_like_markers(
     clean, unclean = (owned(generation=9, clean=clean, producer=producer, transactions=transactions) for clean in (True, False))
     step = replace(planned(unclean, 10)[0], max_timestamp=written_ms)
 
-    assert is_held_up(unclean, step, now_ms=now_ms) is held_up
-    assert not is_held_up(clean, step, now_ms=now_ms)
+    assert must_wait_like_marker(unclean, step, now_ms=now_ms) is held_up
+    assert not must_wait_like_marker(clean, step, now_ms=now_ms)
     assert unclean.must_read_again(UNTIL + OVERLAP_S)
-    assert not is_held_up(unclean, step, now_ms=now_ms)
+    assert not must_wait_like_marker(unclean, step, now_ms=now_ms)
 
 
 def test_markers_are_sent_immediately_after_a_clean_hand_over() -> None:
@@ -141,14 +148,16 @@ def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(markers_annou
     mirror = partition()
     grant = Grant(key=mirror.key, generation=9, clean=False, markers_announced=markers_announced, valid_until=UNTIL)
     mirror.start_hold(grant)
-    assert is_settled(mirror, grant) is not markers_announced  # also if the lease is released before the mirror was read
+    assert (
+        has_no_late_markers(mirror, grant) is not markers_announced
+    )  # also if the lease is released before the mirror was read
     mirror.resumed(log_end(), now_ms=0)
     mirror.acknowledged(sent(mirror))
-    assert is_settled(mirror, grant) is not markers_announced
+    assert has_no_late_markers(mirror, grant) is not markers_announced
 
     fill_with_marker(mirror, 12)
 
-    assert is_settled(mirror, grant)
+    assert has_no_late_markers(mirror, grant)
 
 
 def test_owner_with_markers_whose_lease_state_was_lost_counts_as_crashed_with_markers_in_flight() -> None:

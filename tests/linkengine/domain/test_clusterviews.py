@@ -5,7 +5,7 @@ import json
 from linkengine.domain.acls import Acl
 from linkengine.domain.clusterviews import SourceListing, listing_from_json
 from linkengine.domain.groups import Group
-from linkengine.domain.mirrorability import Topic
+from linkengine.domain.mirrorability import ListedTopic
 
 ACL = Acl(
     resource_type="TOPIC",
@@ -20,7 +20,11 @@ ACL = Acl(
 
 def test_listing_is_restored_from_json() -> None:
     listing = SourceListing(
-        topics=(Topic(name="flights"), Topic(name="__consumer_offsets", internal=True), Topic(name="west.x", is_mirror=True)),
+        topics=(
+            ListedTopic(name="flights"),
+            ListedTopic(name="__consumer_offsets", internal=True),
+            ListedTopic(name="west.x", is_mirror=True),
+        ),
         groups=(Group(name="billing", kind="classic"), Group(name="a\0b")),
         acls=(ACL,),
         cut=("acls",),

@@ -14,8 +14,8 @@ from linkengine.domain.groups import (
     agreed,
     decide,
     next_batch,
+    quoted_name,
     settle,
-    shown,
     status_of,
     why_skipped,
 )
@@ -146,9 +146,9 @@ def test_skipped_groups_have_a_status_and_a_reason() -> None:
 
 
 def test_group_names_in_messages_are_escaped_and_shortened() -> None:
-    assert shown("a\0b\n") == r"'a\x00b\n'"
-    assert shown("") == "''"
-    assert len(shown("x" * 5000)) < 150
+    assert quoted_name("a\0b\n") == r"'a\x00b\n'"
+    assert quoted_name("") == "''"
+    assert len(quoted_name("x" * 5000)) < 150
 
 
 def test_the_empty_group_name_is_in_the_first_batch_only() -> None:

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from linkengine.domain.linktasks import TaskError
-from linkengine.domain.mirrorability import CheckCode, JudgedTopic, KnownMirror, Place, Standing, Surroundings, Topic, judge
+from linkengine.domain.mirrorability import (
+    CheckCode,
+    CheckedTopic,
+    KnownMirror,
+    LinkFacts,
+    ListedTopic,
+    MirrorabilityStatus,
+    Place,
+    check_topic,
+)
 from linkengine.domain.names import FilterType, NameFilter, PatternType
 from linkengine.domain.states import MirrorState
 
@@ -18,15 +27,15 @@ CHAINED = {Place("source", "orders"): Place("origin", "orders")}
 LOOPED = {Place("source", "orders"): Place("destination", "orders")}
 
 
-def judged(name: str = "orders", *, topic: dict[str, Any] | None = None, **around: Any) -> JudgedTopic:
+def checked(name: str = "orders", *, topic: dict[str, Any] | None = None, **around: Any) -> CheckedTopic:
     facts = {"auto_create": True, "filters": (ALL, NO_SECRETS), **around}
-    return judge(Topic(name=name, **(topic or {})), Surroundings(source="source", destination="destination", **facts))
+    return check_topic(ListedTopic(name=name, **(topic or {})), LinkFacts(source="source", destination="destination", **facts))
 
 
 def test_a_topic_that_passes_all_checks_waits_for_the_next_run() -> None:
-    found = judged(prefix="w.")
+    found = checked(prefix="w.")
 
-    assert (found.standing, found.mirror, found.failed) == (Standing.WAITING, "w.orders", ())
+    assert (found.standing, found.mirror, found.failed) == (MirrorabilityStatus.WAITING, "w.orders", ())
     assert [check.code for check in found.checks] == list(CheckCode)
 
 
@@ -34,9 +43,9 @@ def test_a_topic_that_passes_all_checks_waits_for_the_next_run() -> None:
 def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters(state: MirrorState) -> None:
     mirrors = {"orders": KnownMirror(link="own", state=state, own=True)}
 
-    found = judged(mirrors=mirrors, filters=(), auto_create=False)
+    found = checked(mirrors=mirrors, filters=(), auto_create=False)
 
-    assert (found.standing, found.mirror_state, found.checks) == (Standing.MIRRORED, state, ())
+    assert (found.standing, found.mirror_state, found.checks) == (MirrorabilityStatus.MIRRORED, state, ())
 
 
 @pytest.mark.parametrize(
@@ -82,9 +91,9 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters(stat
 def test_a_failed_check_has_a_finding_and_a_next_step(
     name: str, facts: dict[str, Any], code: CheckCode, words: str, problem: bool
 ) -> None:
-    found = judged(name, **facts)
+    found = checked(name, **facts)
 
-    assert found.standing is Standing.NOT_MIRRORED
+    assert found.standing is MirrorabilityStatus.NOT_MIRRORED
     (failed,) = found.failed
     assert failed.code is code
     assert re.search(words, failed.finding)
@@ -93,31 +102,31 @@ def test_a_failed_check_has_a_finding_and_a_next_step(
 
 
 def test_a_link_without_a_prefix_auto_creates_mirrors_of_mirrors() -> None:
-    assert judged(sources=CHAINED).standing is Standing.WAITING
+    assert checked(sources=CHAINED).standing is MirrorabilityStatus.WAITING
 
 
 def test_a_failed_attempt_is_reported_and_does_not_block_the_next_run() -> None:
-    found = judged(failures={"orders": TaskError(code="AUTHORIZATION_ERROR", message="Grant READ.")})
+    found = checked(failures={"orders": TaskError(code="AUTHORIZATION_ERROR", message="Grant READ.")})
 
-    assert found.standing is Standing.WAITING
+    assert found.standing is MirrorabilityStatus.WAITING
     assert [check.code for check in found.failed] == [CheckCode.LAST_TRY]
     assert "Grant READ." in found.failed[0].finding
 
 
 def test_reserved_namespaces_are_checked_against_the_mirrors_name() -> None:
-    assert judged(prefix="w.", reserved={"orders": "north", "": "north"}).failed[0].code is CheckCode.NAMESPACE
-    assert judged(prefix="w.", reserved={"orders": "north"}).standing is Standing.WAITING
-    assert judged("x" * 245, prefix="prefix.", reserved={"": ""}).failed[0].code is CheckCode.MIRROR_NAME
+    assert checked(prefix="w.", reserved={"orders": "north", "": "north"}).failed[0].code is CheckCode.NAMESPACE
+    assert checked(prefix="w.", reserved={"orders": "north"}).standing is MirrorabilityStatus.WAITING
+    assert checked("x" * 245, prefix="prefix.", reserved={"": ""}).failed[0].code is CheckCode.MIRROR_NAME
 
 
 def test_a_mirror_of_the_link_that_a_namespace_follows_is_not_a_problem_of_other_links() -> None:
     mirrors = {"orders": KnownMirror(link="north", state=MirrorState.ACTIVE, own=False)}
 
-    found = judged(mirrors=mirrors, reserved={"ord": "north"})
+    found = checked(mirrors=mirrors, reserved={"ord": "north"})
 
     assert [check.code for check in found.failed] == [CheckCode.NAMESPACE, CheckCode.MIRRORED_ELSEWHERE]
     assert found.problems == ()
 
 
 def test_a_taken_name_is_not_a_problem_without_auto_create() -> None:
-    assert judged(taken={"orders"}, auto_create=False).problems == ()
+    assert checked(taken={"orders"}, auto_create=False).problems == ()

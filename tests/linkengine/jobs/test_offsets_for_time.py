@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
-from linkengine.batches.patch import seal
+from linkengine.batches.patch import write_checksum
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import GapReason
@@ -243,7 +243,7 @@ def test_a_zstd_window_beyond_the_decoders_limit_is_not_an_error(
     records = packer.compress(plain.encode()[RECORDS_AT:]) + packer.flush()
     batch = bytearray(dense(0, list(plain.records.values()), codec=ZSTD).encode()[:RECORDS_AT]) + records
     struct.pack_into(">i", batch, 8, len(batch) - 12)
-    seal(batch)
+    write_checksum(batch)
     send_batches(destination_cluster, topic_name, [timed_batch([0], size=1), bytes(batch)])
 
     (row,) = browsing.offsets_for_time(destination, topic_name, START_MS + 2)

@@ -18,7 +18,7 @@ from linkengine.domain.states import StopReason
 from linkengine.jobs import mirror_topics, reversing, syncing
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.offsets import TopicEnds
-from linkengine.kafka.topicviews import Leader, TopicView
+from linkengine.kafka.topicviews import Leader, TopicMetadata
 from linkengine.sync import topics
 
 TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=1, internal=False, configs={})
@@ -64,7 +64,7 @@ def test_mirror_begins_where_the_lower_of_two_readings_begins(spec: str, kind: s
 def test_restore_exports_from_the_lower_of_two_log_starts(monkeypatch: pytest.MonkeyPatch, reading: int) -> None:
     """The records below it would be deleted with the topic."""
     responses = iter([{0: DAMAGED if number == reading else 7} for number in (1, 2)])
-    view = TopicView(topic_id=bytes(16), partitions={0: Leader(broker=1, epoch=1)})
+    view = TopicMetadata(topic_id=bytes(16), partitions={0: Leader(broker=1, epoch=1)})
     monkeypatch.setattr(reversing, "Cluster", lambda _: nullcontext(), raising=True)
     monkeypatch.setattr(reversing, "closing", lambda cluster: cluster)
     monkeypatch.setattr(reversing, "newest_view", lambda *_: view)

@@ -8,7 +8,7 @@ import pytest
 from devcluster.kafka import OLDEST, KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.client_properties import address_from_properties
-from linkengine.domain.clusterviews import AclRule, GroupView, TopicGroup, TopicGroups
+from linkengine.domain.clusterviews import AclRule, GroupDescription, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
 from linkengine.kafka import admin_groups, offsets, view_groups
@@ -157,7 +157,7 @@ class TwoBrokers:
             leaders = view.survey([self.topic]).topics[self.topic].partitions.values()
             groups = view_groups.described(view, self.names)
         self.near_partitions = sum(leader.broker == self.near for leader in leaders)
-        found = {name: group for name, group in groups.items() if isinstance(group, GroupView)}
+        found = {name: group for name, group in groups.items() if isinstance(group, GroupDescription)}
         self.near_groups = {name for name, group in found.items() if group.coordinator == self.near}
         assert 0 < self.near_partitions < 8
         assert 0 < len(self.near_groups) < len(self.names)

@@ -12,7 +12,7 @@ from linkengine.domain.client_properties import address_from_properties
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_session import ClientPool, LocalCode, translated
+from linkengine.kafka.admin_session import ClientPool, LocalCode, kafka_error
 
 pytestmark = pytest.mark.kafka
 SEND_TIMEOUT_S = 60.0
@@ -274,7 +274,7 @@ def test_local_codes_match_librdkafkas_own_errors(code: LocalCode) -> None:
 
 
 def test_a_broker_destroyed_during_a_request_is_a_retriable_error() -> None:
-    error = translated(KafkaError(LocalCode.DESTROY_BROKER), what="describe topic 'orders'")
+    error = kafka_error(KafkaError(LocalCode.DESTROY_BROKER), what="describe topic 'orders'")
 
     assert error.code is ErrorCode.TIMEOUT_ERROR
     assert error.message.endswith("try again.")

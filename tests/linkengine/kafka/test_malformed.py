@@ -40,7 +40,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.batches.records import Record
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.client_properties import address_from_properties
-from linkengine.domain.clusterviews import GroupView
+from linkengine.domain.clusterviews import GroupDescription
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed
@@ -199,7 +199,7 @@ def _describe_members(source: KafkaCluster, cluster: Cluster) -> None:
     with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
         for group in (classic, new):  # one after the other: the first response of a kind is recorded
             view = view_groups.described(cluster, [group])[group]
-            assert isinstance(view, GroupView)
+            assert isinstance(view, GroupDescription)
             (member,) = view.members
             assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
 

@@ -6,16 +6,16 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import offsets
 from linkengine.kafka.protocol import engine_code
-from linkengine.kafka.topicviews import Leader, Survey, TopicView, newest, topic_ids
+from linkengine.kafka.topicviews import Leader, Survey, TopicMetadata, newest, topic_ids
 
 ID, ANOTHER = b"0123456789abcdef", b"fedcba9876543210"
-UNKNOWN = TopicView(topic_id=bytes(16), partitions={}, error=3)
+UNKNOWN = TopicMetadata(topic_id=bytes(16), partitions={}, error=3)
 
 
-def view(topic_id: bytes, **epochs: int) -> TopicView:
+def view(topic_id: bytes, **epochs: int) -> TopicMetadata:
     """Return a topic whose partitions have these leader epochs, each with the broker of that number as leader."""
     partitions = {int(name[1:]): Leader(broker=epoch, epoch=epoch) for name, epoch in epochs.items()}
-    return TopicView(topic_id=topic_id, partitions=partitions)
+    return TopicMetadata(topic_id=topic_id, partitions=partitions)
 
 
 def test_each_partition_has_the_leader_of_the_newest_epoch() -> None:
@@ -28,12 +28,12 @@ def test_a_topic_that_is_in_no_brokers_metadata_is_unknown() -> None:
     assert newest([UNKNOWN, UNKNOWN]) == UNKNOWN
 
 
-REFUSED = TopicView(topic_id=bytes(16), partitions={}, error=29)
+REFUSED = TopicMetadata(topic_id=bytes(16), partitions={}, error=29)
 
 
 @pytest.mark.parametrize("views", [[UNKNOWN, REFUSED], [REFUSED, UNKNOWN], [UNKNOWN, UNKNOWN, REFUSED]])
 def test_topic_that_a_broker_refuses_to_describe_is_not_unknown(
-    views: list[TopicView], monkeypatch: pytest.MonkeyPatch
+    views: list[TopicMetadata], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mirror whose topic is missing is failed, and a stop would fence nothing."""
     combined = Survey(topics={"t": newest(views)}, complete=True, unlisted_brokers=set(), topic_ids={"t": topic_ids(views)})

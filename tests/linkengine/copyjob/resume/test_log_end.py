@@ -18,10 +18,10 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.producers import ProducerState, coordinator_epoch_for
 from linkengine.kafka import offsets as offsets_module
 from linkengine.kafka.protocol import UnreplicatedError
-from linkengine.kafka.topicviews import Leader, Survey, TopicView
+from linkengine.kafka.topicviews import Leader, Survey, TopicMetadata
 
 PLACE = ("t", 0)
-VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
+VIEW = TopicMetadata(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
 SURVEY = Survey(topics={"t": VIEW}, complete=True, unlisted_brokers=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
 CLUSTER: Any = SimpleNamespace(survey=lambda _: SURVEY, open=lambda _: SimpleNamespace(close=lambda: None))
 RANGE = LogTail(start=0, end=10, records={}, markers=frozenset())
@@ -78,7 +78,7 @@ def test_mirror_topic_is_missing_only_if_all_brokers_agree(
     monkeypatch: pytest.MonkeyPatch, known_as: list[str], *, complete: bool, unlisted: bool, instead: bool, missing: bool
 ) -> None:
     """A broker that was cut off before the topic was created does not know it, and a missing topic is not retried."""
-    view = VIEW if instead else TopicView(topic_id=bytes(16), partitions={}, error=3)
+    view = VIEW if instead else TopicMetadata(topic_id=bytes(16), partitions={}, error=3)
     survey = Survey(
         topics={"t": view},
         complete=complete,

@@ -10,14 +10,14 @@ import pytest
 
 from linkengine.copyjob.source.leaders import locate_sources
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.topicviews import Leader, Survey, TopicView
+from linkengine.kafka.topicviews import Leader, Survey, TopicMetadata
 from tests.linkengine.copyjob.partitions import partition
 
 FORMER, OTHER = bytes(range(16)), bytes(range(16, 32))
 
 
 def text_of(topic_id: bytes) -> str:
-    return TopicView(topic_id=topic_id, partitions={}).topic_id_text
+    return TopicMetadata(topic_id=topic_id, partitions={}).topic_id_text
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_source_topic_counts_as_recreated_only_if_all_brokers_agree(
 ) -> None:
     assignment = partition().assignment
     assignment = replace(assignment, source_topic_id=text_of(FORMER))
-    view = TopicView(topic_id=OTHER, partitions={assignment.partition: Leader(broker=1, epoch=3)})
+    view = TopicMetadata(topic_id=OTHER, partitions={assignment.partition: Leader(broker=1, epoch=3)})
     name = assignment.source_topic
     survey = Survey(
         topics={name: view},
