@@ -63,7 +63,7 @@ def main() -> int:
                         for found in measure(environment, wanted):
                             results.add(found)
     except KeyboardInterrupt:
-        print(f"Interrupted. What was measured is in {results.file}.", flush=True)
+        print(f"Interrupted. The results so far are in {results.file}.", flush=True)
         return INTERRUPTED
     if not only or arguments.earlier:
         results.write()

@@ -47,7 +47,7 @@ _NUMBERS = 500_000  # of mirrors: producer ids of their own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """What was measured in a phase."""
+    """The measurements of a phase."""
 
     take: Latencies
     links: int

@@ -53,7 +53,7 @@ def mirrored(source: KafkaCluster, destination: KafkaCluster, topic: str, *, lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCost:
-    """What a copy worker's process used."""
+    """CPU time and memory that a copy worker's process used."""
 
     cores: float
     peak_mb: float  # resident memory

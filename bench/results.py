@@ -1,4 +1,4 @@
-"""What a run has measured so far, written after every step: an interrupted run leaves it in ``var/bench``.
+"""The results of a run so far, written after every step: an interrupted run leaves it in ``var/bench``.
 
 A later run can keep these results and measure what is missing, or what was disturbed, again.
 """

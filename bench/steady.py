@@ -171,7 +171,7 @@ class TimedReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """What a reader saw of the records that were sent within a time."""
+    """Latencies, gaps and rate of the records that were sent within a span of time, as a reader saw them."""
 
     p50_ms: float
     p99_ms: float

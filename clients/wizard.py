@@ -19,7 +19,7 @@ TIMEOUT_S = 60.0  # the last step connects to both clusters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkForm:
-    """What a person enters in the steps; fields that are not named here keep the values that the pages show."""
+    """The values that a user enters in the steps; all other fields keep the values that the pages show."""
 
     name: str
     preset: str

@@ -253,7 +253,7 @@ class EnvironmentAdmin(_NodeAdmin):
     prepopulated_fields = {"slug": ("name",)}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Environment | None = None) -> Any:
-        return () if obj is None else ("organization",)  # a move would change who has access, without a check or audit row
+        return () if obj is None else ("organization",)  # a move would change access rights, without a check or audit row
 
 
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -315,7 +315,7 @@ class ClusterAdmin(RefusableAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Cluster | None = None) -> Any:
         fixed = super().get_readonly_fields(request, obj)
-        return fixed if obj is None else ("environment", *fixed)  # a move would change who has access, unchecked
+        return fixed if obj is None else ("environment", *fixed)  # a move would change access rights, unchecked
 
     def save_model(self, request: HttpRequest, obj: Cluster, form: forms.ModelForm, change: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001
         properties, by, now = form.cleaned_data["properties"], actor_of(request), timezone.now()

@@ -1,4 +1,4 @@
-"""Writes the audit log: who did what to which resource, with which result.
+"""Writes the audit log: actor, action, resource and result.
 
 Rows are only added; ``carried_out`` completes its own.
 """

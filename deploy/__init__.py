@@ -1,1 +1,1 @@
-"""What a deployment needs beside the product: start scripts, systemd units, health checks. Standard library and sh only."""
+"""Files of a deployment beside the product: start scripts, systemd units, health checks. Standard library and sh only."""

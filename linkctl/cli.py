@@ -74,5 +74,5 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """Run the program; its exit code is one of ``linkctl.client.Exit``."""
+    """Run the program; its exit code is a member of ``linkctl.client.Exit``."""
     program(prog_name=PROGRAM)

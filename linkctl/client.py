@@ -34,7 +34,7 @@ _BY_STATUS = {401: Exit.NOT_ALLOWED, 403: Exit.NOT_ALLOWED, 404: Exit.NOT_FOUND,
 
 
 class LinkctlError(ClickException):
-    """A failure with a message for the user; ``exit_code`` is one of ``Exit``."""
+    """A failure with a message for the user; ``exit_code`` is a member of ``Exit``."""
 
     def __init__(self, message: str, *, code: Exit) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class Settings:
     api_key: str = ""
     api_secret: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    cluster: str = ""  # id of the destination cluster; "" for the only visible one
+    cluster: str = ""  # id of the destination cluster; "": the only visible cluster
 
 
 def read_settings(
@@ -133,7 +133,7 @@ Json = dict[str, Any]
 
 
 class RestClient:
-    """A client of a service. Every failure raises LinkctlError, with the service's error message if there is one."""
+    """A client of a service. Every failure raises LinkctlError, with the service's error message if it returned a message."""
 
     def __init__(self, settings: Settings, *, transport: httpx.BaseTransport | None = None) -> None:
         """Create the client without sending anything; raise LinkctlError if the address is invalid."""
@@ -152,7 +152,7 @@ class RestClient:
         self._http.close()
 
     def cluster_id(self) -> str:
-        """Return the configured cluster, or the only visible one; raise LinkctlError if there are none or several."""
+        """Return the id of the configured cluster, or of the only visible cluster; raise LinkctlError otherwise."""
         if not self._cluster:
             visible = [cluster["cluster_id"] for cluster in self.call("GET", f"{PREFIX}/clusters")["data"]]
             if len(visible) != 1:

@@ -192,7 +192,7 @@ def reject(*, request: ApprovalRequest, reason: str, by: Actor, now: datetime) -
 
 
 def withdraw(*, request: ApprovalRequest, by: Actor, now: datetime) -> None:
-    """Withdraw a request, or end an approval: the requester, or a user who may decide about it."""
+    """Withdraw a request, or end an approval, as its requester or as a user with the right to decide about it."""
     if by.user is None or by.user.pk != request.user_id:
         _check_may_decide(request, by=by)
     with transaction.atomic():

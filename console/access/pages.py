@@ -1,4 +1,4 @@
-"""The Access section: role bindings, who may do what and why, role descriptions, the user's own roles, API keys."""
+"""The Access section: role bindings, explanations of access, role descriptions, the user's own roles, API keys."""
 
 from __future__ import annotations
 

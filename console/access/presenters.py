@@ -160,7 +160,7 @@ class SessionRow:
 
 
 def account_row(user: User, *, now: datetime, manageable: bool) -> AccountRow:
-    """Create the row of a user, who has been loaded with account and invitation."""
+    """Create the row of a user that was loaded with account and invitation."""
     account: Account | None = getattr(user, "account", None)
     invitation = getattr(user, "invitation", None)
     service = account is not None and account.kind == Account.Kind.SERVICE

@@ -44,7 +44,7 @@ _TREE = ("organization", "environment__organization", "cluster__environment__org
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A user who has a permission at a place, and the bindings that grant it; no bindings for a superuser."""
+    """A user with a permission at a place, and the bindings that grant it; no bindings for a superuser."""
 
     user: User
     bindings: Sequence[RoleBinding]
@@ -89,7 +89,7 @@ def my_bindings(*, by: Actor) -> list[RoleBinding]:
 
 
 def explain(*, permission: Permission, place: dict[str, Any], user: User | None, by: Actor, now: datetime) -> Explanation:
-    """Return who has a permission at a place: ``user`` only, or all users if it is None. At most four queries.
+    """Return the users with a permission at a place: ``user`` only, or all users if it is None. At most four queries.
 
     ``place`` are keywords of ``can``. Users may query their own permissions; those of others need VIEW_ACCESS there.
     Superusers are listed for superusers only: for others, the console's administration is no part of the place.

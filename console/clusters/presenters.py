@@ -284,7 +284,7 @@ class NamespaceRow:
     reserved: bool
     deleting: bool
     attached: bool
-    guard: str  # who may create topics, and whether the cluster enforces it
+    guard: str  # which link may create topics, and whether the cluster enforces it
     guard_problem: str
     candidates: list[str]  # links that it can be attached to
 

@@ -1,4 +1,4 @@
-"""Create a cluster link in steps with an address each. What was entered is kept in a draft on the server.
+"""Create a cluster link in steps with an address each. Entered values are kept in a draft on the server.
 
 The start page creates a draft with the switches of the chosen purpose. Each step stores its fields, so the steps can be opened
 in any order and on another day. The last step shows everything, and validates or creates the link.

@@ -186,7 +186,7 @@ def records_at_risk(mirror: MirrorTopic, *, source_partitions: int) -> int | Non
 
 
 class Missing(NamedTuple):
-    """What a failover now would not copy of the partitions of a mirror that have a row."""
+    """The offsets that a failover now would not copy, of the partitions that have a row."""
 
     complete: int  # partitions from 0 on that have a row
     records: int | None

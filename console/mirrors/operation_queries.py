@@ -316,7 +316,7 @@ _Status = BulkOperationTopic.Status
 
 
 class Outcome(StrEnum):
-    """What followed the request for a topic; the first four are those of ``BulkOperationTopic.Status``."""
+    """The outcome of an operation for a topic; the first four are those of ``BulkOperationTopic.Status``."""
 
     WAITING = "WAITING"
     ACCEPTED = "ACCEPTED"  # of an operation that is complete when it is accepted, or whose result is not in the state

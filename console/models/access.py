@@ -428,7 +428,7 @@ class ApprovalRequest(models.Model):
     """A request of a user that another user approves an operation on mirror topics of a link.
 
     An approval lets the requester carry out the operation on each of these mirror topics once, until ``expires_at``. The
-    operation itself is requested afterwards, with its own confirmation and checks. What a request covers never changes: no
+    operation itself is requested afterwards, with its own confirmation and checks. The topics of a request never change: no
     field except the decision is updated, and mirrors that were created after the request are not covered, whatever their names.
     """
 
@@ -444,7 +444,7 @@ class ApprovalRequest(models.Model):
     reason = models.CharField(max_length=500)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="approval_requests"
-    )  # the requester, who may carry it out
+    )  # the requester, to whom the approval applies
     requested_at = models.DateTimeField()
     expires_at = models.DateTimeField()  # of the request, and then of the approval
     status = models.CharField(max_length=10, choices=Status, default=Status.REQUESTED)

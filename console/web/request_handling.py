@@ -1,4 +1,4 @@
-"""What all pages share: request handling (sign-in, errors, htmx fragments), preferences, and the frame (navigation, theme)."""
+"""Shared by all pages: request handling (sign-in, errors, htmx fragments), preferences, and the frame (navigation, theme)."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ class PartitionState:
 
 
 # --- rules of resuming ---------------------------------------------------------------------------------------------------
-# What to read of a mirror before it resumes, and when writing is safe after a change of owner.
+# Which part of a mirror's log is read before it resumes, and when writing is safe after a change of owner.
 #
 # Data and markers need different care. An append of a previous owner is refused by the leader if it arrives late: its
 # sequence or epoch no longer fits. A marker is not conditional, so a late marker lands wherever the log ends then. An owner

@@ -1,4 +1,4 @@
-"""What a run of the benchmark leaves when a measurement fails or when it is interrupted."""
+"""The results that a run of the benchmark leaves if a measurement fails or if the run is interrupted."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "var" / "pictures"
 VIEWPORTS = {"light": (1280, "light"), "dark": (1280, "dark"), "phone": (390, "light"), "phone-dark": (390, "dark")}
 # Pages whose pictures are also taken in Japanese.
 JAPANESE = ("link", "link-failover", "link-failover-review", "mirror", "create-link-configuration")
-# What a worker reads from the cluster of a topic.
+# The description of a topic as a worker reads it from the cluster.
 TOPIC = {
     "topic_configs": [
         asdict(config("cleanup.policy", "compact,delete", "DYNAMIC_TOPIC_CONFIG")),

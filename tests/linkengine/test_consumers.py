@@ -52,7 +52,7 @@ def mirrors(clusters: Pair) -> Mapping[GapReason, str]:
 
 @pytest.fixture(scope="module")
 def records(clusters: Pair, mirrors: Mapping[GapReason, str]) -> Mapping[GapReason, Rows]:
-    """What a read-committed consumer finds on the source; of what the source has lost, what the mirror still has before it."""
+    """The records that a read-committed consumer reads from the source, preceded by those that only the mirror still has."""
     found = {reason: rows_of(clusters[0], topic) for reason, topic in mirrors.items()}
     before = [row for row in rows_of(clusters[1], mirrors[GapReason.LOST]) if row[0] < 5]
     return {**found, GapReason.LOST: before + found[GapReason.LOST]}

@@ -1,4 +1,4 @@
-"""API keys: limits, owners, rotation, and who may issue them."""
+"""API keys: limits, owners, rotation, and the rights to issue them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Role bindings that expire, roles of groups, and who may grant what for how long."""
+"""Role bindings that expire, roles of groups, and the rights to grant them, with their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of links: their values and configs, who sees them, connection tests and lists, and the link that a draft becomes."""
+"""Drafts of links: values and configs, visibility, connection tests and lists, and the link that a draft becomes."""
 
 from __future__ import annotations
 

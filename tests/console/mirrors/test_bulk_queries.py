@@ -1,4 +1,4 @@
-"""What followed the request of a bulk operation: outcomes by topic, and the status of the operation."""
+"""Results of a bulk operation: outcomes by topic, and the status of the operation."""
 
 from __future__ import annotations
 

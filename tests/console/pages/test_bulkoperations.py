@@ -1,4 +1,4 @@
-"""The Operations section: list, progress, results by topic, cancel, retry, and who may see an operation."""
+"""The Operations section: list, progress, results by topic, cancel, retry, and the visibility of an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failover readiness of a link: its page, the tabs that load it, and who sees it."""
+"""The failover readiness of a link: its page, the tabs that load it, and its visibility."""
 
 from __future__ import annotations
 

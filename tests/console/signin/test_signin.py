@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def facts() -> Facts:
-    """What the scenarios found."""
+    """The findings of the scenarios."""
     pytest.importorskip("allauth")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CLUSTERLINK_")}
     program = Path(__file__).with_name("scenarios.py")

@@ -112,7 +112,7 @@ def read_health(new_mirror: MirrorTopic, settings: Any) -> ReadHealth:
 
 
 class Outage:
-    """What is shown while nothing is copied, from now on."""
+    """The health that is shown while nothing is copied, from now on."""
 
     def __init__(self, read: ReadHealth) -> None:
         self._read, self._began = read, time.monotonic()

@@ -1,4 +1,4 @@
-"""Producer epochs, sequences and lease generations decide who may write; arithmetic only."""
+"""Producer epochs, sequences and lease generations decide which owner may write; arithmetic only."""
 
 import pytest
 

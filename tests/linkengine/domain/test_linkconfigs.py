@@ -7,7 +7,7 @@ import pytest
 from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.linkrules import find_problems
 
-# What a value may be, as written below: choices | joined, a range with both ends, or the kind of the value.
+# Permitted values, as written below: choices | joined, a range with both ends, or the kind of the value.
 FLAG, JSON, NAMES, TEXT, NUMBER = "true or false", "JSON document", "names separated by commas", "text", "whole number"
 EVERY = "1000..86400000"  # once a second to once a day
 TLS = {

@@ -1,4 +1,4 @@
-"""What an ordinary consumer reads from a mirror, compared with its source."""
+"""The records that an ordinary consumer reads from a mirror, compared with its source."""
 
 from __future__ import annotations
 

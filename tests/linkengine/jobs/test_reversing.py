@@ -1,4 +1,4 @@
-"""What a closed topic holds before it becomes a mirror, and when it is not taken over."""
+"""The contents of a closed topic before it becomes a mirror, and when it is not taken over."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the batches of a fetch response have at an offset."""
+"""The record, marker or gap at an offset in the batches of a Fetch response."""
 
 from __future__ import annotations
 
