@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chaos.environment import TOPICS, ChaosEnvironment, spares
 from chaos.loops import LoopEngine
-from chaos.product import Product
+from chaos.product import ProductUnderTest
 from chaos.schedule import ENGINE_FAULTS, PRODUCT_FAULTS, Fault, schedule
 from chaos.storm import Storm, Verdict
 from devcluster.signals import INTERRUPTED, interruptible
@@ -65,10 +65,14 @@ def faults_of(arguments: argparse.Namespace) -> Collection[Fault]:
     return tuple(Fault) if arguments.standalone else PRODUCT_FAULTS
 
 
-def engine_of(environment: ChaosEnvironment, topics: Mapping[str, int], arguments: argparse.Namespace) -> LoopEngine | Product:
+def engine_of(
+    environment: ChaosEnvironment, topics: Mapping[str, int], arguments: argparse.Namespace
+) -> LoopEngine | ProductUnderTest:
     """Return the system under test, which is not started yet."""
     return (
-        LoopEngine(environment, topics) if arguments.engine else Product(environment, topics, standalone=arguments.standalone)
+        LoopEngine(environment, topics)
+        if arguments.engine
+        else ProductUnderTest(environment, topics, standalone=arguments.standalone)
     )
 
 

@@ -58,7 +58,7 @@ LOST_MASTER, RECOVERED = "Waiting for master to reconnect", "Recovery complete" 
 NOTICE_S, RECOVERY_TIMEOUT_S = 5.0, 120.0
 
 
-class Product:
+class ProductUnderTest:
     """The product with a link and a mirror per topic; a context manager."""
 
     def __init__(self, environment: ChaosEnvironment, topics: Mapping[str, int], *, standalone: bool = False) -> None:
@@ -80,7 +80,7 @@ class Product:
         self._beside = 0
         self._failed: dict[str, str] = {}
 
-    def __enter__(self) -> Product:
+    def __enter__(self) -> ProductUnderTest:
         """Start the product and wait until every mirror is ACTIVE."""
         try:
             self._start()

@@ -22,7 +22,7 @@ from chaos.history import Entry, Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
 from chaos.schedule import REPAIRED, Fault, ScheduledFault
-from chaos.watch import Watch
+from chaos.watch import EndSampler
 from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, TransactionalWriter, Writer, open_transaction
 
 _log = structlog.get_logger(__name__)
@@ -106,7 +106,7 @@ class Storm:
         self.journal = Journal()
         self.verdict = Verdict(seed=seed)
         self._writers = self._make_writers(seed, spare, pause_s)
-        self._watch = Watch(environment, self._topics)
+        self._watch = EndSampler(environment, self._topics)
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="storm")
         self._running: list[Future[None]] = []
         self._counting = Lock()  # faults are injected by many threads

@@ -16,7 +16,7 @@ EVERY_S = 0.5
 JOIN_TIMEOUT_S = 60.0
 
 
-class Watch:
+class EndSampler:
     """A sampling thread; ``findings`` and ``samples`` are complete after ``stop``, unless there is an ``error``."""
 
     def __init__(self, environment: ChaosEnvironment, topics: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop, ngettext
 
-from console.mirrors.operation_queries import ENDS, FAILURES, STATUSES, Outcome, operation_status
+from console.mirrors.operation_queries import ENDS, FAILURES, STATUSES, TopicOutcome, operation_status
 from console.models.mirrors import STAYING
 from console.web import numbers
 from console.web.badges import Badge, Family, mirror_badge, row_url
@@ -340,10 +340,14 @@ _ENDED: Mapping[str, str] = MappingProxyType(
         MirrorEvent.DELETE: gettext_noop("%(ended)s of %(total)s deleted"),
     }
 )
-if _ENDED.keys() != ENDS.keys() or TOPIC_BADGES.keys() != set(Outcome) or {b.code for b in OPERATION_BADGES} != STATUSES.keys():
+if (
+    _ENDED.keys() != ENDS.keys()
+    or TOPIC_BADGES.keys() != set(TopicOutcome)
+    or {b.code for b in OPERATION_BADGES} != STATUSES.keys()
+):
     raise AssertionError("every operation with an end needs its words, every outcome and status its badge")
 _BY_STATUS: Mapping[str, Badge] = MappingProxyType({badge.code: badge for badge in OPERATION_BADGES})
-_FOLLOWING = (Outcome.REQUESTED, Outcome.ENDED, Outcome.MIRROR_FAILED, Outcome.CHANGED)
+_FOLLOWING = (TopicOutcome.REQUESTED, TopicOutcome.ENDED, TopicOutcome.MIRROR_FAILED, TopicOutcome.CHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +393,7 @@ class TopicRow:
 
 def operation_row(operation: BulkOperation, counts: Mapping[str, int], *, now: datetime) -> OperationRow:
     """Create the row of an operation; ``counts`` has the number of topics by outcome."""
-    waiting, total, link = counts.get(Outcome.WAITING, 0), sum(counts.values()), operation.link
+    waiting, total, link = counts.get(TopicOutcome.WAITING, 0), sum(counts.values()), operation.link
     badge = _BY_STATUS[operation_status(operation, [name for name, number in counts.items() if number])]
     return OperationRow(
         key=operation.pk,
@@ -404,8 +408,8 @@ def operation_row(operation: BulkOperation, counts: Mapping[str, int], *, now: d
         finished=moment(operation.finished_at, now=now),
         canceled_by=operation.canceled_by,
         waiting=waiting,
-        failed=counts.get(Outcome.FAILED, 0),
-        canceled=counts.get(Outcome.CANCELED, 0),
+        failed=counts.get(TopicOutcome.FAILED, 0),
+        canceled=counts.get(TopicOutcome.CANCELED, 0),
         done=total - waiting,
         total=total,
         running=badge in (RUNNING, REQUESTED),
@@ -423,9 +427,9 @@ def _ended_words(operation: str, counts: Mapping[str, int]) -> str:
     total = sum(counts.get(name, 0) for name in _FOLLOWING)
     if operation not in _ENDED or not total:
         return ""
-    ended = {"ended": numbers.count(counts.get(Outcome.ENDED, 0)), "total": numbers.count(total)}
+    ended = {"ended": numbers.count(counts.get(TopicOutcome.ENDED, 0)), "total": numbers.count(total)}
     words = [gettext(_ENDED[operation]) % ended]
-    failed, changed = counts.get(Outcome.MIRROR_FAILED, 0), counts.get(Outcome.CHANGED, 0)
+    failed, changed = counts.get(TopicOutcome.MIRROR_FAILED, 0), counts.get(TopicOutcome.CHANGED, 0)
     if failed:
         words.append(gettext("%(count)s failed") % {"count": numbers.count(failed)})
     if changed:
@@ -437,7 +441,7 @@ def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, now: dat
     """Create the row of a topic, which has its ``outcome`` (``with_outcome``), and of the mirror of its name."""
     outcome: str = topic.outcome  # type: ignore[attr-defined]
     code, message = topic.error_code, topic.message
-    if mirror is not None and not code and outcome in (Outcome.REQUESTED, Outcome.MIRROR_FAILED):
+    if mirror is not None and not code and outcome in (TopicOutcome.REQUESTED, TopicOutcome.MIRROR_FAILED):
         code, message = _reason(mirror)
     known = help_for(code) if code else None
     return TopicRow(

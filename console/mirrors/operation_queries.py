@@ -315,7 +315,7 @@ _S = MirrorState
 _Status = BulkOperationTopic.Status
 
 
-class Outcome(StrEnum):
+class TopicOutcome(StrEnum):
     """The outcome of an operation for a topic; the first four are those of ``BulkOperationTopic.Status``."""
 
     WAITING = "WAITING"
@@ -329,7 +329,7 @@ class Outcome(StrEnum):
     LINK_DELETED = "LINK_DELETED"  # accepted; what followed is not known, since the rows of the mirrors are gone with the link
 
 
-FAILURES = frozenset({Outcome.FAILED, Outcome.MIRROR_FAILED})
+FAILURES = frozenset({TopicOutcome.FAILED, TopicOutcome.MIRROR_FAILED})
 _MIRRORING = frozenset({_S.ACTIVE, _S.SOURCE_UNAVAILABLE, _S.LINK_FAILED})
 # The states in which an operation has ended. A reversal stops the mirror in the transaction that makes its source a mirror.
 ENDS: Mapping[str, frozenset[MirrorState]] = MappingProxyType(
@@ -357,17 +357,17 @@ def with_outcome(topics: QuerySet[BulkOperationTopic]) -> QuerySet[Any]:
     for states, ending in operations.items():
         ended |= Q(operation__operation__in=ending, mirror__state__in=states)
     of_unchanged = Case(
-        When(deletes | Q(mirror__state=_S.FAILED), then=Value(Outcome.MIRROR_FAILED)),
-        When(ended, then=Value(Outcome.ENDED)),
-        default=Value(Outcome.REQUESTED),
+        When(deletes | Q(mirror__state=_S.FAILED), then=Value(TopicOutcome.MIRROR_FAILED)),
+        When(ended, then=Value(TopicOutcome.ENDED)),
+        default=Value(TopicOutcome.REQUESTED),
     )
     outcome = Case(
         When(~Q(status=_Status.ACCEPTED) | ~Q(operation__operation__in=list(ENDS)), then=F("status")),
-        When(operation__link__isnull=True, then=Value(Outcome.LINK_DELETED)),
-        When(deletes & gone & Q(mirror_id__isnull=False), then=Value(Outcome.ENDED)),
-        When(deletes & Q(mirror__deletion_requested_at__isnull=False), then=Value(Outcome.REQUESTED)),
+        When(operation__link__isnull=True, then=Value(TopicOutcome.LINK_DELETED)),
+        When(deletes & gone & Q(mirror_id__isnull=False), then=Value(TopicOutcome.ENDED)),
+        When(deletes & Q(mirror__deletion_requested_at__isnull=False), then=Value(TopicOutcome.REQUESTED)),
         When(unchanged, then=of_unchanged),
-        default=Value(Outcome.CHANGED),
+        default=Value(TopicOutcome.CHANGED),
         output_field=CharField(),
     )
     return topics.annotate(outcome=outcome)
@@ -400,7 +400,7 @@ def deletion_of_link(operation: BulkOperation) -> AuditEvent | None:
 
 
 def count_topics(operations: Iterable[BulkOperation]) -> dict[int, Counter[str]]:
-    """Return the number of topics by ``Outcome`` of each operation, by primary key. One query."""
+    """Return the number of topics by ``TopicOutcome`` of each operation, by primary key. One query."""
     found: dict[int, Counter[str]] = {operation.pk: Counter() for operation in operations}
     rows = with_outcome(BulkOperationTopic.objects.filter(operation__in=list(found)).order_by())
     for key, outcome, number in rows.values_list("operation", "outcome").annotate(number=Count("pk")):
@@ -429,12 +429,12 @@ def operation_status(operation: BulkOperation, outcomes: Collection[str]) -> str
 # The status of an operation is the first of which a topic has an outcome; an operation that a user canceled is CANCELED.
 STATUSES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "RUNNING": frozenset({Outcome.WAITING}),
-        "REQUESTED": frozenset({Outcome.REQUESTED}),
+        "RUNNING": frozenset({TopicOutcome.WAITING}),
+        "REQUESTED": frozenset({TopicOutcome.REQUESTED}),
         "CANCELED": frozenset(),
         "FINISHED_WITH_FAILURES": FAILURES,
-        "CHANGED": frozenset({Outcome.CHANGED}),
-        "LINK_DELETED": frozenset({Outcome.LINK_DELETED}),
+        "CHANGED": frozenset({TopicOutcome.CHANGED}),
+        "LINK_DELETED": frozenset({TopicOutcome.LINK_DELETED}),
         "FINISHED": frozenset(),
     }
 )

@@ -58,7 +58,7 @@ from linkengine.domain.states import MirrorState
 # --- mirrors, gaps and history ----------------------------------------------------------------------------------------
 
 
-FRESH = timedelta(seconds=5)  # a copy worker reports twice a second; an older report does not show the present state
+REPORTED_RECENTLY = timedelta(seconds=5)  # a copy worker reports twice a second, so an older report may be outdated
 # Worst first: lists start with what needs a person.
 _FIRST = (MirrorState.FAILED, MirrorState.LINK_FAILED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.PENDING_STOPPED)
 
@@ -224,7 +224,7 @@ def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: dat
 
 
 def _age_ms(partition: MirrorPartition, now: datetime) -> int | None:
-    if partition.missing == 0 and is_fresh(partition.observed_at, now=now, within=FRESH):
+    if partition.missing == 0 and is_fresh(partition.observed_at, now=now, within=REPORTED_RECENTLY):
         return 0
     return partition.behind_ms(now)
 

@@ -27,7 +27,7 @@ from linkengine.domain.states import COPYING, LinkState, MirrorEvent, MirrorStat
 # the mirror's present state.
 
 
-FRESH = timedelta(seconds=10)  # older reports are of workers that no longer run
+REPORT_VALID = timedelta(seconds=10)  # older reports are of workers that no longer run
 SOURCE_LOST_AFTER = timedelta(seconds=2)
 RETRY_TIMEOUT = timedelta(minutes=5)  # the default of cluster.link.retry.timeout.ms
 # Only if no other error was reported in between: a source that returns after an hour must not find its mirrors FAILED.
@@ -60,7 +60,7 @@ class WorstReport:
 
 def worst_report(rows: Iterable[MirrorPartition], *, now: datetime) -> WorstReport | None:
     """Return the worst fresh report, None if there is none. Reports of waiting for a lease have no meaning here."""
-    fresh = [row for row in rows if is_fresh(row.observed_at, now=now, within=FRESH)]
+    fresh = [row for row in rows if is_fresh(row.observed_at, now=now, within=REPORT_VALID)]
     for phase in _SEVERITY:
         for row in fresh:
             if row.phase == phase and (phase is not PartitionPhase.RELEASED or row.error_code == ErrorCode.MIRROR_WAS_STOPPED):

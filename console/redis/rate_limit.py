@@ -32,7 +32,7 @@ return 0
 """
 
 
-class Outage:
+class RedisOutage:
     """An outage of Redis that this process has observed: until ``until_s`` (monotonic seconds) it sends no request."""
 
     until_s = 0.0
@@ -66,11 +66,11 @@ def take_token(name: str, *, per_s: float, burst: int) -> float:
 
 
 def _counted(query: Callable[[], Result], *, otherwise: Result) -> Result:
-    if time.monotonic() < Outage.until_s:
+    if time.monotonic() < RedisOutage.until_s:
         return otherwise
     try:
         return query()
     except redis.RedisError as error:
-        Outage.until_s = time.monotonic() + NO_COUNT_S
+        RedisOutage.until_s = time.monotonic() + NO_COUNT_S
         _log.warning("rate_limit.uncounted", error=str(error))
         return otherwise

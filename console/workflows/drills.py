@@ -23,7 +23,7 @@ from console.errors import ConflictError
 from console.mirrors import actions as mirror_actions
 from console.mirrors import progress
 from console.mirrors.operation_actions import fail_over
-from console.mirrors.queries import FRESH
+from console.mirrors.queries import REPORTED_RECENTLY
 from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
@@ -144,7 +144,7 @@ def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:
 
 def _is_caught_up(copy: MirrorTopic, now: datetime) -> bool:
     rows = list(copy.partitions.all())
-    fresh = all(is_fresh(row.observed_at, now=now, within=FRESH) for row in rows)
+    fresh = all(is_fresh(row.observed_at, now=now, within=REPORTED_RECENTLY) for row in rows)
     return copy.state == MirrorState.ACTIVE and bool(rows) and fresh and all(row.lag == 0 for row in rows)
 
 

@@ -261,7 +261,7 @@ _BODY_AT = RECORDS_AT - ATTRIBUTES_AT
 _OVERHEAD = 12  # maximum of a record in a batch
 
 
-class Row(NamedTuple):
+class MergedRow(NamedTuple):
     """Consecutive offsets as merged batches, and the end of the row in the buffer."""
 
     appends: list[Append]
@@ -288,7 +288,7 @@ class _Merger:
         return Append(self.base_offset, count, memoryview(payload), count, self.newest)
 
 
-def merge_row(buffer: memoryview, position: int, *, high_end: int, transactional: bool, coalesce_bytes: int) -> Row:
+def merge_row(buffer: memoryview, position: int, *, high_end: int, transactional: bool, coalesce_bytes: int) -> MergedRow:
     """Return the merged row that begins at ``position``, up to its end; it may be empty.
 
     ``transactional``: committed transactional data may be in the row. Nothing at or beyond ``high_end`` is included.
@@ -329,7 +329,7 @@ def merge_row(buffer: memoryview, position: int, *, high_end: int, transactional
             merger = None
     if merger is not None:
         appends.append(merger.finish())
-    return Row(appends, position, next_offset)
+    return MergedRow(appends, position, next_offset)
 
 
 def _rest_at(body: bytes) -> int:

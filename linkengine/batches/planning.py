@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from linkengine.batches.coalesce import LEAST_ROW, RawRun, RecordRun, Row, Run, coalesce, merge_row, plain_appends
+from linkengine.batches.coalesce import LEAST_ROW, MergedRow, RawRun, RecordRun, Run, coalesce, merge_row, plain_appends
 from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.large import rewrite_large
 from linkengine.batches.patch import restamp
@@ -244,7 +244,7 @@ class _Draft:
         """True if the re-encoded batches reach the limit of a plan."""
         return self._reencoded >= MOST_REENCODED or self._appends >= MOST_APPENDS
 
-    def add_row(self, row: Row) -> None:
+    def add_row(self, row: MergedRow) -> None:
         """Add a merged row that begins at the cursor."""
         self._flush()
         self._steps.extend(row.appends)

@@ -82,7 +82,7 @@ class ConnectionCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ConnectionAttempt:
     """A connection attempt to a bootstrap server: the steps that it passed, and the error that ended it."""
 
     server: str
@@ -107,7 +107,7 @@ class ClusterFacts:
 
 
 def connection_checks(
-    attempts: Sequence[Attempt], *, uses_tls: bool, uses_sasl: bool, security_protocol: str
+    attempts: Sequence[ConnectionAttempt], *, uses_tls: bool, uses_sasl: bool, security_protocol: str
 ) -> list[ConnectionCheck]:
     """Return the checks from the name to the login; ``attempts`` has one for each bootstrap server."""
     used = {
@@ -226,7 +226,7 @@ def _not_tested(code: ConnectionCheckCode) -> ConnectionCheck:
     return ConnectionCheck(code=code, status=CheckStatus.NOT_TESTED, finding=finding)
 
 
-def _server_check(code: ConnectionCheckCode, attempts: Sequence[Attempt]) -> ConnectionCheck:
+def _server_check(code: ConnectionCheckCode, attempts: Sequence[ConnectionAttempt]) -> ConnectionCheck:
     reached = [attempt for attempt in attempts if _stage(attempt) >= _CONNECTION.index(code)]
     failed = sorted((attempt for attempt in reached if _fails_at(attempt, code)), key=_rank)
     if not failed:
@@ -238,7 +238,7 @@ def _server_check(code: ConnectionCheckCode, attempts: Sequence[Attempt]) -> Con
     return ConnectionCheck(code=code, status=CheckStatus.FAILED, finding=finding, fix=_FIXES[code], error_code=error)
 
 
-def _stage(attempt: Attempt) -> int:
+def _stage(attempt: ConnectionAttempt) -> int:
     """Return the index in ``_CONNECTION`` of the check at which the attempt failed; the number of checks if it did not."""
     if attempt.error_code is None:
         return len(_CONNECTION)
@@ -249,11 +249,11 @@ def _stage(attempt: Attempt) -> int:
     return _CONNECTION.index(ConnectionCheckCode(steps[0])) if steps else len(_CONNECTION)
 
 
-def _fails_at(attempt: Attempt, code: ConnectionCheckCode) -> bool:
+def _fails_at(attempt: ConnectionAttempt, code: ConnectionCheckCode) -> bool:
     return _stage(attempt) == _CONNECTION.index(code)
 
 
-def _rank(attempt: Attempt) -> int:
+def _rank(attempt: ConnectionAttempt) -> int:
     return _RANK.index(attempt.error_code) if attempt.error_code in _RANK else len(_RANK)
 
 

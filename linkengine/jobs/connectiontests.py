@@ -16,8 +16,8 @@ from linkengine.domain.addresses import OAUTH, ClusterAddress, Server, parse_ser
 from linkengine.domain.clusterviews import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
 from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.connectionchecks import (
-    Attempt,
     ClusterFacts,
+    ConnectionAttempt,
     ConnectionCheck,
     ConnectionCheckCode,
     ConnectionRole,
@@ -158,27 +158,27 @@ _OPERATIONS = {
 }
 
 
-def try_servers(address: ClusterAddress) -> list[Attempt]:
+def try_servers(address: ClusterAddress) -> list[ConnectionAttempt]:
     """Connect to the first bootstrap servers at the same time, log in, and return how far each attempt got."""
     servers = parse_servers(address.bootstrap_servers)[:MAX_SERVERS]
     try:
         check_names([(server.host, server.port) for server in servers], address=address)
     except NotPermittedError as error:
-        return [Attempt(server="", error_code=error.code, message=error.message)]
+        return [ConnectionAttempt(server="", error_code=error.code, message=error.message)]
     with ThreadPoolExecutor(MAX_SERVERS, thread_name_prefix="test-connection") as threads:
         return list(threads.map(lambda server: _attempt(server, address), servers))
 
 
-def _attempt(server: Server, address: ClusterAddress) -> Attempt:
+def _attempt(server: Server, address: ClusterAddress) -> ConnectionAttempt:
     passed: list[ConnectStep] = []
     try:
         connect(server.host, server.port, address=address, passed=passed.append).close()
     except LinkEngineError as error:
-        return Attempt(server=str(server), passed=tuple(passed), error_code=error.code, message=error.message)
-    return Attempt(server=str(server), passed=tuple(passed))
+        return ConnectionAttempt(server=str(server), passed=tuple(passed), error_code=error.code, message=error.message)
+    return ConnectionAttempt(server=str(server), passed=tuple(passed))
 
 
-def cluster_facts(address: ClusterAddress, found: Sequence[Attempt]) -> ClusterFacts:
+def cluster_facts(address: ClusterAddress, found: Sequence[ConnectionAttempt]) -> ClusterFacts:
     """Return what the cluster reports, over a server whose attempt succeeded; raise LinkEngineError if it cannot be read."""
     server = next(attempt.server for attempt in found if attempt.error_code is None)
     (place,) = parse_servers(server)

@@ -21,7 +21,7 @@ from chaos.judge import Finding
 from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
 from chaos.storm import Storm
-from chaos.watch import Watch
+from chaos.watch import EndSampler
 from chaos.writers import PlainWriter, open_transaction
 from linkengine.domain.plans import CopyTuning, PartitionProgress
 
@@ -209,7 +209,7 @@ def test_without_a_check_of_offsets_records_move_behind_a_foreign_write(
 
 def test_the_watch_finds_a_mirror_beyond_what_is_committed(small_environment: ChaosEnvironment, topic_name: str) -> None:
     with copying_both(small_environment, topic_name, "commits") as runs:
-        whole, mutated = watches = [Watch(small_environment, {run.topic: 1}) for run in runs]
+        whole, mutated = watches = [EndSampler(small_environment, {run.topic: 1}) for run in runs]
         for run in runs:
             run.start_copier()
             run.write(10)

@@ -52,7 +52,7 @@ MakeMirror = Callable[..., MirrorTopic]
 @pytest.fixture(autouse=True)
 def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget that Redis was not available in another test."""
-    monkeypatch.setattr(rate_limit.Outage, "until_s", 0.0)
+    monkeypatch.setattr(rate_limit.RedisOutage, "until_s", 0.0)
     monkeypatch.setattr(progress.Outage, "until_s", 0.0)
 
 

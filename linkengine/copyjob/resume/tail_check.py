@@ -54,7 +54,7 @@ class DifferenceKind(StrEnum):
 
     MARKER = "MARKER"  # the source has a record, the mirror a marker of the copy's own producer
     RECORD = "RECORD"  # the mirror has a record, the source another record, a marker or aborted data
-    UNSEEN = "UNSEEN"  # the source has a record, the mirror another producer's marker or aborted record
+    FOREIGN = "FOREIGN"  # the source has a record, the mirror another producer's marker or aborted record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +245,9 @@ def _hidden_by(record: _Hashed, tail: LogTail, compacted: Callable[[], bool]) ->
     never allowed: the copy does not write any.
     """
     if record.offset in tail.aborted:
-        return DifferenceKind.UNSEEN
+        return DifferenceKind.FOREIGN
     kind = DifferenceKind.MARKER if record.offset in tail.markers else None
-    kind = DifferenceKind.UNSEEN if record.offset in tail.foreign_markers else kind
+    kind = DifferenceKind.FOREIGN if record.offset in tail.foreign_markers else kind
     return None if kind is None or (record.has_key and compacted()) else kind
 
 
@@ -419,7 +419,7 @@ def _to_be_confirmed(partition: PartitionState, difference: Difference) -> LinkE
 def _error_of(partition: PartitionState, tail: LogTail, difference: Difference) -> LinkEngineError:
     if difference.kind is DifferenceKind.MARKER:
         return marker_overrun(partition.assignment, difference.offset)
-    if difference.kind is DifferenceKind.UNSEEN:
+    if difference.kind is DifferenceKind.FOREIGN:
         return foreign_write(partition.assignment, difference.offset)
     if tail.foreign is not None and tail.foreign <= difference.offset:
         return foreign_write(partition.assignment, tail.foreign)

@@ -20,14 +20,14 @@ PIECE_BYTES = 895_000  # with its framing a response fits one buffer (``AHEAD_UN
 SPARE = 1.02  # of the estimated size of a piece, for the error of the estimate
 
 
-class Shape(NamedTuple):
+class LogDensity(NamedTuple):
     """How the bytes of a response are distributed over offsets and batches."""
 
     bytes_per_offset: float
     batch_bytes: int  # of the largest batch
 
 
-def shape_of(records: memoryview, *, offsets: int) -> Shape | None:
+def shape_of(records: memoryview, *, offsets: int) -> LogDensity | None:
     """Return the shape of whole batches that cover ``offsets`` offsets; None if there is no batch or a damaged batch."""
     try:
         views = [view for _, view in iter_batches(records)]
@@ -36,9 +36,9 @@ def shape_of(records: memoryview, *, offsets: int) -> Shape | None:
     return _shape(views, offsets=offsets) if views else None
 
 
-def _shape(views: Sequence[BatchView], *, offsets: int) -> Shape:
+def _shape(views: Sequence[BatchView], *, offsets: int) -> LogDensity:
     sizes = [view.size for view in views]
-    return Shape(sum(sizes) / max(1, offsets), max(sizes))
+    return LogDensity(sum(sizes) / max(1, offsets), max(sizes))
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Piece:
     buffer: Buffer | None = None
     first: int | None = None  # base offset of the response's first batch, which contains ``start``
     end: int | None = None  # offset after the response's last batch
-    shape: Shape | None = None  # of the response
+    shape: LogDensity | None = None  # of the response
     responded_ms: int = 0  # Unix time of the response, by this machine's clock
 
     def release(self) -> None:
@@ -70,7 +70,7 @@ class PartitionPieces:
 
     __slots__ = ("_attempt", "origin", "partition", "pieces", "shape", "stalled_since")
 
-    def __init__(self, partition: PartitionState, origin: SourceOrigin, shape: Shape) -> None:
+    def __init__(self, partition: PartitionState, origin: SourceOrigin, shape: LogDensity) -> None:
         self.partition, self.origin = partition, origin
         self.shape = shape  # of the last response, from which later pieces are estimated
         self.pieces: deque[Piece] = deque()
@@ -188,6 +188,6 @@ class PartitionPieces:
         return Piece(start, stop, size, urgent=urgent)
 
 
-def aim_of(shape: Shape) -> float:
+def aim_of(shape: LogDensity) -> float:
     """Return the number of bytes that a piece should contain."""
     return max((PIECE_BYTES - shape.batch_bytes) / SPARE, 4 * shape.batch_bytes)

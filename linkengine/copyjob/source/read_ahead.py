@@ -40,7 +40,7 @@ from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import log_pieces
 from linkengine.copyjob.source.extra_connection import ExtraConnection, Received
 from linkengine.copyjob.source.fetch_planner import FetchPlanner
-from linkengine.copyjob.source.log_pieces import PartitionPieces, Piece, Shape, aim_of, shape_of
+from linkengine.copyjob.source.log_pieces import LogDensity, PartitionPieces, Piece, aim_of, shape_of
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.requests import FetchLimits, FetchPosition
@@ -78,7 +78,7 @@ class ReadAhead:
         self._share: AheadShare | None = None
         self._partitions: dict[PartitionState, PartitionPieces] = {}
         self._failed_at: dict[PartitionState, float] = {}
-        self._shapes: dict[PartitionState, Shape] = {}
+        self._shapes: dict[PartitionState, LogDensity] = {}
         self._connections: list[ExtraConnection[Subject]] = []
         self._promised = 0  # memory for responses that have not begun to arrive
         self._throttle = Throttle()
@@ -172,7 +172,7 @@ class ReadAhead:
             self._share.close()
             self._share = None
 
-    def _has_buffer(self, shape: Shape) -> bool:
+    def _has_buffer(self, shape: LogDensity) -> bool:
         """Return whether another partition can be read ahead within the memory."""
         self._share = self._share or self._services.ahead.open()
         if self._share is None:

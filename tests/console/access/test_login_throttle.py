@@ -40,10 +40,10 @@ def test_attempts_are_not_throttled_without_a_limit(redis_url: str, settings: An
 def test_redis_is_not_tried_again_at_once_after_an_error(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert credentials.count_attempt("during-an-outage") == 0
-    assert rate_limit.Outage.until_s > 0
+    assert rate_limit.RedisOutage.until_s > 0
 
     settings.REDIS_URL, settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = redis_url, 1, 1_000
 
     assert {credentials.count_attempt("during-an-outage") for _ in range(3)} == {0}
-    rate_limit.Outage.until_s = 0.0
+    rate_limit.RedisOutage.until_s = 0.0
     assert [credentials.count_attempt("during-an-outage") > 0 for _ in range(3)] == [False, True, True]

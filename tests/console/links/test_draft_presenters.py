@@ -15,9 +15,9 @@ from console.web.badges import Family
 from linkengine.domain.acls import Acl, topic_guard
 from linkengine.domain.clusterviews import SourceListing
 from linkengine.domain.connectionchecks import (
-    Attempt,
     CheckStatus,
     ClusterFacts,
+    ConnectionAttempt,
     ConnectionCheck,
     ConnectionCheckCode,
     ConnectionRole,
@@ -189,17 +189,17 @@ def test_checklist_is_named_after_its_worst_check(statuses: list[str], title: st
 def test_texts_of_the_engine_without_values_are_marked_for_translation() -> None:
     steps = tuple(ConnectStep)
     failures = [
-        Attempt(server="a:1", passed=steps[:passed], error_code=code, message="Refused.")
+        ConnectionAttempt(server="a:1", passed=steps[:passed], error_code=code, message="Refused.")
         for passed, code in [(0, ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR), *((n, ErrorCode.TIMEOUT_ERROR) for n in range(4))]
     ]
     checks = [
         check
-        for attempts in ([Attempt(server="a:1", passed=steps)], *([failure] for failure in failures))
+        for attempts in ([ConnectionAttempt(server="a:1", passed=steps)], *([failure] for failure in failures))
         for check in connection_checks(attempts, uses_tls=True, uses_sasl=True, security_protocol="SASL_SSL")
     ]
     for protocol in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL"):
         tls, sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
-        passed = [Attempt(server="a:1", passed=steps)]
+        passed = [ConnectionAttempt(server="a:1", passed=steps)]
         checks += connection_checks(passed, uses_tls=tls, uses_sasl=sasl, security_protocol=protocol)
     facts = ClusterFacts(cluster_id="east", release="", is_supported=True, authorizer=True, groups=0)
     every = frozenset({"DESCRIBE", "CREATE", "ALTER", "READ", "DESCRIBE_CONFIGS"})

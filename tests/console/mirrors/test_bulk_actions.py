@@ -14,7 +14,7 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.mirrors import bulk_actions, operation_actions
 from console.mirrors.bulk_actions import BATCH, cancel, carry_out, operate_now, start
-from console.mirrors.operation_queries import Outcome, with_outcome
+from console.mirrors.operation_queries import TopicOutcome, with_outcome
 from console.models import AuditEvent, BulkOperation, ClusterLink, MirrorTopic, RoleBinding, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -357,7 +357,7 @@ def test_a_reversal_of_several_topics_changes_both_sides_of_each(
     queued = {(name, values["link_id"]) for name, values in sent if name == "reconcile_link"}
     assert queued == {("reconcile_link", link.pk), ("reconcile_link", back.pk)}
     outcomes = with_outcome(operation.topics.filter(status="ACCEPTED")).values_list("outcome", flat=True)
-    assert set(outcomes) == {Outcome.REQUESTED}
+    assert set(outcomes) == {TopicOutcome.REQUESTED}
 
 
 def rows_of(link: ClusterLink) -> dict[str, tuple[str, str, str]]:

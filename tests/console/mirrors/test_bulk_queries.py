@@ -15,7 +15,7 @@ from console.mirrors import operation_queries, transitions
 from console.mirrors.bulk_actions import carry_out, operate_now, start
 from console.mirrors.operation_actions import operate
 from console.mirrors.operation_presenters import operation_row
-from console.mirrors.operation_queries import STATUSES, Outcome
+from console.mirrors.operation_queries import STATUSES, TopicOutcome
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -75,10 +75,10 @@ def test_topic_is_done_only_when_its_operation_has_ended(link: ClusterLink, make
     stored = accept(link, operation, mirror)
 
     for event in events:
-        assert (outcomes(stored), status(stored)) == ([Outcome.REQUESTED], "REQUESTED")
+        assert (outcomes(stored), status(stored)) == ([TopicOutcome.REQUESTED], "REQUESTED")
         apply(mirror, event)
 
-    assert (outcomes(stored), status(stored)) == ([Outcome.ENDED], "FINISHED")
+    assert (outcomes(stored), status(stored)) == ([TopicOutcome.ENDED], "FINISHED")
 
 
 @pytest.mark.parametrize("operation", PATHS)
@@ -100,7 +100,7 @@ def test_topic_that_another_operation_has_changed_is_not_claimed(
         apply(mirror, E.FAILOVER)
     apply(mirror, E.FENCED)
 
-    assert changed == outcomes(stored) == [Outcome.CHANGED]
+    assert changed == outcomes(stored) == [TopicOutcome.CHANGED]
     assert status(stored) == "CHANGED"
 
 
@@ -114,7 +114,7 @@ def test_failed_mirror_is_counted(link: ClusterLink, make_mirror: MakeMirror, op
     apply(mirrors[1], E.FATAL)
 
     assert before == "REQUESTED"
-    assert outcomes(stored) == [Outcome.MIRROR_FAILED, Outcome.MIRROR_FAILED]
+    assert outcomes(stored) == [TopicOutcome.MIRROR_FAILED, TopicOutcome.MIRROR_FAILED]
     assert status(stored) == "FINISHED_WITH_FAILURES"
 
 
@@ -124,7 +124,7 @@ def test_reversal_that_the_other_side_has_ended_is_not_claimed(link: ClusterLink
 
     apply(mirror, E.REVERSAL_ENDED)
 
-    assert outcomes(stored) == [Outcome.CHANGED]
+    assert outcomes(stored) == [TopicOutcome.CHANGED]
 
 
 def test_outage_of_the_source_does_not_change_the_outcome_of_a_creation(link: ClusterLink, make_mirror: MakeMirror) -> None:
@@ -134,7 +134,7 @@ def test_outage_of_the_source_does_not_change_the_outcome_of_a_creation(link: Cl
     apply(mirror, E.SETUP_DONE)
     apply(mirror, E.SOURCE_LOST)
 
-    assert outcomes(stored) == [Outcome.ENDED]
+    assert outcomes(stored) == [TopicOutcome.ENDED]
 
 
 def test_deletion_has_ended_when_the_mirror_is_gone(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
@@ -146,12 +146,12 @@ def test_deletion_has_ended_when_the_mirror_is_gone(link: ClusterLink, make_mirr
     mirror.delete()
     MirrorTopic.objects.filter(pk=kept.pk).update(deletion_requested_at=None)  # the cluster has refused it
 
-    assert requested == [Outcome.REQUESTED, Outcome.REQUESTED]
-    assert outcomes(stored) == [Outcome.MIRROR_FAILED, Outcome.ENDED]
+    assert requested == [TopicOutcome.REQUESTED, TopicOutcome.REQUESTED]
+    assert outcomes(stored) == [TopicOutcome.MIRROR_FAILED, TopicOutcome.ENDED]
     make_mirror("orders", S.STOPPED)  # another mirror of this name
-    assert outcomes(stored) == [Outcome.MIRROR_FAILED, Outcome.ENDED]
+    assert outcomes(stored) == [TopicOutcome.MIRROR_FAILED, TopicOutcome.ENDED]
     remove_link(link=ClusterLink.objects.get(), by=owner, now=NOW)
-    assert outcomes(stored) == [Outcome.LINK_DELETED, Outcome.LINK_DELETED]  # not because of the operation
+    assert outcomes(stored) == [TopicOutcome.LINK_DELETED, TopicOutcome.LINK_DELETED]  # not because of the operation
 
 
 def test_operation_of_rest_has_outcomes(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
@@ -164,7 +164,7 @@ def test_operation_of_rest_has_outcomes(link: ClusterLink, make_mirror: MakeMirr
     stored = BulkOperation.objects.get()
 
     found = {topic.name: topic.outcome for topic in operation_queries.topics_of(stored)}
-    assert found == {"bills": Outcome.ENDED, "old": Outcome.FAILED, "orders": Outcome.CHANGED}
+    assert found == {"bills": TopicOutcome.ENDED, "old": TopicOutcome.FAILED, "orders": TopicOutcome.CHANGED}
 
 
 def test_operation_without_an_end_is_complete_when_it_is_accepted(link: ClusterLink, make_mirror: MakeMirror) -> None:
@@ -173,7 +173,7 @@ def test_operation_without_an_end_is_complete_when_it_is_accepted(link: ClusterL
 
     apply(mirror, E.RESUME)
 
-    assert (outcomes(stored), status(stored)) == ([Outcome.ACCEPTED], "FINISHED")
+    assert (outcomes(stored), status(stored)) == ([TopicOutcome.ACCEPTED], "FINISHED")
 
 
 def test_canceled_operation_waits_for_the_topics_that_had_begun(link: ClusterLink, make_mirror: MakeMirror) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from linkengine.domain.connectionchecks import (
-    Attempt,
     CheckStatus,
     ClusterFacts,
+    ConnectionAttempt,
     ConnectionCheck,
     ConnectionCheckCode,
     ConnectionRole,
@@ -23,7 +23,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import BrokerDistance
 
 Code, Status = ConnectionCheckCode, CheckStatus
-FINE = Attempt(server="a:1", passed=tuple(ConnectStep))
+FINE = ConnectionAttempt(server="a:1", passed=tuple(ConnectStep))
 RIGHTS = frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"})
 FACTS = ClusterFacts(
     cluster_id="west",
@@ -36,11 +36,11 @@ FACTS = ClusterFacts(
 )
 
 
-def failed_at(*passed: ConnectStep, code: ErrorCode, server: str = "b:2", message: str = "It failed.") -> Attempt:
-    return Attempt(server=server, passed=passed, error_code=code, message=message)
+def failed_at(*passed: ConnectStep, code: ErrorCode, server: str = "b:2", message: str = "It failed.") -> ConnectionAttempt:
+    return ConnectionAttempt(server=server, passed=passed, error_code=code, message=message)
 
 
-def connection(*attempts: Attempt, protocol: str = "SASL_SSL") -> list[ConnectionCheck]:
+def connection(*attempts: ConnectionAttempt, protocol: str = "SASL_SSL") -> list[ConnectionCheck]:
     return connection_checks(
         attempts, uses_tls=protocol.endswith("SSL"), uses_sasl=protocol.startswith("SASL"), security_protocol=protocol
     )

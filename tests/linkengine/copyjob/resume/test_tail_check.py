@@ -232,7 +232,7 @@ def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
     tail = range_of(logs["mirror"], end=6)
 
     for compacted in (never, always):  # compaction never turns a record into aborted data
-        assert difference(tail, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
+        assert difference(tail, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.FOREIGN)
 
 
 def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_offset(
@@ -243,7 +243,7 @@ def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_of
     logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
     tail = range_of(logs["mirror"], end=3)
 
-    assert difference(tail, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
+    assert difference(tail, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.FOREIGN)
     assert difference(tail, bounds=(0, 3), compacted=always) is None
 
 
