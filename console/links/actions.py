@@ -27,7 +27,7 @@ from console.models.row_changes import lock_clusters, lock_link
 from console.queue import dispatch
 from console.verification.drill_actions import check_no_drill
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import NOT_TO_SYNC, GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences
@@ -44,7 +44,6 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 # Configs that copy workers have to be given, beside those of the connection: log start sync and the bandwidth limit.
 KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
 _ACL_CONFIGS = {link_checks.ACL_SYNC, link_checks.ACL_FILTERS}
-_NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC)
 _SYNC_IS_OFF = gettext_lazy(
     "Consumer offset sync is off (%(enable)s is not true). The group keeps the offsets that it has on the destination.",
     enable=SYNC_OFFSETS,
@@ -138,7 +137,7 @@ def set_groups_waiting(link: ClusterLink) -> None:
 
     The rows keep the offsets that are known, for the time when the sync is switched on again.
     """
-    link.groups.exclude(status__in=_NOT_TO_SYNC).update(status=GroupStatus.WAITING, message=_SYNC_IS_OFF)
+    link.groups.exclude(status__in=NOT_TO_SYNC).update(status=GroupStatus.WAITING, message=_SYNC_IS_OFF)
 
 
 def clear_waiting_reason(link: ClusterLink) -> None:

@@ -32,7 +32,7 @@ from console.models import (
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.failover import RETENTION_SHARE, VERIFIED_VALID_MS, Readiness, StoredFacts, readiness
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import NOT_TO_SYNC, GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import TaskName
 
@@ -42,7 +42,6 @@ _RIGHTS = ErrorCode.AUTHORIZATION_ERROR
 _RETENTION_BYTES = KeyTextTransform("retention.bytes", "source_configs")
 _MOST_BYTES = Case(When(Regex(_RETENTION_BYTES, r"^\d{1,18}$"), then=Cast(_RETENTION_BYTES, BigIntegerField())))
 _MOST_VERIFIED = "verify.max.records.per.run"
-_NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC, GroupStatus.UNSUPPORTED_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def _read_of_link(link: ClusterLink) -> _OfLink:
     drill = Drill.objects.filter(link=OuterRef("pk"), status__in=_OVER)
     task = LinkTask.objects.filter(link=OuterRef("pk"), name=TaskName.CONSUMER_OFFSETS)
     groups = SyncedGroup.objects.filter(link=OuterRef("pk")).order_by().values("link")
-    to_sync = groups.exclude(status__in=_NOT_TO_SYNC).annotate(number=Count("pk"))
+    to_sync = groups.exclude(status__in=NOT_TO_SYNC).annotate(number=Count("pk"))
     failing = groups.filter(status=GroupStatus.FAILED).annotate(number=Count("pk"))
     columns = ClusterLink.objects.values_list(
         Subquery(configs.filter(name=SYNC_OFFSETS)),

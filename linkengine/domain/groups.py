@@ -40,6 +40,10 @@ class GroupStatus(StrEnum):
     NOT_LISTED = "NOT_LISTED"  # the source no longer lists it
 
 
+# The statuses of groups that consumer offset sync leaves out.
+NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC, GroupStatus.UNSUPPORTED_TYPE)
+
+
 class OffsetOutcome(StrEnum):
     """Decision or result of a run for a partition of a group."""
 
