@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from console.access import Permission, check_permission
 from console.api.errors import UnreadableError
 from console.api.kafka_schemas import mirror_status
-from console.api.schema import ADDITIONS, BinaryResponse, OffsetField, operation, query_flag
+from console.api.schema import ADDITIONS, BinaryResponse, OffsetField, list_of, operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, request_time
 from console.clusters import queries as cluster_queries
 from console.clusters.topic_actions import why_not_delete
@@ -75,10 +75,7 @@ class PreviewData(serializers.Serializer[Any]):
     )
 
 
-class PreviewDataList(serializers.Serializer[Any]):
-    """A preview for each mirror topic."""
-
-    data: Any = PreviewData(many=True)
+PreviewDataList = list_of(PreviewData, "A preview for each mirror topic.")
 
 
 class TopicDeletionData(serializers.Serializer[Any]):
@@ -287,10 +284,7 @@ class RestoreRunData(serializers.ModelSerializer[RestoreRun]):
         return run.messages_truncated
 
 
-class RestoreRunDataList(serializers.Serializer[Any]):
-    """The topic's restores, newest first."""
-
-    data: Any = RestoreRunData(many=True)
+RestoreRunDataList = list_of(RestoreRunData, "The topic's restores, newest first.")
 
 
 class RestoreRunListView(MirrorPartView):
@@ -335,10 +329,7 @@ class RefusedConfigData(serializers.Serializer[Any]):
     message = serializers.CharField(help_text="Why the destination refused it.")
 
 
-class RefusedConfigDataList(serializers.Serializer[Any]):
-    """The refused configs; empty if there are none."""
-
-    data: Any = RefusedConfigData(many=True)
+RefusedConfigDataList = list_of(RefusedConfigData, "The refused configs; empty if there are none.")
 
 
 class RefusedConfigsView(MirrorPartView):

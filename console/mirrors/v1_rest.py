@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from console.access import Permission, can
 from console.api import v1_schemas
 from console.api.errors import UnreadableError
-from console.api.schema import ADDITIONS, AnyTextField, FlagField, NumberField, OffsetField, operation
+from console.api.schema import ADDITIONS, AnyTextField, FlagField, NumberField, OffsetField, list_of, operation
 from console.api.views import RestView, actor_of, body, request_time
 from console.clusters import live_queries
 from console.errors import ConflictError
@@ -147,10 +147,7 @@ class LineageData(serializers.Serializer[Any]):
     upstream: Any = UpstreamData(many=True, help_text="The chain of topics before the origin, as far as it is known here.")
 
 
-class LineageDataList(serializers.Serializer[Any]):
-    """The mirror's lineage by partition and offset, including former links of the topic."""
-
-    data: Any = LineageData(many=True)
+LineageDataList = list_of(LineageData, "The mirror's lineage by partition and offset, including former links of the topic.")
 
 
 class LineageListView(MirrorPartView):
