@@ -9,6 +9,7 @@ from django.views.generic import RedirectView
 from console.access import approval_pages, audit_pages, session_pages, user_pages
 from console.access import pages as access_pages
 from console.clusters import pages as cluster_pages
+from console.clusters import topic_pages as cluster_topic_pages
 from console.history import pages as history_pages
 from console.links import create_pages, edit_pages, topic_pages
 from console.links import pages as link_pages
@@ -81,10 +82,10 @@ urlpatterns = [
     path(_CLUSTER, cluster_pages.cluster, name="cluster"),
     path(f"{_CLUSTER}refresh/", cluster_pages.refresh, name="cluster-refresh"),
     path(f"{_CLUSTER}test/", cluster_pages.check, name="cluster-test"),
-    path(f"{_CLUSTER}topics/", cluster_pages.of_cluster, name="cluster-topics"),
-    path(f"{_CLUSTER}topics/<str:topic_name>/", cluster_pages.topic_of_cluster, name="cluster-topic"),
+    path(f"{_CLUSTER}topics/", cluster_topic_pages.list_of_cluster, name="cluster-topics"),
+    path(f"{_CLUSTER}topics/<str:topic_name>/", cluster_topic_pages.detail, name="cluster-topic"),
     path(f"{_CLUSTER}namespaces/", cluster_pages.namespaces, name="cluster-namespaces"),
-    path("topics/", cluster_pages.topic_index, name="topics"),
+    path("topics/", cluster_topic_pages.index, name="topics"),
     path("links/", link_pages.index, name="links"),
     path("links/new/", create_pages.start, name="new-link"),
     path("links/new/<int:draft_id>/discard/", create_pages.discard, name="new-link-discard"),
