@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from linkengine.batches.patch import SEQUENCES, next_sequence
 from linkengine.batches.steps import Append
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.producers import ProducerState, coordinator_epoch_for, generation_of, is_closed
+from linkengine.domain.producers import ProducerState, coordinator_epoch_for, generation_of, is_fence
 from linkengine.domain.workers import FIRST_GENERATION
 
 LAST_EPOCH = (1 << 15) - 1
@@ -47,7 +47,7 @@ def raised(epoch: int) -> int:
     return max(epoch, 0) + 1
 
 
-def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: int = 0) -> tuple[int, int]:
+def epochs_above(state: ProducerState, *, generation: int, fence: bool, tries: int = 0) -> tuple[int, int]:
     """Return the epochs (producer, coordinator) of a marker that fences all writers that ``state`` shows, and their requests.
 
     Their requests may still be in flight. The producer epoch is above those of an owner that raises its epoch at the same time,
@@ -55,15 +55,15 @@ def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: 
     """
     highest = max(generation, generation_of(state.coordinator_epoch) + 1)
     epoch = raised(state.epoch) + SKIPPED_EPOCHS + tries
-    return min(epoch, LAST_EPOCH), coordinator_epoch_for(highest, closes=closes)
+    return min(epoch, LAST_EPOCH), coordinator_epoch_for(highest, fence=fence)
 
 
 class FencedError(LinkEngineError):
-    """This owner may not write: a newer owner has raised the epoch, or the mirror was stopped (``closes``)."""
+    """This owner may not write: a newer owner has raised the epoch, or the mirror was stopped (``was_stopped``)."""
 
-    def __init__(self, *, closes: bool = False) -> None:
-        self.closes = closes
-        if closes:
+    def __init__(self, *, was_stopped: bool = False) -> None:
+        self.was_stopped = was_stopped
+        if was_stopped:
             super().__init__(
                 ErrorCode.MIRROR_WAS_STOPPED,
                 "The topic was promoted or failed over before, as its log shows; perhaps the console's database was restored "
@@ -142,14 +142,14 @@ class OwnProducerState:
     def readopt(self, state: ProducerState) -> None:
         """Continue within the same hold; raise FencedError if a newer owner or a stop has written a marker."""
         if self._is_fenced(state):  # a transaction coordinator's epoch does not show whether an owner or a stop raised it
-            raise FencedError(closes=self._bound_epoch is None and is_closed(state.coordinator_epoch))
+            raise FencedError(was_stopped=self._bound_epoch is None and is_fence(state.coordinator_epoch))
         if self.epoch < state.epoch == self._highest_tried_epoch:
             self._must_raise = False
         self._load(state)
 
     def _adopt_generation(self, state: ProducerState, *, generation: int, has_state: bool) -> None:
-        if is_closed(state.coordinator_epoch):
-            raise FencedError(closes=True)
+        if is_fence(state.coordinator_epoch):
+            raise FencedError(was_stopped=True)
         known = generation_of(state.coordinator_epoch)
         if has_state:
             known = max(known, FIRST_GENERATION)
@@ -160,7 +160,7 @@ class OwnProducerState:
             return state.epoch > max(self._bound_epoch, self.epoch)
         known = state.coordinator_epoch
         return (
-            is_closed(known)
+            is_fence(known)
             or generation_of(known) > self.generation
             or state.epoch > max(self.epoch, self._highest_tried_epoch, 0)
         )

@@ -104,7 +104,7 @@ class LogTail:
     foreign: int | None = None  # offset of the first batch that another producer wrote
     foreign_markers: frozenset[int] = frozenset()
     aborted: frozenset[int] = frozenset()  # offsets of aborted records; the copy never writes any
-    closed: bool = False  # the last batch is the fence of a stop: fences are COMMIT markers, gap fills ABORT markers
+    ends_with_fence: bool = False  # fences of stops are COMMIT markers, gap fills ABORT markers
 
     def only_markers_from(self, offset: int) -> bool:
         """Return whether every offset from ``offset`` on holds a marker of the copy's own producer."""

@@ -26,9 +26,9 @@ class TransactionalProducer:
     epoch: int
 
 
-def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:
-    """Return the coordinator epoch of a marker: even while a mirror is written, odd on the fence that ends it permanently."""
-    return 2 * generation + closes
+def coordinator_epoch_for(generation: int, *, fence: bool = False) -> int:
+    """Return the coordinator epoch of a marker: even while a mirror is written, odd for the fence of its stop."""
+    return 2 * generation + fence
 
 
 def generation_of(coordinator_epoch: int) -> int:
@@ -36,6 +36,6 @@ def generation_of(coordinator_epoch: int) -> int:
     return coordinator_epoch // 2
 
 
-def is_closed(coordinator_epoch: int) -> bool:
-    """Return whether the last marker was a fence: the mirror was stopped, whatever assignments and leases say."""
+def is_fence(coordinator_epoch: int) -> bool:
+    """Return whether the marker was the fence of a stop: the mirror was stopped, whatever assignments and leases say."""
     return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1

@@ -28,7 +28,7 @@ from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import is_closed
+from linkengine.domain.producers import is_fence
 from linkengine.kafka import requests
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
@@ -94,7 +94,7 @@ def _append_fillers(cluster: Cluster, assignment: PartitionAssignment, *, start:
 
 def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_owner: Callable[[], None]) -> None:
     log_end = _read_log_end(cluster, assignment)
-    if is_closed(log_end.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
+    if is_fence(log_end.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
         raise FencedError
     if log_end.start >= start or log_end.end == 0:
         return

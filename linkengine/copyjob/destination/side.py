@@ -178,7 +178,9 @@ class DestinationSide:
             _check_open(log_end)
             partition.resumed(log_end, now_ms=self._services.clock.now_ms())
         except FencedError as error:
-            partition.release_trouble = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
+            partition.release_trouble = (
+                Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.was_stopped else None
+            )
             self._fenced(partition, error)
             return
         partition.overtaken = None
@@ -241,8 +243,8 @@ def _check_open(log_end: LogEnd) -> None:
     Epochs do not show it: a transaction coordinator raises them above the fence's for any client, and a leader may have
     forgotten them.
     """
-    if log_end.tail is not None and log_end.tail.closed:
-        raise FencedError(closes=True)
+    if log_end.tail is not None and log_end.tail.ends_with_fence:
+        raise FencedError(was_stopped=True)
 
 
 def _missing(partition: PartitionState) -> LinkEngineError:

@@ -39,7 +39,7 @@ from linkengine.copyjob.resume.tail_check import read_log_tail
 from linkengine.copyjob.values import LogEnd, LogEndQuery, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import ProducerState, is_closed
+from linkengine.domain.producers import ProducerState, is_fence
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
@@ -181,7 +181,7 @@ def _unsettled(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, came: tupl
 
 def _is_stopped(query: LogEndQuery, log_end: LogEnd) -> bool:
     """Return whether the mirror was stopped, so that applications may write to it. ``adopt`` then raises FencedError."""
-    return query.transactions is None and is_closed(log_end.producer.coordinator_epoch)
+    return query.transactions is None and is_fence(log_end.producer.coordinator_epoch)
 
 
 def _foreign_write_in(

@@ -126,10 +126,10 @@ def _tail_of(
     foreign_markers: set[int] = set()
     aborted_offsets: set[int] = set()
     foreign: int | None = None
-    closed = False
+    ends_with_fence = False
     for view, batch, aborted in batches:
         own = view.producer_id == producer_id
-        closed = own and view.is_control and control_type(view, batch) is ControlType.COMMIT
+        ends_with_fence = own and view.is_control and control_type(view, batch) is ControlType.COMMIT
         if not own and foreign is None:
             foreign = view.base_offset
         start = min(start, max(first, view.base_offset))
@@ -149,7 +149,7 @@ def _tail_of(
         foreign=foreign,
         foreign_markers=frozenset(foreign_markers),
         aborted=frozenset(aborted_offsets),
-        closed=closed,
+        ends_with_fence=ends_with_fence,
     )
 
 

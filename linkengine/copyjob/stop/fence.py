@@ -51,7 +51,7 @@ from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import is_closed
+from linkengine.domain.producers import is_fence
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
@@ -270,7 +270,7 @@ class _Fencing:
 
 def _may_end_with_fence(log_end: LogEnd) -> bool:
     """Return True if the last coordinator epoch is odd, or if transactions fill the gaps (then epochs do not show a fence)."""
-    return log_end.transactions is not None or is_closed(log_end.producer.coordinator_epoch)
+    return log_end.transactions is not None or is_fence(log_end.producer.coordinator_epoch)
 
 
 def _is_confirmed(marker: _Marker, after: LogEnd, high_watermark: int) -> bool:
@@ -345,7 +345,7 @@ def last_marker(cluster: Cluster, assignment: PartitionAssignment, log_end: LogE
 def write_marker(
     cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, generation: int, commit: bool, tries: int = 0
 ) -> None:
-    """Append a marker with a higher producer and coordinator epoch than any before it; COMMIT closes the mirror.
+    """Append a marker with a higher producer and coordinator epoch than any before it; a COMMIT marker is a fence.
 
     ``tries`` is the number of earlier attempts with the same ``log_end``.
     """
@@ -361,7 +361,7 @@ def write_marker(
 
 
 def _marker(assignment: PartitionAssignment, log_end: LogEnd, *, generation: int, commit: bool, tries: int) -> _Marker:
-    epoch, coordinator_epoch = epochs_above(log_end.producer, generation=generation, closes=commit, tries=tries)
+    epoch, coordinator_epoch = epochs_above(log_end.producer, generation=generation, fence=commit, tries=tries)
     return _Marker(assignment=assignment, log_end=log_end, epoch=epoch, coordinator_epoch=coordinator_epoch, commit=commit)
 
 

@@ -58,7 +58,7 @@ def test_newer_owner_is_noticed_on_resume() -> None:
 
 
 def test_stopped_mirror_is_closed_to_every_owner() -> None:
-    fence = ProducerState(epoch=5, last_sequence=-1, coordinator_epoch=coordinator_epoch_for(8, closes=True))
+    fence = ProducerState(epoch=5, last_sequence=-1, coordinator_epoch=coordinator_epoch_for(8, fence=True))
     producer = OwnProducerState(1)
 
     for generation in (1, 9, 100):  # whatever the lease's state is
@@ -134,10 +134,10 @@ def test_fence_epoch_is_above_a_concurrent_raise_and_its_own_earlier_tries() -> 
         raises.append(owner.marker_epoch())
         owner.readopt(known)
 
-    fences = [epochs_above(known, generation=10, closes=True, tries=tries) for tries in range(3)]
+    fences = [epochs_above(known, generation=10, fence=True, tries=tries) for tries in range(3)]
 
     assert max(raises) < fences[0][0] < fences[1][0] < fences[2][0]
-    assert {coordinator for _, coordinator in fences} == {coordinator_epoch_for(10, closes=True)}
+    assert {coordinator for _, coordinator in fences} == {coordinator_epoch_for(10, fence=True)}
 
 
 def test_sequences_wrap_as_brokers_expect() -> None:

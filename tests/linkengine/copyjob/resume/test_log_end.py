@@ -304,7 +304,7 @@ def test_writer_of_a_log_end_that_keeps_moving_is_identified(
 
 def test_writes_to_a_stopped_mirror_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fence in the log shows that it was stopped; a copy worker finds it before it writes (``producer_state``)."""
-    ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
+    ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, fence=True))
     monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     monkeypatch.setattr(
