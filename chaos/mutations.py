@@ -9,10 +9,10 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob import partition_state, producer_state
 from linkengine.copyjob.destination import maintenance, producer
 from linkengine.copyjob.destination.producer import topic_of
+from linkengine.copyjob.producer_state import generation_of
 from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.stop.fence import Fence
 from linkengine.copyjob.values import LogEndQuery
-from linkengine.domain.producers import generation_of
 from linkengine.jobs import stopping
 from linkengine.kafka import requests
 from linkengine.kafka.cluster import Cluster

@@ -20,7 +20,7 @@ Rules for owners:
 * Epochs have 16 bits, so an owner raises the epoch only if the hand-over was *not* clean, with its first marker. While it
   writes only data, the old epoch and the next sequence protect the mirror.
 * The coordinator epoch is twice the owner's lease generation. If the leader has a higher number, a newer owner has written.
-  An odd number is the fence of a stop (``domain.producers``): no owner writes this mirror again.
+  An odd number is the fence of a stop (``is_fence``): no owner writes this mirror again.
 * Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and the coordinator fences
   earlier owners.
 """
@@ -33,13 +33,28 @@ from dataclasses import dataclass
 from linkengine.batches.patch import SEQUENCES, next_sequence
 from linkengine.batches.steps import Append
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.producers import ProducerState, coordinator_epoch_for, generation_of, is_fence
+from linkengine.domain.producers import ProducerState
 from linkengine.domain.workers import FIRST_GENERATION
 
 LAST_EPOCH = (1 << 15) - 1
 # Number of epochs that a fence skips, so that it stays above an owner that raises its epoch concurrently. Such an owner uses an
 # epoch per marker whose response was lost: about three in a minute.
 SKIPPED_EPOCHS = 8
+
+
+def coordinator_epoch_for(generation: int, *, fence: bool = False) -> int:
+    """Return the coordinator epoch of a marker: even while a mirror is written, odd for the fence of its stop."""
+    return 2 * generation + fence
+
+
+def generation_of(coordinator_epoch: int) -> int:
+    """Return the generation of the owner that wrote the last marker; -1 if there was no marker."""
+    return coordinator_epoch // 2
+
+
+def is_fence(coordinator_epoch: int) -> bool:
+    """Return whether the marker was the fence of a stop: the mirror was stopped, whatever assignments and leases say."""
+    return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1
 
 
 def raised(epoch: int) -> int:

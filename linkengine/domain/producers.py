@@ -1,8 +1,4 @@
-"""Producers that write to a mirror partition: their state at the leader, and the coordinator epochs of their markers.
-
-The coordinator epoch of a marker shows which owner wrote it, since it is derived from the generation of the owner's lease
-(``workers``), and whether it ended the mirror.
-"""
+"""Values: the state of a producer at the leader of a partition, and a producer of a transactional id."""
 
 from __future__ import annotations
 
@@ -24,18 +20,3 @@ class TransactionalProducer:
 
     producer_id: int
     epoch: int
-
-
-def coordinator_epoch_for(generation: int, *, fence: bool = False) -> int:
-    """Return the coordinator epoch of a marker: even while a mirror is written, odd for the fence of its stop."""
-    return 2 * generation + fence
-
-
-def generation_of(coordinator_epoch: int) -> int:
-    """Return the generation of the owner that wrote the last marker; -1 if there was no marker."""
-    return coordinator_epoch // 2
-
-
-def is_fence(coordinator_epoch: int) -> bool:
-    """Return whether the marker was the fence of a stop: the mirror was stopped, whatever assignments and leases say."""
-    return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1

@@ -37,10 +37,11 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.errors import overtaken
 from linkengine.copyjob.partition_state import PartitionState
+from linkengine.copyjob.producer_state import coordinator_epoch_for
 from linkengine.copyjob.values import Chunk, FillInFlight, LogEnd, LostMarker, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import TransactionalProducer, coordinator_epoch_for
+from linkengine.domain.producers import TransactionalProducer
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.offsets import log_ends

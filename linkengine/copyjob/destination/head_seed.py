@@ -22,13 +22,12 @@ from linkengine.batches.patch import patch_for_append, write_checksum
 from linkengine.batches.records import varint
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT
 from linkengine.copyjob.errors import foreign_write
-from linkengine.copyjob.producer_state import FencedError, OwnProducerState
+from linkengine.copyjob.producer_state import FencedError, OwnProducerState, is_fence
 from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import is_fence
 from linkengine.kafka import requests
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster

@@ -35,11 +35,12 @@ from dataclasses import dataclass, replace
 
 from linkengine.batches.view import BatchView, check_crc, iter_batches
 from linkengine.copyjob.errors import check_mirror_topic_id, foreign_write, marker_overrun
+from linkengine.copyjob.producer_state import is_fence
 from linkengine.copyjob.resume.tail_check import read_log_tail
 from linkengine.copyjob.values import LogEnd, LogEndQuery, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import ProducerState, is_fence
+from linkengine.domain.producers import ProducerState
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts

@@ -45,13 +45,12 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 
 from linkengine.batches.records import ControlType, control_type, is_commit
 from linkengine.batches.view import iter_batches
-from linkengine.copyjob.producer_state import epochs_above
+from linkengine.copyjob.producer_state import epochs_above, is_fence
 from linkengine.copyjob.resume.log_end import batches_in, read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import is_fence
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets

@@ -14,8 +14,9 @@ from linkengine.copyjob.partition_state import (
     log_end_query,
     must_wait_like_marker,
 )
+from linkengine.copyjob.producer_state import coordinator_epoch_for
 from linkengine.copyjob.values import SourceOrigin
-from linkengine.domain.producers import ProducerState, TransactionalProducer, coordinator_epoch_for
+from linkengine.domain.producers import ProducerState, TransactionalProducer
 from linkengine.domain.states import GapReason
 from linkengine.domain.workers import Grant
 from linkengine.kafka.topicviews import Leader

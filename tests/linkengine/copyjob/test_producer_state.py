@@ -2,9 +2,9 @@
 
 import pytest
 
-from linkengine.copyjob.producer_state import LAST_EPOCH, FencedError, OwnProducerState, epochs_above
+from linkengine.copyjob.producer_state import LAST_EPOCH, FencedError, OwnProducerState, coordinator_epoch_for, epochs_above
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.producers import ProducerState, coordinator_epoch_for
+from linkengine.domain.producers import ProducerState
 
 
 def state(epoch: int, last_sequence: int, generation: int) -> ProducerState:

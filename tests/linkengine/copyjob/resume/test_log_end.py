@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.producer_state import Unacknowledged
+from linkengine.copyjob.producer_state import Unacknowledged, coordinator_epoch_for
 from linkengine.copyjob.resume import log_end as log_end_module
 from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery, LogTail, LostMarker
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.producers import ProducerState, coordinator_epoch_for
+from linkengine.domain.producers import ProducerState
 from linkengine.kafka import offsets as offsets_module
 from linkengine.kafka.protocol import UnreplicatedError
 from linkengine.kafka.topicviews import Leader, Survey, TopicMetadata

@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from devcluster.kafka import KafkaCluster
+from linkengine.copyjob.producer_state import coordinator_epoch_for
 from linkengine.copyjob.resume.log_end import read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
-from linkengine.domain.producers import coordinator_epoch_for
 from linkengine.kafka.admin_topics import is_compacted
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.requests import MARKERS_VERSION
