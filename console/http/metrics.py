@@ -228,7 +228,7 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
     lags = [
         (place, total.max_lag or 0)
         for place, total in links
-        if total.partitions > total.hidden and (total.max_lag or not total.hidden)
+        if total.partitions > total.unknown_lags and (total.max_lag or not total.unknown_lags)
     ]
     ages = [(place, age) for place, total in links if (age := _age_s(total, now)) is not None]
     held = [(place, total.held) for place, total in links if not total.held_unknown]
@@ -263,13 +263,13 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
             "clusterlink_unknown_age_partitions",
             "gauge",
             "Partitions that lack records of unknown age, as during a first copy.",
-            [(place, total.never) for place, total in links],
+            [(place, total.unknown_time_lags) for place, total in links],
         ),
         *_metric(
             "clusterlink_unknown_lag_partitions",
             "gauge",
             "Partitions whose lag is unknown, for example while the source is unavailable.",
-            [(place, total.hidden) for place, total in links],
+            [(place, total.unknown_lags) for place, total in links],
         ),
         *_metric("clusterlink_bytes_per_second", "gauge", "Current copy rate; no sample while it is unknown.", rates),
         *_topic_metrics([(mirror, total) for mirror, total in topics if mirror.partitions], now),
@@ -290,9 +290,11 @@ def _by_link(topics: Iterable[tuple[CurrentMirror, Figures]]) -> list[tuple[dict
 def _topic_metrics(topics: Sequence[tuple[CurrentMirror, Figures]], now: datetime) -> list[Metric]:
     """Return the lag of each mirror topic. A topic of which any partition's value is unknown has no sample of that value."""
     measured = [(mirror, total) for mirror, total in topics if mirror.state != MirrorState.STOPPED]
-    messages = [(_of_topic(mirror), total.total_lag) for mirror, total in measured if not total.hidden]
+    messages = [(_of_topic(mirror), total.total_lag) for mirror, total in measured if not total.unknown_lags]
     ages = [
-        (_of_topic(mirror), age) for mirror, total in measured if not total.never and (age := _age_s(total, now)) is not None
+        (_of_topic(mirror), age)
+        for mirror, total in measured
+        if not total.unknown_time_lags and (age := _age_s(total, now)) is not None
     ]
     text = "Messages that a mirror topic lags behind its source; no sample while the lag of one of its partitions is unknown."
     age_text = "Age of the oldest record that a mirror topic lacks; no sample while that of one of its partitions is unknown."
@@ -312,7 +314,7 @@ def _of_topic(mirror: CurrentMirror) -> dict[str, str]:
 
 def _age_s(figures: Figures, now: datetime) -> float | None:
     """Return the largest known age of missing records in seconds, 0 if none are missing; None if no age is known."""
-    if not figures.lacking:
+    if not figures.lacking_partitions:
         return 0.0
     since = figures.behind_since
     return None if since is None else max(0.0, (now - since).total_seconds())

@@ -202,7 +202,7 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
             failing_tasks=len(seen.failing),
             health=seen.health,
             max_lag=seen.total.max_lag,
-            unknown_lags=seen.total.hidden,
+            unknown_lags=seen.total.unknown_lags,
             oldest_lag_ms=seen.total.oldest_ms(now),
             lag_bytes=seen.total.lag_bytes,
             bytes_per_s=seen.total.bytes_per_s,

@@ -20,9 +20,9 @@ from linkengine.domain.states import MirrorState
 
 _COUNTS = (
     "partitions",
-    "hidden",
-    "lacking",
-    "never",
+    "unknown_lags",
+    "lacking_partitions",
+    "unknown_time_lags",
     "held_unknown",
     "unsized",
     "total_lag",
@@ -38,9 +38,9 @@ class Figures:
     """The figures of a set of partitions."""
 
     partitions: int = 0
-    hidden: int = 0  # partitions whose lag is unknown
-    lacking: int = 0  # partitions that lack records, or may
-    never: int = 0  # of these, partitions without a known time lag
+    unknown_lags: int = 0  # partitions whose lag is unknown
+    lacking_partitions: int = 0  # partitions that lack records, or may (``is_lacking``)
+    unknown_time_lags: int = 0  # of these, partitions without a known time lag
     held_unknown: int = 0  # partitions whose records behind open transactions are unknown
     unsized: int = 0  # partitions whose lag in bytes is unknown
     max_lag: int | None = None  # of partitions whose lag is known
@@ -61,9 +61,9 @@ class Figures:
     def add_unseen(self, count: int) -> None:
         """Count mirrors without partitions as a partition each, whose figures are unknown."""
         self.partitions += count
-        self.hidden += count
-        self.lacking += count
-        self.never += count
+        self.unknown_lags += count
+        self.lacking_partitions += count
+        self.unknown_time_lags += count
         self.held_unknown += count
         self.unsized += count
 
@@ -80,9 +80,9 @@ class Figures:
         """Return the age of the oldest lacking record, 0 if none is lacking; None while unknown, or without partitions."""
         if not self.partitions:
             return None
-        if not self.lacking:
+        if not self.lacking_partitions:
             return 0
-        return None if self.never else self.known_age_ms(now)
+        return None if self.unknown_time_lags else self.known_age_ms(now)
 
     def known_age_ms(self, now: datetime) -> int | None:
         """Return the largest known age; None if no age is known."""
@@ -124,7 +124,7 @@ def _add_lag(found: Figures, row: MirrorPartition, lag: int | None) -> None:
     elif end is not None:
         found.held += max(0, watermark - end)
     if lag is None:
-        found.hidden += 1
+        found.unknown_lags += 1
         found.unsized += 1
         return
     found.max_lag = lag if found.max_lag is None else max(found.max_lag, lag)
@@ -137,10 +137,10 @@ def _add_lag(found: Figures, row: MirrorPartition, lag: int | None) -> None:
 def _add_age(found: Figures, row: MirrorPartition, lag: int | None) -> None:
     if not is_lacking(row, lag):
         return
-    found.lacking += 1
+    found.lacking_partitions += 1
     at = row.caught_up_at
     if at is None:
-        found.never += 1
+        found.unknown_time_lags += 1
     else:
         found.behind_since = at if found.behind_since is None else min(found.behind_since, at)
 

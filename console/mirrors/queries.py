@@ -318,7 +318,7 @@ def link_figures(seen: Observation, *, now: datetime) -> LinkFigures:
         mirrors=len(seen.health.mirrors),
         partitions=seen.health.partitions,
         max_lag=seen.total.max_lag,
-        unknown_lags=seen.total.hidden,
+        unknown_lags=seen.total.unknown_lags,
         oldest_lag_ms=seen.total.oldest_ms(now),
         bytes_per_s=seen.total.bytes_per_s,
         records_per_s=seen.total.records_per_s,

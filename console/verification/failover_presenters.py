@@ -290,9 +290,9 @@ def failover_tiles(risk: FailoverRisk) -> list[Tile]:
         Tile(
             label=gettext("RPO now"),
             value=rpo_words(risk.rpo_ms) if topics else numbers.UNKNOWN,
-            hint=ngettext("%(count)s partition of unknown age", "%(count)s partitions of unknown age", risk.never_seen)
-            % {"count": numbers.count(risk.never_seen)}
-            if risk.never_seen
+            hint=ngettext("%(count)s partition of unknown age", "%(count)s partitions of unknown age", risk.unknown_time_lags)
+            % {"count": numbers.count(risk.unknown_time_lags)}
+            if risk.unknown_time_lags
             else gettext("data loss window"),
             alarm=bool(topics) and risk.rpo_ms is None,
         ),

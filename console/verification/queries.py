@@ -303,7 +303,7 @@ class FailoverRisk:
 
     records: Mapping[int, int | None]  # by primary key of the mirror
     rpo_ms: int | None  # of the worst partition
-    never_seen: int  # partitions that lack records since an unknown time, and mirrors without partitions
+    unknown_time_lags: int  # partitions that lack records since an unknown time, and mirrors without partitions
 
     @property
     def known_records(self) -> int:
@@ -332,4 +332,4 @@ def failover_risk(link: ClusterLink, seen: Observation, *, now: datetime) -> Fai
         if pk in records:
             records[pk] = seen.missing[pk].known_for(partitions) if pk in seen.missing else None
     total = seen.stoppable_total
-    return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), never_seen=total.never)
+    return FailoverRisk(records=records, rpo_ms=total.oldest_ms(now), unknown_time_lags=total.unknown_time_lags)

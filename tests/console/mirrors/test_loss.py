@@ -94,5 +94,5 @@ def test_sums_count_the_partitions_whose_lag_is_none(make_mirror: MakeMirror) ->
 
     assert unknown == {0, 1, 5, 6, 7, 8}
     found = {row.partition: figures_of([row], now=NOW) for row in mirror.partitions.all()}
-    assert {partition for partition, figures in found.items() if figures.hidden} == unknown
+    assert {partition for partition, figures in found.items() if figures.unknown_lags} == unknown
     assert sorted(partition for partition, figures in found.items() if figures.max_lag is not None) == [2, 3, 4]
