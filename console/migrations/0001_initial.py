@@ -416,7 +416,7 @@ class Migration(migrations.Migration):
                 ('source_epoch_end', models.BigIntegerField(null=True)),
                 ('last_timestamp_ms', models.BigIntegerField(null=True)),
                 ('caught_up_at', models.DateTimeField(null=True)),
-                ('whole_at', models.DateTimeField(null=True)),
+                ('complete_at', models.DateTimeField(null=True)),
                 ('behind', models.BooleanField(default=True)),
                 ('late_since', models.DateTimeField(null=True)),
                 ('late_until', models.DateTimeField(null=True)),

@@ -57,7 +57,7 @@ def is_expected(mirror: MirrorTopic) -> bool:
     return copied and mirror.num_partitions > 0 and mirror.deletion_requested_at is None and mirror.drill_id is None
 
 
-_UNREAD = {"whole_at", "late_since", "late_until"}  # no page shows them, and to decode a time costs as much as ten numbers
+_UNREAD = {"complete_at", "late_since", "late_until"}  # no page shows them, and to decode a time costs as much as ten numbers
 _ROW = tuple(
     column.attname
     for column in MirrorPartition._meta.concrete_fields  # noqa: SLF001 - in the order of ``Model.from_db``

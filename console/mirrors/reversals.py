@@ -140,7 +140,7 @@ def _store_next_mirror(
         )
         _insert(row)
         transitions.note_creation(mirror=row, by=by, now=now)
-    forget_ends(row, whole_at=now)  # until the directions are swapped, the topic is the source and has all its records
+    forget_ends(row, complete_at=now)  # until the directions are swapped, the topic is the source and has all its records
     return row
 
 
@@ -173,19 +173,21 @@ def initial_values() -> dict[str, Any]:
     }
 
 
-def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
+def forget_ends(mirror: MirrorTopic, *, complete_at: datetime | None) -> None:
     """Reset the recorded ends and fences of the mirror's partitions, since its next stop writes them again.
 
-    ``whole_at`` is the time at which the topic last held all records of its future source; None if the topic is created anew.
+    ``complete_at`` is when the topic last held all records of its future source; None if the topic is created anew.
     """
     missing = [MirrorPartition(mirror=mirror, partition=number) for number in range(mirror.num_partitions)]
     MirrorPartition.objects.bulk_create(missing, ignore_conflicts=True)
     ends = dict.fromkeys(
         ("stopped_end", "fenced_end", "fence_epoch", "source_end", "mirror_end", "mirror_start", "caught_up_at")
     )
-    if whole_at is None:  # a topic created anew has no records that a deletion at the source could have missed
+    if complete_at is None:  # a topic created anew has no records that a deletion at the source could have missed
         ends |= dict.fromkeys(("late_since", "late_until"))
-    MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, behind=True, phase="")
+    MirrorPartition.objects.filter(mirror=mirror).update(
+        **ends, **no_source_seen(), complete_at=complete_at, behind=True, phase=""
+    )
 
 
 def no_source_seen() -> dict[str, None]:

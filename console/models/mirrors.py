@@ -180,7 +180,7 @@ class MirrorPartition(models.Model):
     caught_up_at = models.DateTimeField(null=True)  # when it last held all below the high watermark; the age of the lag
     # Last time at which it had everything that its source, or an earlier source, may clean; initially the start of the copy.
     # Tombstones that were written later were read, or will be read in time (``reconciling.gaps``).
-    whole_at = models.DateTimeField(null=True)
+    complete_at = models.DateTimeField(null=True)
     # False: at ``ClusterLink.in_sync_at`` or later it was in sync; that time is stored once for all such partitions of a link
     behind = models.BooleanField(default=True)
     # Span in which records were copied more than ten seconds after the mirror had everything. Whether that was too late is
@@ -207,7 +207,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # offset of the fence; from stopped_end to it are foreign writes
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence was at that offset
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
-    whole_at_is_shared = False  # not stored: ``whole_at`` was taken from ``ClusterLink.in_sync_at``
+    complete_at_is_shared = False  # not stored: ``complete_at`` was taken from ``ClusterLink.in_sync_at``
     failed_again = False  # not stored: a further read of the source failed since the previous report
 
     class Meta:

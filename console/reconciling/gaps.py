@@ -307,19 +307,21 @@ def _is_needed(mirror: MirrorTopic, known: Cleaned) -> bool:
     """Return whether any partition was last complete before that time, or has stored lateness."""
     rows, long_ago = MirrorPartition.objects.filter(mirror=mirror), known.until + AHEAD
     in_sync_later = Q(behind=False, mirror__link__in_sync_at__gt=long_ago)
-    lacking = rows.filter(whole_at__lte=long_ago).exclude(in_sync_later)
+    lacking = rows.filter(complete_at__lte=long_ago).exclude(in_sync_later)
     return lacking.exists() or rows.exclude(late_until=None).exists()
 
 
 def _handle_late(mirror: MirrorTopic, late: Collection[_TooLate], *, now: datetime) -> bool:
     alarmed = any(error.code == TOMBSTONES_MISSED for error in mirror.transition_errors.all())
     moved = [(lateness, kept_ms) for lateness, kept_ms in late if lateness.moved]
-    whole = [
-        lateness.partition for lateness, kept_ms in late if lateness.is_whole(_span_ms(kept_ms)) and (alarmed or lateness.moved)
+    complete = [
+        lateness.partition
+        for lateness, kept_ms in late
+        if lateness.is_complete(_span_ms(kept_ms)) and (alarmed or lateness.moved)
     ]
     with transaction.atomic():
-        if whole:
-            coverage.recheck(mirror=mirror, partitions=whole, now=now)
+        if complete:
+            coverage.recheck(mirror=mirror, partitions=complete, now=now)
         if not moved:
             return False
         first, kept_ms = min(moved, key=lambda found: found[0].since)

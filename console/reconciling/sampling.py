@@ -38,11 +38,11 @@ class Lateness:
     since: datetime
     until: datetime
     moved: bool  # something was copied that late
-    whole_at: datetime | None  # when it was last complete, as known now
+    complete_at: datetime | None  # when it was last complete, as known now
 
-    def is_whole(self, within_ms: float) -> bool:
+    def is_complete(self, within_ms: float) -> bool:
         """Return whether the partition is complete again: it was complete within the last ``within_ms`` of the span."""
-        return self.whole_at is not None and (self.until - self.whole_at) / timedelta(milliseconds=1) <= within_ms
+        return self.complete_at is not None and (self.until - self.complete_at) / timedelta(milliseconds=1) <= within_ms
 
 
 def lateness_of(row: MirrorPartition, report: PartitionProgress) -> Lateness | None:
@@ -50,20 +50,22 @@ def lateness_of(row: MirrorPartition, report: PartitionProgress) -> Lateness | N
 
     None if it is unknown, or at most ``LEAST_LATENESS``.
     """
-    if row.whole_at is None or report.mirror_end is None:
+    if row.complete_at is None or report.mirror_end is None:
         return None
     at = time_of(report.observed_at_ms)
-    if at - row.whole_at <= LEAST_LATENESS:
+    if at - row.complete_at <= LEAST_LATENESS:
         return None
-    completed_at = whole_at(row, report)
-    return Lateness(partition=row.partition, since=row.whole_at, until=at, moved=_moved(row, report), whole_at=completed_at)
+    known = last_complete_at(row, report)
+    return Lateness(partition=row.partition, since=row.complete_at, until=at, moved=_moved(row, report), complete_at=known)
 
 
 def lateness_kept(row: MirrorPartition) -> Lateness | None:
     """Return the lateness that is stored in the row."""
     if row.late_since is None or row.late_until is None:
         return None
-    return Lateness(partition=row.partition, since=row.late_since, until=row.late_until, moved=True, whole_at=row.whole_at)
+    return Lateness(
+        partition=row.partition, since=row.late_since, until=row.late_until, moved=True, complete_at=row.complete_at
+    )
 
 
 def keep_lateness(row: MirrorPartition, late: Lateness | None) -> None:
@@ -74,14 +76,14 @@ def keep_lateness(row: MirrorPartition, late: Lateness | None) -> None:
     row.late_until = late.until
 
 
-def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None:
+def last_complete_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None:
     """Return when the mirror was last complete, or when the copy began if it never was."""
-    begins = row.whole_at is None and report.mirror_end is not None
-    times = (time_of(report.observed_at_ms) if begins else None, completed_at(report), row.whole_at)
+    begins = row.complete_at is None and report.mirror_end is not None
+    times = (time_of(report.observed_at_ms) if begins else None, reported_complete_at(report), row.complete_at)
     return max((at for at in times if at is not None), default=None)
 
 
-def completed_at(report: PartitionProgress) -> datetime | None:
+def reported_complete_at(report: PartitionProgress) -> datetime | None:
     """Return when the mirror was last complete according to a report; None if it does not say.
 
     The log cleaner cleans nothing after the last stable offset, so a mirror is complete if it has all offsets below that, also
@@ -123,7 +125,7 @@ EVERY = timedelta(seconds=10)  # between two samples of a partition
 SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
 _NEVER = datetime.fromtimestamp(0, tz=UTC)
 IN_SYNC_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.in_sync_at``; below ``LEAST_LATENESS``
-_FORGETTABLE = ("whole_at", "late_since", "late_until")
+_FORGETTABLE = ("complete_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
 _RATES = ("bytes_per_s", "records_per_s")  # shown rounded
@@ -147,7 +149,7 @@ _STORED_WITH_OTHERS = (  # a change of these alone does not store the row
     "source_end",
     "last_source_seen_at",
     "caught_up_at",
-    "whole_at",
+    "complete_at",
     "late_until",
     "copy_run_bytes",
     "copy_run_records",
@@ -186,8 +188,8 @@ def store_progress(
             counted = _apply(row, seen.get(key), ended[key], now=now)
             former = {name: old for name, old, new in zip(_WRITTEN, stored, _VALUES(row), strict=True) if new != old}
             changed |= _is_shown(row, former)
-            if row.whole_at_is_shared:  # the row has the link's time now and is stored with it, if it is stored
-                former.setdefault("whole_at", row.whole_at)
+            if row.complete_at_is_shared:  # the row has the link's time now and is stored with it, if it is stored
+                former.setdefault("complete_at", row.complete_at)
             if counted or _is_urgent(row, former) or (former and row.mirror_id in at_once):
                 urgent.append(row)
             elif _is_due(row, former, now=now):
@@ -203,7 +205,7 @@ def store_progress(
 
 def note_in_sync(link: ClusterLink, rows: Iterable[MirrorPartition], *, now: datetime) -> None:
     """Store, once for all partitions that are not behind, when they were in sync. Call it after their rows were stored."""
-    times = [row.whole_at for row in rows if not row.behind and row.whole_at is not None]
+    times = [row.complete_at for row in rows if not row.behind and row.complete_at is not None]
     note_in_sync_at(link, min(times, default=None), now=now)
 
 
@@ -218,20 +220,20 @@ def note_in_sync_at(link: ClusterLink, in_sync_at: datetime | None, *, now: date
         link.in_sync_at = in_sync_at
 
 
-def raise_whole_at(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
-    """Raise ``whole_at`` of rows that are not behind to the time that is stored for all of them, unsaved."""
+def raise_complete_at(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
+    """Raise ``complete_at`` of rows that are not behind to the time that is stored for all of them, unsaved."""
     if link.in_sync_at is None:
         return
     for row in rows:
-        if not row.behind and row.whole_at is not None:
-            row.whole_at_is_shared = row.whole_at_is_shared or link.in_sync_at > row.whole_at
-            row.whole_at = max(row.whole_at, link.in_sync_at)
+        if not row.behind and row.complete_at is not None:
+            row.complete_at_is_shared = row.complete_at_is_shared or link.in_sync_at > row.complete_at
+            row.complete_at = max(row.complete_at, link.in_sync_at)
 
 
 def copy_report(row: MirrorPartition, report: PartitionProgress) -> None:
     """Copy a report into its row, unsaved. Values that are unknown in the report stay as they were."""
     keep_lateness(row, lateness_of(row, report))
-    row.whole_at = whole_at(row, report)
+    row.complete_at = last_complete_at(row, report)
     row.failed_again = _failed_since(row.observed_at, report)
     progress.apply(row, report)
 
@@ -264,7 +266,7 @@ def _apply(
         if at is not None and at > now + AHEAD:  # a clock was set back: a future time would hide missed tombstones
             setattr(row, name, None)
     copying = row.phase == PartitionPhase.COPYING  # ``in_sync_at`` also advances while this partition is not copied
-    row.behind = not (copying and is_fresh(row.whole_at, now=now, within=LEAST_LATENESS))
+    row.behind = not (copying and is_fresh(row.complete_at, now=now, within=LEAST_LATENESS))
     return any(counted)
 
 
@@ -272,7 +274,7 @@ def _apply(
 
 
 def _is_urgent(row: MirrorPartition, former: Mapping[str, object]) -> bool:
-    first = any(name in former and former[name] is None for name in ("observed_at", "whole_at", "mirror_end", "late_since"))
+    first = any(name in former and former[name] is None for name in ("observed_at", "complete_at", "mirror_end", "late_since"))
     return first or row.failed_again or any(name in former for name in _AT_ONCE) or _is_set_back(row, former)
 
 

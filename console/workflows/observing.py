@@ -23,7 +23,7 @@ from console.models.links import show_change
 from console.models.mirrors import engine_name_of, is_fresh
 from console.reconciling import coverage, gaps, plans, sampling
 from console.reconciling.phases import WorstReport
-from console.reconciling.sampling import LEAST_LATENESS, completed_at, lateness_of
+from console.reconciling.sampling import LEAST_LATENESS, lateness_of, reported_complete_at
 from console.reconciling.transition_errors import Failures
 from console.redis import locks, redis_client
 from console.workflows import pool
@@ -84,7 +84,7 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     Raises CoordinationUnavailableError if Redis is unavailable.
     """
     key, signer = plans.link_key(link), plans.signer_of(link)
-    sampling.raise_whole_at(link, rows.values())
+    sampling.raise_complete_at(link, rows.values())
     readings, now = jobs.read_readings(settings.REDIS_URL, key, signer), timezone.now()
     kept = read_kept(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
@@ -394,7 +394,7 @@ def _still_in_sync_at(link: ClusterLink, *, now: datetime) -> datetime | None:
 def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:
     """Store reports, by primary key of their rows; return False, and store nothing, if any partition copied late records."""
     rows = {reports[row.pk].key: row for row in MirrorPartition.objects.filter(pk__in=reports)}
-    sampling.raise_whole_at(link, rows.values())
+    sampling.raise_complete_at(link, rows.values())
     late = (lateness_of(rows[report.key], report) for report in reports.values() if report.key in rows)
     if any(lateness is not None and lateness.moved for lateness in late):
         return False
@@ -410,7 +410,7 @@ def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: 
 
 def _in_sync_at(report: PartitionProgress) -> datetime | None:
     """Return when a partition that is being copied was last complete, as in ``sampling``."""
-    return completed_at(report) if report.phase is PartitionPhase.COPYING else None
+    return reported_complete_at(report) if report.phase is PartitionPhase.COPYING else None
 
 
 def _moved(row: Any, report: PartitionProgress) -> bool:

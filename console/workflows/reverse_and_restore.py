@@ -410,7 +410,7 @@ def _note_agreed(
         )
         facts = {**reversals.initial_values(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
-        reversals.forget_ends(mirror, whole_at=equal_until)
+        reversals.forget_ends(mirror, complete_at=equal_until)
     run.refresh_from_db()
     return moved
 

@@ -100,7 +100,7 @@ def test_a_reversal_changes_both_rows(mirror: MirrorTopic, other: MirrorTopic) -
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
     assert (other.name, other.source_topic, other.num_partitions) == ("orders", "orders", 2)
     assert not other.holds_copy
-    assert list(other.partitions.values_list("partition", "whole_at")) == [(0, NOW), (1, NOW)]
+    assert list(other.partitions.values_list("partition", "complete_at")) == [(0, NOW), (1, NOW)]
 
 
 def test_validating_a_reversal_stores_no_row(mirror: MirrorTopic, owner: Actor) -> None:

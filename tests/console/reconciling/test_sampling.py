@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling.sampling import note_in_sync, raise_whole_at, store_progress
+from console.reconciling.sampling import note_in_sync, raise_complete_at, store_progress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from tests.console.conftest import NOW
 
@@ -148,7 +148,7 @@ def test_a_repeated_source_end_is_as_old_as_its_first_reading(row: MirrorPartiti
         store(row, repeated, after_s=after_ms / 1000)
 
     assert (row.lag, row.source_end, row.last_source_end, row.last_source_seen_at) == (None, None, 40, NOW)
-    assert row.whole_at == NOW
+    assert row.complete_at == NOW
 
 
 def test_reports_of_a_waiting_worker_do_not_keep_an_old_lag(row: MirrorPartition) -> None:
@@ -323,26 +323,26 @@ def test_all_partitions_of_a_stopping_mirror_are_stored(row: MirrorPartition) ->
 def test_the_time_of_being_in_sync_is_stored_once_for_idle_partitions(row: MirrorPartition, link: ClusterLink) -> None:
     for second in (0, 5, 3600):
         fresh = MirrorPartition.objects.get(pk=row.pk)
-        raise_whole_at(link, [fresh])
+        raise_complete_at(link, [fresh])
         store_progress(rows={"k": fresh}, reports=[level(second)], now=NOW + timedelta(seconds=second))
         note_in_sync(link, [fresh], now=NOW + timedelta(seconds=second))
     link.refresh_from_db()
 
     assert link.in_sync_at == NOW + timedelta(seconds=3600)
-    assert MirrorPartition.objects.get(pk=row.pk).whole_at == NOW
+    assert MirrorPartition.objects.get(pk=row.pk).complete_at == NOW
 
 
 def test_a_partition_that_falls_behind_is_stored_with_the_time_of_its_link(row: MirrorPartition, link: ClusterLink) -> None:
     store(row, level(0))
     link.in_sync_at = NOW + timedelta(seconds=100)
     fresh = MirrorPartition.objects.get(pk=row.pk)
-    raise_whole_at(link, [fresh])
+    raise_complete_at(link, [fresh])
 
     behind = report(120_000, source_end=90, mirror_end=40, source_high_watermark=90)
     store_progress(rows={"k": fresh}, reports=[behind], now=NOW + timedelta(seconds=120))
 
     row.refresh_from_db()
-    assert (row.behind, row.whole_at) == (True, link.in_sync_at)
+    assert (row.behind, row.complete_at) == (True, link.in_sync_at)
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.SOURCE_UNREACHABLE])

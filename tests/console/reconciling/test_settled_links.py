@@ -345,7 +345,7 @@ def test_late_records_need_a_pass(mirror: MirrorTopic, link: ClusterLink, sink: 
     level_report(sink, mirror)
     settle(link)
     stored_since(60)
-    MirrorPartition.objects.update(behind=True, whole_at=timezone.now() - timedelta(minutes=1))
+    MirrorPartition.objects.update(behind=True, complete_at=timezone.now() - timedelta(minutes=1))
     level_report(sink, mirror, source_end=12, mirror_end=12, bytes_copied=50)
 
     assert not observing.sample(link, now=timezone.now())

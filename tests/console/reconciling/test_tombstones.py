@@ -11,7 +11,7 @@ from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import TOMBSTONES_MISSED
 from console.reconciling import coverage, gaps, transition_errors
 from console.reconciling.plans import mirror_key
-from console.reconciling.sampling import note_in_sync, raise_whole_at, store_progress
+from console.reconciling.sampling import note_in_sync, raise_complete_at, store_progress
 from console.workflows import reverse_and_restore
 from console.workflows.mirrors import note_synced
 from console.workflows.verifying import _comparison
@@ -51,7 +51,7 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     reports, rows = [PartitionProgress(**{**fixed, **values})], {key: MirrorPartition.objects.get(mirror=mirror, partition=0)}
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
     link = ClusterLink.objects.get(pk=mirror.link_id)
-    raise_whole_at(link, rows.values())
+    raise_complete_at(link, rows.values())
     gaps.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
     store_progress(rows=rows, reports=reports, now=at)
     note_in_sync(link, rows.values(), now=at)

@@ -67,7 +67,7 @@ def test_partitions_missing_from_the_mirror_make_the_loss_unknown(make_mirror: M
 def test_report_ignores_observations_of_an_earlier_source(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror(partitions=2)
     MirrorPartition.objects.update(last_source_end=90, last_high_watermark=90, last_source_seen_at=NOW, last_timestamp_ms=1)
-    forget_ends(mirror, whole_at=NOW)
+    forget_ends(mirror, complete_at=NOW)
     MirrorPartition.objects.update(stopped_end=20, caught_up_at=NOW)
     mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 

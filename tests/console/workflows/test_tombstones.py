@@ -102,7 +102,7 @@ def test_a_missed_deletion_raises_the_alarm_is_found_by_verification_and_can_be_
     drive(lambda: MirrorPartition.objects.get(mirror=users).phase == "RELEASED")
     forget(source_cluster, users.name)
     long_ago = timezone.now() - timedelta(days=3)
-    MirrorPartition.objects.filter(mirror=users).update(whole_at=long_ago, caught_up_at=long_ago)
+    MirrorPartition.objects.filter(mirror=users).update(complete_at=long_ago, caught_up_at=long_ago)
 
     request_operation(users, MirrorEvent.RESUME)
     drive(lambda: is_copied() and bool(codes(users)))  # the reconcile pass that reads the report raises the alarm
