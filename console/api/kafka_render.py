@@ -38,7 +38,7 @@ def cluster(request: Request, row: Cluster) -> Json:
     }
 
 
-class Place:
+class ClusterUrls:
     """Builds the URLs of a cluster's resources for a request."""
 
     def __init__(self, request: Request, cluster_id: str) -> None:

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import kafka_render, kafka_schemas
-from console.api.kafka_render import Place
+from console.api.kafka_render import ClusterUrls
 from console.api.schema import BROKERS, GROUPS, operation
 from console.api.views import RestView, actor_of
 from console.clusters import live_queries, rest_shapes
@@ -52,8 +52,8 @@ class BrokerListView(RestView):
     @operation("listKafkaBrokers", summary="List brokers", responses={200: rest_shapes.BrokerDataList}, tag=BROKERS)
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the brokers that the cluster has now."""
-        place = Place(request, cluster_id)
-        data = [rest_shapes.broker(place, broker) for broker in _query(request, cluster_id, "brokers")]
+        urls = ClusterUrls(request, cluster_id)
+        data = [rest_shapes.broker(urls, broker) for broker in _query(request, cluster_id, "brokers")]
         return Response(kafka_render.collection(request, "KafkaBrokerList", data))
 
 
@@ -63,7 +63,7 @@ class BrokerView(RestView):
     @operation("getKafkaBroker", summary="Get a broker", responses={200: rest_shapes.BrokerData}, tag=BROKERS)
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
         """Return the address of a broker."""
-        return Response(rest_shapes.broker(Place(request, cluster_id), _broker(request, cluster_id, broker_id)))
+        return Response(rest_shapes.broker(ClusterUrls(request, cluster_id), _broker(request, cluster_id, broker_id)))
 
 
 class BrokerConfigListView(RestView):
@@ -77,8 +77,8 @@ class BrokerConfigListView(RestView):
     )
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
         """Return all configs, set or default; they cannot be changed here."""
-        place = Place(request, cluster_id)
-        data = [rest_shapes.broker_config(place, broker_id, config) for config in _configs(request, cluster_id, broker_id)]
+        urls = ClusterUrls(request, cluster_id)
+        data = [rest_shapes.broker_config(urls, broker_id, config) for config in _configs(request, cluster_id, broker_id)]
         return Response(kafka_render.collection(request, "KafkaBrokerConfigList", data))
 
 
@@ -92,7 +92,7 @@ class BrokerConfigView(RestView):
         """Return a config."""
         for config in _configs(request, cluster_id, broker_id):
             if config["name"] == name:
-                return Response(rest_shapes.broker_config(Place(request, cluster_id), broker_id, config))
+                return Response(rest_shapes.broker_config(ClusterUrls(request, cluster_id), broker_id, config))
         raise NotFoundError(f"Config {name} cannot be found.")
 
 
@@ -108,9 +108,9 @@ class HeldReplicaListView(RestView):
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
         """Return the replicas of a broker."""
         _broker(request, cluster_id, broker_id)
-        place = Place(request, cluster_id)
+        urls = ClusterUrls(request, cluster_id)
         found = _query(request, cluster_id, "broker_replicas", broker=broker_id)
-        data = [rest_shapes.replica(place, row["topic"], row["partition"], {**row, "broker": broker_id}) for row in found]
+        data = [rest_shapes.replica(urls, row["topic"], row["partition"], {**row, "broker": broker_id}) for row in found]
         return Response(kafka_render.collection(request, "KafkaReplicaList", data))
 
 
@@ -125,8 +125,8 @@ class ClusterConfigListView(RestView):
     )
     def get(self, request: Request, cluster_id: str) -> Response:
         """Return the cluster-wide dynamic broker configs."""
-        place = Place(request, cluster_id)
-        data = [rest_shapes.cluster_config(place, config) for config in _query(request, cluster_id, "broker_configs")]
+        urls = ClusterUrls(request, cluster_id)
+        data = [rest_shapes.cluster_config(urls, config) for config in _query(request, cluster_id, "broker_configs")]
         return Response(kafka_render.collection(request, "KafkaClusterConfigList", data))
 
 
@@ -143,7 +143,7 @@ class ClusterConfigView(RestView):
         """Return a config."""
         for config in _query(request, cluster_id, "broker_configs"):
             if config["name"] == name:
-                return Response(rest_shapes.cluster_config(Place(request, cluster_id), config))
+                return Response(rest_shapes.cluster_config(ClusterUrls(request, cluster_id), config))
         raise NotFoundError(f"Config {name} is not set for all brokers.")
 
 
@@ -188,7 +188,7 @@ class ReassignmentView(RestView):
         """Return the reassignment of a partition."""
         for row in _reassignments(request, cluster_id, topic_name):
             if row["partition"] == partition_id:
-                return Response(rest_shapes.reassignment(Place(request, cluster_id), row))
+                return Response(rest_shapes.reassignment(ClusterUrls(request, cluster_id), row))
         raise NotFoundError(f"Partition {partition_id} of topic '{topic_name}' is not being reassigned.")
 
 
@@ -217,8 +217,8 @@ def _reassignments(request: Request, cluster_id: str, topic: str | None) -> list
 
 
 def _reassignment_list(request: Request, cluster_id: str, topic: str | None) -> Response:
-    place = Place(request, cluster_id)
-    data = [rest_shapes.reassignment(place, row) for row in _reassignments(request, cluster_id, topic)]
+    urls = ClusterUrls(request, cluster_id)
+    data = [rest_shapes.reassignment(urls, row) for row in _reassignments(request, cluster_id, topic)]
     return Response(kafka_render.collection(request, "KafkaReassignmentList", data))
 
 
@@ -238,11 +238,9 @@ class GroupListView(RestView):
         """Return the groups that the actor may see."""
         by = actor_of(request)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
-        place = Place(request, cluster_id)
+        urls = ClusterUrls(request, cluster_id)
         found, incomplete = live_queries.list_groups(cluster=cluster, by=by)
-        listed = kafka_render.collection(
-            request, "KafkaConsumerGroupList", [rest_shapes.group(place, group) for group in found]
-        )
+        listed = kafka_render.collection(request, "KafkaConsumerGroupList", [rest_shapes.group(urls, group) for group in found])
         if incomplete:
             listed["metadata"]["incomplete"] = incomplete
         return Response(listed)
@@ -257,7 +255,7 @@ class GroupView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
         """Return a group."""
         found = _query_groups(request, cluster_id, consumer_group_id, "group")
-        return Response(rest_shapes.group(Place(request, cluster_id), found))
+        return Response(rest_shapes.group(ClusterUrls(request, cluster_id), found))
 
 
 class ConsumerListView(RestView):
@@ -269,8 +267,8 @@ class ConsumerListView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
         """Return the group's members."""
         members = _query_groups(request, cluster_id, consumer_group_id, "group")["members"]
-        place = Place(request, cluster_id)
-        data = [rest_shapes.consumer(place, consumer_group_id, member) for member in members]
+        urls = ClusterUrls(request, cluster_id)
+        data = [rest_shapes.consumer(urls, consumer_group_id, member) for member in members]
         return Response(kafka_render.collection(request, "KafkaConsumerList", data))
 
 
@@ -281,7 +279,7 @@ class ConsumerView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str, consumer_id: str) -> Response:
         """Return a member."""
         found = _member(request, cluster_id, consumer_group_id, consumer_id)
-        return Response(rest_shapes.consumer(Place(request, cluster_id), consumer_group_id, found))
+        return Response(rest_shapes.consumer(ClusterUrls(request, cluster_id), consumer_group_id, found))
 
 
 class AssignmentListView(RestView):
@@ -296,8 +294,8 @@ class AssignmentListView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str, consumer_id: str) -> Response:
         """Return the partitions that are assigned to a member."""
         found = _member(request, cluster_id, consumer_group_id, consumer_id)
-        place = Place(request, cluster_id)
-        rows = [rest_shapes.assignment(place, consumer_group_id, consumer_id, pair) for pair in found["assigned"]]
+        urls = ClusterUrls(request, cluster_id)
+        rows = [rest_shapes.assignment(urls, consumer_group_id, consumer_id, pair) for pair in found["assigned"]]
         return Response(kafka_render.collection(request, "KafkaConsumerAssignmentList", rows))
 
 
@@ -315,7 +313,7 @@ class AssignmentView(RestView):
         consumer_id, wanted = path["consumer_id"], [path["topic_name"], path["partition_id"]]
         if wanted not in map(list, _member(request, cluster_id, consumer_group_id, consumer_id)["assigned"]):
             raise NotFoundError(f"Consumer {consumer_id} does not read partition {wanted[1]} of '{wanted[0]}'.")
-        return Response(rest_shapes.assignment(Place(request, cluster_id), consumer_group_id, consumer_id, wanted))
+        return Response(rest_shapes.assignment(ClusterUrls(request, cluster_id), consumer_group_id, consumer_id, wanted))
 
 
 class LagListView(RestView):
@@ -327,8 +325,8 @@ class LagListView(RestView):
     def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
         """Return the group's lag in each partition with a committed offset."""
         lags = _query_groups(request, cluster_id, consumer_group_id, "group_lags")
-        place = Place(request, cluster_id)
-        data = [rest_shapes.lag(place, consumer_group_id, row) for row in lags]
+        urls = ClusterUrls(request, cluster_id)
+        data = [rest_shapes.lag(urls, consumer_group_id, row) for row in lags]
         return Response(kafka_render.collection(request, "KafkaConsumerLagList", data))
 
 
@@ -341,7 +339,7 @@ class LagView(RestView):
         wanted = (path["topic_name"], path["partition_id"])
         for row in _query_groups(request, cluster_id, consumer_group_id, "group_lags"):
             if (row["topic"], row["partition"]) == wanted:
-                return Response(rest_shapes.lag(Place(request, cluster_id), consumer_group_id, row))
+                return Response(rest_shapes.lag(ClusterUrls(request, cluster_id), consumer_group_id, row))
         raise NotFoundError(
             f"Consumer group {consumer_group_id} has no committed offset in partition {wanted[1]} of '{wanted[0]}'."
         )
@@ -361,7 +359,7 @@ class LagSummaryView(RestView):
         lags = _query_groups(request, cluster_id, consumer_group_id, "group_lags")
         if not lags:
             raise NotFoundError(f"Consumer group {consumer_group_id} has no committed offsets, so it has no lag.")
-        return Response(rest_shapes.lag_summary(Place(request, cluster_id), consumer_group_id, lags))
+        return Response(rest_shapes.lag_summary(ClusterUrls(request, cluster_id), consumer_group_id, lags))
 
 
 def _query_groups(request: Request, cluster_id: str, group: str, question: str) -> Any:

@@ -13,7 +13,7 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.api import kafka_render, kafka_schemas
 from console.api.errors import UnreadableError
-from console.api.kafka_render import Place
+from console.api.kafka_render import ClusterUrls
 from console.api.schema import ACLS, TOPICS, operation, query_flag
 from console.api.views import RestView, actor_of, body, choice, flag, request_time
 from console.clusters import live_queries, rest_shapes
@@ -147,8 +147,8 @@ class PartitionListView(RestView):
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
         """Return the partitions of a topic."""
         found = _partitions(request, cluster_id, topic_name)
-        place = Place(request, cluster_id)
-        data = [partition(place, topic_name, row) for row in found]
+        urls = ClusterUrls(request, cluster_id)
+        data = [partition(urls, topic_name, row) for row in found]
         return Response(kafka_render.collection(request, "KafkaPartitionList", data))
 
 
@@ -159,7 +159,7 @@ class PartitionView(RestView):
     def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
         """Return a partition."""
         found = _partition(request, cluster_id, topic_name, partition_id)
-        return Response(partition(Place(request, cluster_id), topic_name, found))
+        return Response(partition(ClusterUrls(request, cluster_id), topic_name, found))
 
 
 class ReplicaListView(RestView):
@@ -171,8 +171,8 @@ class ReplicaListView(RestView):
     def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
         """Return the replicas of a partition."""
         found = _partition(request, cluster_id, topic_name, partition_id)
-        place = Place(request, cluster_id)
-        data = [replica(place, topic_name, partition_id, row) for row in found["replicas"]]
+        urls = ClusterUrls(request, cluster_id)
+        data = [replica(urls, topic_name, partition_id, row) for row in found["replicas"]]
         return Response(kafka_render.collection(request, "KafkaReplicaList", data))
 
 
@@ -185,7 +185,7 @@ class ReplicaView(RestView):
         topic, number, broker = path["topic_name"], path["partition_id"], path["broker_id"]
         for row in _partition(request, cluster_id, topic, number)["replicas"]:
             if row["broker"] == broker:
-                return Response(replica(Place(request, cluster_id), topic, number, row))
+                return Response(replica(ClusterUrls(request, cluster_id), topic, number, row))
         raise NotFoundError(f"Partition {number} of topic '{topic}' has no replica on broker {broker}.")
 
 
@@ -253,8 +253,8 @@ class TopicConfigListView(RestView):
     )
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
         """Return all configs, set or default."""
-        place = Place(request, cluster_id)
-        data = [topic_config(place, topic_name, config) for config in _configs(request, cluster_id, topic_name)]
+        urls = ClusterUrls(request, cluster_id)
+        data = [topic_config(urls, topic_name, config) for config in _configs(request, cluster_id, topic_name)]
         return Response(kafka_render.collection(request, "KafkaTopicConfigList", data))
 
 
@@ -266,7 +266,7 @@ class TopicConfigView(RestView):
         """Return a config."""
         for config in _configs(request, cluster_id, topic_name):
             if config["name"] == name:
-                return Response(topic_config(Place(request, cluster_id), topic_name, config))
+                return Response(topic_config(ClusterUrls(request, cluster_id), topic_name, config))
         raise NotFoundError(f"Config {name} cannot be found.")
 
     @operation(
@@ -377,8 +377,8 @@ class AclListView(RestView):
         by = actor_of(request)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
         found = live_queries.list_acls(cluster=cluster, wanted=_wanted(request), by=by)
-        place = Place(request, cluster_id)
-        return Response(kafka_render.collection(request, "KafkaAclList", [acl(place, rule) for rule in found]))
+        urls = ClusterUrls(request, cluster_id)
+        return Response(kafka_render.collection(request, "KafkaAclList", [acl(urls, rule) for rule in found]))
 
     @operation(
         "createKafkaAcls",
@@ -393,7 +393,7 @@ class AclListView(RestView):
         rule = body(request, rest_shapes.CreateAclRequestData)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
         create_acls(cluster=cluster, rules=[rule], by=by, now=request_time())
-        return Response(status=201, headers={"Location": Place(request, cluster_id).url("acls")})
+        return Response(status=201, headers={"Location": ClusterUrls(request, cluster_id).url("acls")})
 
     @operation(
         "deleteKafkaAcls",
@@ -413,8 +413,8 @@ class AclListView(RestView):
         by = actor_of(request)
         cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
         deleted = delete_acls(cluster=cluster, wanted=_wanted(request), by=by, now=request_time())
-        place = Place(request, cluster_id)
-        return Response({"data": [acl(place, rule) for rule in deleted]})
+        urls = ClusterUrls(request, cluster_id)
+        return Response({"data": [acl(urls, rule) for rule in deleted]})
 
 
 class AclBatchView(RestView):
