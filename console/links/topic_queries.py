@@ -46,7 +46,7 @@ from linkengine.domain.mirrorability import (
     LinkFacts,
     ListedTopic,
     MirrorabilityStatus,
-    Place,
+    TopicOfCluster,
     check_topic,
     check_topics,
 )
@@ -203,7 +203,7 @@ def _sight_of(field: str, by: Actor | None) -> Exists | Value:
 
 def _mirrors(
     destination: Cluster, *, by: Actor | None, link: ClusterLink | None = None, condition: Q | None = None
-) -> tuple[dict[str, KnownMirror], dict[Place, Place]]:
+) -> tuple[dict[str, KnownMirror], dict[TopicOfCluster, TopicOfCluster]]:
     """Return the mirrors on a cluster by name, and the source topic of each mirror of all links that is not stopped. One query.
 
     Mirrors of ``link`` are its own. ``condition``: for those that are needed.
@@ -213,12 +213,12 @@ def _mirrors(
     rows = MirrorTopic.objects.filter(needed).order_by().annotate(seen=_sight_of("link_id", by))
     columns = ("name", "link_id", "link__name", "state", "stop_reason", "drill_id", "link__destination__cluster_id", "seen")
     known: dict[str, KnownMirror] = {}
-    sources: dict[Place, Place] = {}
+    sources: dict[TopicOfCluster, TopicOfCluster] = {}
     for name, link_id, link_name, state, reason, drill_id, cluster_id, seen, there, topic in rows.values_list(
         *columns, "link__source_cluster_id", "source_topic"
     ):
         if state != MirrorState.STOPPED:
-            sources[Place(cluster_id, name)] = Place(there, topic)
+            sources[TopicOfCluster(cluster_id, name)] = TopicOfCluster(there, topic)
         if drill_id is not None or cluster_id != destination.cluster_id:
             continue
         own = link is not None and link_id == link.pk
@@ -432,7 +432,9 @@ def _returning(link: ClusterLink) -> RawSQL:
     )
 
 
-def _mirrors_of(link: ClusterLink, topics: Collection[str], *, by: Actor) -> tuple[dict[str, KnownMirror], dict[Place, Place]]:
+def _mirrors_of(
+    link: ClusterLink, topics: Collection[str], *, by: Actor
+) -> tuple[dict[str, KnownMirror], dict[TopicOfCluster, TopicOfCluster]]:
     """Return what ``_mirrors`` returns, as far as it is needed for some source topics.
 
     One query, and a further one for each cluster through which records of these topics have come to the source.
@@ -440,17 +442,17 @@ def _mirrors_of(link: ClusterLink, topics: Collection[str], *, by: Actor) -> tup
     if len(topics) > FEW:
         return _mirrors(link.destination, by=by, link=link)
     needed = Q(link__destination=link.destination, name__in=[f"{link.prefix}{name}" for name in topics])
-    known, sources = dict[str, KnownMirror](), dict[Place, Place]()
-    places = {Place(link.source_cluster_id, name) for name in topics}
-    while places:
-        for cluster in {place.cluster for place in places}:
-            above = [place.topic for place in places if place.cluster == cluster]
+    known, sources = dict[str, KnownMirror](), dict[TopicOfCluster, TopicOfCluster]()
+    unread = {TopicOfCluster(link.source_cluster_id, name) for name in topics}
+    while unread:
+        for cluster in {topic.cluster for topic in unread}:
+            above = [topic.name for topic in unread if topic.cluster == cluster]
             needed |= Q(link__destination__cluster_id=cluster, name__in=above)
         mirrors, found = _mirrors(link.destination, by=by, link=link, condition=needed)
         known |= {name: mirror for name, mirror in mirrors.items() if name not in known}
         sources |= found
-        places = {sources[place] for place in places if place in sources} - sources.keys()
-        places = {place for place in places if place.cluster != link.destination.cluster_id}
+        unread = {sources[topic] for topic in unread if topic in sources} - sources.keys()
+        unread = {topic for topic in unread if topic.cluster != link.destination.cluster_id}
         needed = Q(pk__in=())
     return known, sources
 

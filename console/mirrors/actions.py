@@ -30,7 +30,7 @@ from linkengine.domain.groups import quoted_name, without_nul
 from linkengine.domain.linkrules import CONFIG as START_SPEC
 from linkengine.domain.linkrules import EARLIEST, start_problem
 from linkengine.domain.messages import gettext_lazy, gettext_noop
-from linkengine.domain.mirrorability import Place, find_ring, ring_words
+from linkengine.domain.mirrorability import TopicOfCluster, find_ring, ring_words
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
@@ -295,8 +295,8 @@ def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
     The message names the clusters of the ring that ``by`` may see.
     """
     link = mirror.link
-    place = Place(link.destination.cluster_id, mirror.name)
-    ring = find_ring(_source_of, source=Place(link.source_cluster_id, mirror.source_topic), mirror=place)
+    topic = TopicOfCluster(link.destination.cluster_id, mirror.name)
+    ring = find_ring(_source_of, source=TopicOfCluster(link.source_cluster_id, mirror.source_topic), mirror=topic)
     if ring:
         path = ring_words(ring, names=whole_cluster_names(by))
         message = gettext_lazy(
@@ -308,10 +308,10 @@ def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
         raise BadRequestError(message, code="MIRROR_RING", field="source_topic_name")
 
 
-def _source_of(place: Place) -> Place | None:
-    rows = MirrorTopic.objects.filter(link__destination__cluster_id=place.cluster, name=place.topic)
+def _source_of(topic: TopicOfCluster) -> TopicOfCluster | None:
+    rows = MirrorTopic.objects.filter(link__destination__cluster_id=topic.cluster, name=topic.name)
     found = rows.unstopped().values_list("link__source_cluster_id", "source_topic").first()
-    return Place(*found) if found else None
+    return TopicOfCluster(*found) if found else None
 
 
 def _check_on_clusters(link: ClusterLink, source_topic: str, name: str, **wanted: Any) -> None:

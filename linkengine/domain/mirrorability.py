@@ -23,48 +23,49 @@ from linkengine.domain.states import MirrorState
 # through a function.
 
 
-class Place(NamedTuple):
+class TopicOfCluster(NamedTuple):
     """A topic on a cluster."""
 
     cluster: str
-    topic: str
+    name: str
 
 
-SourceOf = Callable[[Place], Place | None]  # returns the topic that a topic mirrors, None for an ordinary topic
+# returns the topic that a topic mirrors, None for an ordinary topic
+SourceOf = Callable[[TopicOfCluster], TopicOfCluster | None]
 
 
-def find_ring(source_of: SourceOf, *, source: Place, mirror: Place) -> tuple[Place, ...]:
+def find_ring(source_of: SourceOf, *, source: TopicOfCluster, mirror: TopicOfCluster) -> tuple[TopicOfCluster, ...]:
     """Return the path of the records if ``mirror`` of ``source`` would feed its own cluster, in order of flow; () if not.
 
-    The last place is the new mirror; the first place is on the same cluster. The search ends at a ring that exists already.
+    The last topic is the new mirror; the first topic is on the same cluster. The search ends at a ring that exists already.
     """
-    path, place, seen = [mirror, source], source, {source}
-    while place.cluster != mirror.cluster:
-        above = source_of(place)
+    path, current, seen = [mirror, source], source, {source}
+    while current.cluster != mirror.cluster:
+        above = source_of(current)
         if above is None or above in seen:
             return ()
         path.append(above)
         seen.add(above)
-        place = above
+        current = above
     return tuple(reversed(path))
 
 
-def ring_words(ring: Sequence[Place], *, names: Mapping[str, str]) -> str:
+def ring_words(ring: Sequence[TopicOfCluster], *, names: Mapping[str, str]) -> str:
     """Return a ring as text for a user; ``names`` are the names of the clusters that the user may see, by id.
 
-    The last two places, the source and the new mirror, are part of the user's own request and always named. Other places on
+    The last two topics, the source and the new mirror, are part of the user's own request and always named. Other topics on
     clusters that the user may not see appear without a name.
     """
     above, requested = ring[:-2], ring[-2:]
-    words = [_words(place, names) if place.cluster in names else _HIDDEN for place in above]
-    return join_messages(" → ", [*words, *(_words(place, names) for place in requested)])
+    words = [_words(topic, names) if topic.cluster in names else _HIDDEN for topic in above]
+    return join_messages(" → ", [*words, *(_words(topic, names) for topic in requested)])
 
 
 _HIDDEN = gettext_lazy("a topic that you may not see")
 
 
-def _words(place: Place, names: Mapping[str, str]) -> str:
-    return f"{names.get(place.cluster, place.cluster)}:{place.topic}"
+def _words(topic: TopicOfCluster, names: Mapping[str, str]) -> str:
+    return f"{names.get(topic.cluster, topic.cluster)}:{topic.name}"
 
 
 # --- values --------------------------------------------------------------------------------------------------------------
@@ -157,7 +158,8 @@ class LinkFacts:
     taken: Collection[str] = ()
     # prefixes reserved for others, with the text of the link that each follows, "" if it follows none
     reserved: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[Place, Place] = field(default_factory=dict)  # of all mirrors that are not stopped, on all links
+    # of all mirrors that are not stopped, on all links
+    sources: Mapping[TopicOfCluster, TopicOfCluster] = field(default_factory=dict)
     cluster_names: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[str, TaskError] = field(default_factory=dict)  # of the last attempt, by source topic
 
@@ -338,7 +340,7 @@ def _stopped_mirror(_topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
 
 
 def _ring(topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
-    source, mirror = Place(facts.source, topic.name), Place(facts.destination, name or topic.name)
+    source, mirror = TopicOfCluster(facts.source, topic.name), TopicOfCluster(facts.destination, name or topic.name)
     ring = find_ring(facts.sources.get, source=source, mirror=mirror)
     if not ring:
         return _PASSED[CheckCode.RING]
@@ -353,7 +355,7 @@ def _ring(topic: ListedTopic, name: str, facts: LinkFacts) -> Check:
 
 
 def _chain(topic: ListedTopic, _name: str, facts: LinkFacts) -> Check:
-    is_mirror = topic.is_mirror or Place(facts.source, topic.name) in facts.sources
+    is_mirror = topic.is_mirror or TopicOfCluster(facts.source, topic.name) in facts.sources
     if not (facts.prefix and is_mirror):
         return _PASSED[CheckCode.CHAIN]
     return Check(

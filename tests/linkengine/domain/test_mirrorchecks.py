@@ -15,7 +15,7 @@ from linkengine.domain.mirrorability import (
     LinkFacts,
     ListedTopic,
     MirrorabilityStatus,
-    Place,
+    TopicOfCluster,
     check_topic,
 )
 from linkengine.domain.names import FilterType, NameFilter, PatternType
@@ -23,8 +23,8 @@ from linkengine.domain.states import MirrorState
 
 ALL = NameFilter(name="*")
 NO_SECRETS = NameFilter(name="secret", pattern_type=PatternType.PREFIXED, filter_type=FilterType.EXCLUDE)
-CHAINED = {Place("source", "orders"): Place("origin", "orders")}
-LOOPED = {Place("source", "orders"): Place("destination", "orders")}
+CHAINED = {TopicOfCluster("source", "orders"): TopicOfCluster("origin", "orders")}
+LOOPED = {TopicOfCluster("source", "orders"): TopicOfCluster("destination", "orders")}
 
 
 def checked(name: str = "orders", *, topic: dict[str, Any] | None = None, **around: Any) -> CheckedTopic:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.mirrorability import Place, find_ring, ring_words
+from linkengine.domain.mirrorability import TopicOfCluster, find_ring, ring_words
 
 
-def place(text: str) -> Place:
+def place(text: str) -> TopicOfCluster:
     cluster, _, topic = text.partition(":")
-    return Place(cluster, topic)
+    return TopicOfCluster(cluster, topic)
 
 
 def ring(mirrors: Mapping[str, str], *, source: str, mirror: str) -> str:
@@ -41,11 +41,13 @@ def test_a_ring_is_found_and_written_in_the_order_of_flow(
     assert ring(mirrors, source=source, mirror=mirror) == found
 
 
-places = st.builds(Place, st.sampled_from("abcd"), st.sampled_from("xy"))
+places = st.builds(TopicOfCluster, st.sampled_from("abcd"), st.sampled_from("xy"))
 
 
 @given(st.dictionaries(places, places), places, places)
-def test_a_ring_begins_and_ends_on_the_same_cluster(known: dict[Place, Place], source: Place, mirror: Place) -> None:
+def test_a_ring_begins_and_ends_on_the_same_cluster(
+    known: dict[TopicOfCluster, TopicOfCluster], source: TopicOfCluster, mirror: TopicOfCluster
+) -> None:
     found = find_ring(known.get, source=source, mirror=mirror)
 
     if found:
