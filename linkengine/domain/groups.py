@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from linkengine.domain.names import NameFilter, chooses
+from linkengine.domain.plans import TopicPartition
 
 # --- decisions -----------------------------------------------------------------------------------------------------------
 
@@ -90,8 +91,7 @@ class Remembered:
     stale: bool = False  # long ago: committed again, since the offsets of a group without members expire
 
 
-Place = tuple[str, int]  # mirror topic, partition
-Memory = Mapping[Place, Remembered]  # of a group
+Memory = Mapping[TopicPartition, Remembered]  # of a group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

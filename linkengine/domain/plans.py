@@ -20,6 +20,8 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import CheckedRange, Gap, RecordDifference
 from linkengine.domain.signatures import Signer
 
+TopicPartition = tuple[str, int]  # name of the topic, number of the partition
+
 # --- round-trip times ----------------------------------------------------------------------------------------------------
 # To the brokers of a source, with the throughput that socket buffers allow over them.
 

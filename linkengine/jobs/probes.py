@@ -16,11 +16,11 @@ from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.messages import Message, gettext_lazy, join_messages
-from linkengine.domain.plans import PRODUCER_ID_BASE, ClusterProbe, GapFiller, TopicDescription
+from linkengine.domain.plans import PRODUCER_ID_BASE, ClusterProbe, GapFiller, TopicDescription, TopicPartition
 from linkengine.kafka import producers
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import TopicEnds, TopicPartition, common_end, newest_ends, newest_view, read_ends
+from linkengine.kafka.offsets import TopicEnds, common_end, newest_ends, newest_view, read_ends
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.topicviews import TopicMetadata

@@ -16,8 +16,8 @@ from linkengine.domain.acls import Acl
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import Committed, Group, Place
-from linkengine.domain.plans import ClusterProbe, TopicDescription
+from linkengine.domain.groups import Committed, Group
+from linkengine.domain.plans import ClusterProbe, TopicDescription, TopicPartition
 from linkengine.kafka import admin_acls, admin_groups, admin_topics, offsets, producers
 from linkengine.kafka.admin_groups import Offsets, StillDue
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
@@ -209,15 +209,15 @@ class ClusterAdmin:
         return found, " ".join(error.message for error in failures.values())
 
     def committed(
-        self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None, certain: bool = False
-    ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+        self, groups: Iterable[str], *, stable_at: Iterable[TopicPartition] | None = None, certain: bool = False
+    ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, LinkEngineError]]:
         """Return the committed offsets of groups by topic and partition, and the errors of groups that cannot be read."""
         with closing(Cluster(self.address)) as cluster:
             return admin_groups.committed(cluster, groups, stable_at=stable_at, certain=certain)
 
     def commit(
         self, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
-    ) -> dict[str, dict[Place, LinkEngineError | None]]:
+    ) -> dict[str, dict[TopicPartition, LinkEngineError | None]]:
         """Commit offsets for groups without members; return the errors, GroupInUseError for a group with members."""
         with closing(Cluster(self.address)) as cluster:
             return admin_groups.commit(cluster, offsets, still_due=still_due)

@@ -22,7 +22,8 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, O
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import Committed, Group, Place, quoted_name
+from linkengine.domain.groups import Committed, Group, quoted_name
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import BrokerError, KafkaCode
@@ -46,7 +47,7 @@ _ENTRY_BYTES = 64
 _OF_ONE_RESPONSE = frozenset({ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.INTERNAL_ERROR})
 MOST_PARTS = 16
 FAILED_IN_A_ROW = 3  # commits after which the broker closed the connection; then the broker is at fault: skip the rest
-Offsets = Mapping[Place, Committed]
+Offsets = Mapping[TopicPartition, Committed]
 StillDue = Callable[[Offsets], Offsets]
 _Result = TypeVar("_Result")
 _ByGroup = dict[str, _Result | LinkEngineError]  # by group
@@ -83,8 +84,8 @@ def list_groups(cluster: Cluster) -> tuple[dict[str, Group], dict[int, LinkEngin
 
 
 def committed(
-    cluster: Cluster, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None, certain: bool = False
-) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+    cluster: Cluster, groups: Iterable[str], *, stable_at: Iterable[TopicPartition] | None = None, certain: bool = False
+) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, LinkEngineError]]:
     """Return all committed offsets of groups by topic and partition, and the errors of groups that cannot be read.
 
     With ``stable_at``, only these partitions are read, and a group with an offset there in a pending transaction cannot be read
@@ -101,7 +102,7 @@ def committed(
 
 def commit(
     cluster: Cluster, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
-) -> dict[str, dict[Place, LinkEngineError | None]]:
+) -> dict[str, dict[TopicPartition, LinkEngineError | None]]:
     """Commit offsets for groups, without a leader epoch; return the error, or None, by group and partition.
 
     ``still_due`` is called right before each request, including retries, and returns the offsets that are still wanted; the
@@ -117,8 +118,8 @@ def commit(
 
 def _commit_groups(
     cluster: Cluster, broker: int, names: Sequence[str], *, offsets: Mapping[str, Offsets], still_due: StillDue
-) -> _ByGroup[dict[Place, LinkEngineError | None]]:
-    done: _ByGroup[dict[Place, LinkEngineError | None]] = {}
+) -> _ByGroup[dict[TopicPartition, LinkEngineError | None]]:
+    done: _ByGroup[dict[TopicPartition, LinkEngineError | None]] = {}
     failures = 0
     for name in names:
         try:
@@ -134,9 +135,9 @@ def _commit_groups(
 
 def _commit_group(
     cluster: Cluster, broker: int, name: str, offsets: Offsets, *, still_due: StillDue
-) -> dict[Place, LinkEngineError | None] | LinkEngineError:
+) -> dict[TopicPartition, LinkEngineError | None] | LinkEngineError:
     """Commit a group's offsets in requests of limited size; halve a request that is too large, drop too long metadata."""
-    done: dict[Place, LinkEngineError | None] = {}
+    done: dict[TopicPartition, LinkEngineError | None] = {}
     waiting = list(_portions(name, offsets))
     while waiting:
         portion = waiting.pop(0)
@@ -153,7 +154,9 @@ def _commit_group(
     return done
 
 
-def _without_metadata(cluster: Cluster, broker: int, name: str, refused: Offsets) -> dict[Place, LinkEngineError | None]:
+def _without_metadata(
+    cluster: Cluster, broker: int, name: str, refused: Offsets
+) -> dict[TopicPartition, LinkEngineError | None]:
     """Commit offsets again without their metadata, which was refused for its size."""
     if not refused:
         return {}
@@ -164,7 +167,7 @@ def _without_metadata(cluster: Cluster, broker: int, name: str, refused: Offsets
 
 
 def _portions(name: str, offsets: Offsets) -> Iterator[Offsets]:
-    portion: dict[Place, Committed] = {}
+    portion: dict[TopicPartition, Committed] = {}
     size = 0
     for place, offset in offsets.items():
         entry = len(name.encode()) + len(place[0]) + len(offset.metadata.encode()) + _ENTRY_BYTES
@@ -176,7 +179,7 @@ def _portions(name: str, offsets: Offsets) -> Iterator[Offsets]:
         yield portion
 
 
-def _subset(offsets: Offsets, places: Iterable[Place]) -> Offsets:
+def _subset(offsets: Offsets, places: Iterable[TopicPartition]) -> Offsets:
     return {place: offsets[place] for place in places}
 
 
@@ -294,7 +297,7 @@ def fetch_offsets(
     *,
     topics: Mapping[str, Sequence[int]] | None = None,
     stable: bool = False,
-) -> _ByGroup[dict[Place, Committed]]:
+) -> _ByGroup[dict[TopicPartition, Committed]]:
     """Return the committed offsets of groups from their coordinator, or an error for a group.
 
     ``topics`` are the partitions to read, by topic; None: all with an offset. With ``stable``, a group with an offset in a
@@ -311,20 +314,20 @@ def fetch_offsets(
         groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=wanted) for name in names]
         return OffsetFetchRequest(version=version, groups=groups, require_stable=stable)
 
-    def read(response: Any) -> _ByGroup[dict[Place, Committed]]:
+    def read(response: Any) -> _ByGroup[dict[TopicPartition, Committed]]:
         return {group.group_id: _offsets_of(group) for group in response.groups}
 
     return cluster.call(broker, build, response=OffsetFetchResponse, read=read)
 
 
-def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in places:
         found.setdefault(topic, []).append(partition)
     return found
 
 
-def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
+def _offsets_of(group: Any) -> dict[TopicPartition, Committed] | LinkEngineError:
     rows = [(topic.name, row) for topic in group.topics for row in topic.partitions]
     # If an offset cannot be read, the others must not be taken as the complete set.
     code = next((row.error_code for _, row in rows if row.error_code), group.error_code)
@@ -339,7 +342,7 @@ def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
 
 def _commit_request(
     cluster: Cluster, broker: int, name: str, offsets: Offsets
-) -> dict[Place, LinkEngineError | None] | LinkEngineError:
+) -> dict[TopicPartition, LinkEngineError | None] | LinkEngineError:
     Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 
     def build(connection: Connection) -> Any:
@@ -357,7 +360,7 @@ def _commit_request(
             topics=topics,
         )
 
-    def read(response: Any) -> dict[Place, LinkEngineError | None]:
+    def read(response: Any) -> dict[TopicPartition, LinkEngineError | None]:
         return {
             (topic.name, partition.partition_index): _error(
                 partition.error_code, f"Offsets of consumer group {quoted_name(name)} cannot be committed"

@@ -30,14 +30,13 @@ from kafka.protocol.consumer import (
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, login_error
 from linkengine.kafka.admin_topics import LAG_POLL_S, LAG_S, names
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.protocol import TOPIC_GONE, BrokerError
 from linkengine.kafka.topicviews import Survey, TopicMetadata
-
-TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1

@@ -21,11 +21,11 @@ from kafka.protocol.admin import (
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import TRANSACTIONAL_ID_PREFIX
+from linkengine.domain.plans import TRANSACTIONAL_ID_PREFIX, TopicPartition
 from linkengine.domain.producers import ProducerState
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import TopicPartition, by_topic
+from linkengine.kafka.offsets import by_topic
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.topicviews import TopicMetadata
 

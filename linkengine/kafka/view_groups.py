@@ -18,7 +18,8 @@ from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 
 from linkengine.domain.clusterviews import GroupDescription, LagDescription, MemberView, TopicGroup, TopicGroups
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.groups import KINDS, Committed, Group, Place, quoted_name
+from linkengine.domain.groups import KINDS, Committed, Group, quoted_name
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.admin_groups import FAILED_IN_A_ROW, at_coordinators, fetch_offsets, list_groups
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
@@ -45,7 +46,7 @@ _UNKNOWN = "UNKNOWN"
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SMALLEST_TOPIC = INT16.size + INT32.size  # bytes of an assignment's topic: the lengths of its name and its partitions
 Described = GroupDescription | None  # None: the group does not exist
-_Offsets = Mapping[Place, Committed]
+_Offsets = Mapping[TopicPartition, Committed]
 _GroupOffsets = tuple[GroupDescription, _Offsets]
 _Failures = Mapping[int, list[LinkEngineError]]  # of requests in a row, by broker
 
@@ -66,7 +67,9 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Described | L
     return at_coordinators(cluster, names, _describe)
 
 
-def lags(group: GroupDescription, committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> list[LagDescription]:
+def lags(
+    group: GroupDescription, committed: Mapping[TopicPartition, Committed], ends: Mapping[TopicPartition, int]
+) -> list[LagDescription]:
     """Return the lag of a group per partition; the log end is None if it cannot be read."""
     readers = {place: member for member in group.members for place in member.assigned}
     return [_lag(place, committed[place].offset, ends.get(place), readers.get(place)) for place in sorted(committed)]
@@ -149,9 +152,11 @@ class _Reading:
         return fetch_offsets(cluster, broker, names, topics={self.topic: self.partitions}) if names else {}
 
 
-def _log_ends(cluster: Cluster, topic: str, view: TopicMetadata, failures: _Failures) -> tuple[dict[Place, int], list[str]]:
+def _log_ends(
+    cluster: Cluster, topic: str, view: TopicMetadata, failures: _Failures
+) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the log end offsets of a topic as far as its leaders return them, and why others are missing."""
-    ends: dict[Place, int] = {}
+    ends: dict[TopicPartition, int] = {}
     unread: list[str] = []
     for broker, partitions in view.by_leader().items():
         if broker < 0:
@@ -179,7 +184,7 @@ def _topic_group(
     found: _GroupOffsets | LinkEngineError | None,
     *,
     topic: str,
-    ends: Mapping[Place, int],
+    ends: Mapping[TopicPartition, int],
 ) -> TopicGroup | None:
     """Return the row of a group; None if it has neither members nor committed offsets in the topic."""
     if found is None:
@@ -221,7 +226,7 @@ def _type_of(listed: Group) -> str:
     return listed.kind.upper() or _UNKNOWN
 
 
-def _lag(place: Place, offset: int, end: int | None, reader: MemberView | None) -> LagDescription:
+def _lag(place: TopicPartition, offset: int, end: int | None, reader: MemberView | None) -> LagDescription:
     names = {} if reader is None else {"consumer_id": reader.consumer_id, "client_id": reader.client_id}
     instance = reader.instance_id if reader else None
     return LagDescription(
@@ -280,13 +285,13 @@ def _classic(found: Any) -> Described | LinkEngineError:
     )
 
 
-def _assigned(data: bytes) -> tuple[Place, ...]:
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
     """Return the partitions of a ConsumerProtocolAssignment: version, then topics with their partitions. Empty if invalid.
 
     The group's leader writes it, and brokers do not validate it: every length and count is checked.
     """
     reader = Reader(memoryview(data))
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     try:
         reader.int16()  # version
         for _ in range(reader.length(INT32, each=_SMALLEST_TOPIC)):
@@ -407,8 +412,8 @@ def _read_member(reader: Reader) -> MemberView:
     return MemberView(consumer_id=consumer_id, client_id=client_id, instance_id=instance_id, assigned=assigned)
 
 
-def _read_assignment(reader: Reader) -> tuple[Place, ...]:
-    places: list[Place] = []
+def _read_assignment(reader: Reader) -> tuple[TopicPartition, ...]:
+    places: list[TopicPartition] = []
     for _ in range(reader.compact_length()):
         reader.skip(16)  # topic id
         topic = reader.compact_text() or ""

@@ -48,7 +48,6 @@ from linkengine.domain.groups import (
     OffsetFacts,
     OffsetOutcome,
     PartitionOutcome,
-    Place,
     agreed,
     decide,
     next_batch,
@@ -56,6 +55,7 @@ from linkengine.domain.groups import (
     status_of,
     why_skipped,
 )
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError, MetadataLeftOutError, Offsets
 from linkengine.sync.topics import find_mirror, missing_mirror, observe_sources
@@ -63,7 +63,7 @@ from linkengine.sync.topics import find_mirror, missing_mirror, observe_sources
 Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> their offsets of earlier runs
 Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow now
 _NAMED_AT_MOST = 5  # partitions listed in a message
-Refusals = Mapping[str, Mapping[Place, LinkEngineError | None]]
+Refusals = Mapping[str, Mapping[TopicPartition, LinkEngineError | None]]
 log = structlog.get_logger(__name__)
 
 
@@ -75,18 +75,19 @@ class _Case:
     name: str  # at the destination
     in_use: bool
     is_listed: bool
-    decisions: dict[Place, Decided] = field(default_factory=dict)
-    undecided: dict[Place, tuple[int, str]] = field(default_factory=dict)  # the source's offset, and why nothing was decided
+    decisions: dict[TopicPartition, Decided] = field(default_factory=dict)
+    # the source's offset, and why nothing was decided
+    undecided: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     error: LinkEngineError | None = None
 
-    def forget(self, places: Iterable[Place]) -> None:
+    def forget(self, places: Iterable[TopicPartition]) -> None:
         """Drop the places whose mirror was stopped during the run."""
         for place in places:
             self.decisions.pop(place, None)
             self.undecided.pop(place, None)
 
     @property
-    def places(self) -> set[Place]:
+    def places(self) -> set[TopicPartition]:
         """The partitions of mirrors that the group has committed offsets for."""
         return {*self.decisions, *self.undecided}
 
@@ -101,7 +102,7 @@ class _Case:
         return not (self.is_listed or self.error or self.places)
 
     @property
-    def writes(self) -> dict[Place, Committed]:
+    def writes(self) -> dict[TopicPartition, Committed]:
         """The offsets to commit; none for a group with members."""
         return {
             place: Committed(offset=decision.target, metadata=facts.source.metadata)
@@ -178,8 +179,8 @@ def _examine(
 class _Observed:
     """Offsets of a group as read, by partition of a mirror."""
 
-    facts: Mapping[Place, OffsetFacts]
-    unreadable: Mapping[Place, int]  # the source's offsets where the mirror's own are unknown
+    facts: Mapping[TopicPartition, OffsetFacts]
+    unreadable: Mapping[TopicPartition, int]  # the source's offsets where the mirror's own are unknown
 
 
 def _observe(
@@ -254,7 +255,7 @@ def _followed(
 
 def _source_offsets(
     source: ClusterAdmin, cases: Sequence[_Case], sync: GroupSync, *, certain: bool
-) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, LinkEngineError]]:
     """Return, by group and mirror partition, the offsets that are committed at the source, and the errors by group."""
     mirrored = {(topic.source_topic, n): (topic.mirror_topic, n) for topic in sync.topics for n in range(topic.partitions)}
     names = [case.group.name for case in cases]
@@ -278,7 +279,7 @@ def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Foll
     return results
 
 
-def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:
+def _outcome(case: _Case, refusals: Mapping[TopicPartition, LinkEngineError | None]) -> GroupOutcome:
     if case.error is not None:
         log.info("group.not_synced", group=case.group.name, code=case.error.code)
         message = case.error.message if case.is_listed else _unlisted_message(case.error)
@@ -310,7 +311,7 @@ def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> G
 
 
 def _partition(
-    place: Place, facts: OffsetFacts, decision: OffsetDecision, *, error: LinkEngineError | None, in_use: bool
+    place: TopicPartition, facts: OffsetFacts, decision: OffsetDecision, *, error: LinkEngineError | None, in_use: bool
 ) -> PartitionOutcome:
     here = facts.destination.offset if facts.destination else None
     done = PartitionOutcome(
@@ -346,15 +347,15 @@ def _refusal_summary(partitions: Sequence[PartitionOutcome]) -> str:
     return f"{len(failed)} of {len(partitions)} offsets are left out, the others follow: {named}{more}. {failed[0].message}"
 
 
-def _no_leader(place: Place) -> str:
+def _no_leader(place: TopicPartition) -> str:
     return f"Partition {place[1]} of mirror topic {place[0]!r} returns no offsets: it has no leader now. Retrying."
 
 
-def _contradictory(place: Place) -> str:
+def _contradictory(place: TopicPartition) -> str:
     return f"Two readings of the group's offsets in {place[0]} partition {place[1]} contradict each other. Retrying."
 
 
-def _undecided(place: Place, source: int, message: str) -> PartitionOutcome:
+def _undecided(place: TopicPartition, source: int, message: str) -> PartitionOutcome:
     return PartitionOutcome(
         mirror_topic=place[0],
         partition=place[1],

@@ -21,11 +21,11 @@ from linkengine.domain.groups import (
     KnownOffset,
     OffsetDecision,
     OffsetFacts,
-    Place,
     quoted_name,
     settle,
 )
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import MetadataLeftOutError
 
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     known: KnownOffset
-    place: Place
+    place: TopicPartition
     facts: OffsetFacts
     decision: OffsetDecision
 
@@ -80,7 +80,7 @@ def _agreed_cases(
 ) -> tuple[dict[str, list[_Case]], dict[str, LinkEngineError]]:
     """Return what to do by group, and the errors of the groups that cannot be read or whose readings contradict each other."""
     places = [(mirror_topic, partition) for partition in ends]
-    starts: dict[Place, int] = {}
+    starts: dict[TopicPartition, int] = {}
     readings: list[dict[str, list[_Case]]] = []
     failures: dict[str, LinkEngineError] = {}
     agreed: dict[str, list[_Case]] = {}
@@ -128,7 +128,12 @@ def unread_groups(known: Iterable[KnownOffset], *, ends: Mapping[int, int], erro
 
 
 def _case(
-    offset: KnownOffset, present: Mapping[Place, Committed], place: Place, *, end: int, starts: Mapping[Place, int]
+    offset: KnownOffset,
+    present: Mapping[TopicPartition, Committed],
+    place: TopicPartition,
+    *,
+    end: int,
+    starts: Mapping[TopicPartition, int],
 ) -> _Case:
     facts = OffsetFacts(
         source=Committed(offset=offset.source),
@@ -146,7 +151,9 @@ def _without_refresh(decision: OffsetDecision, facts: OffsetFacts) -> OffsetDeci
     return OffsetDecision(outcome=decision.outcome, target=decision.target, write=decision.write and not equal)
 
 
-def _write(destination: ClusterAdmin, cases: Mapping[str, list[_Case]]) -> dict[str, dict[Place, LinkEngineError | None]]:
+def _write(
+    destination: ClusterAdmin, cases: Mapping[str, list[_Case]]
+) -> dict[str, dict[TopicPartition, LinkEngineError | None]]:
     """Commit the offsets; return the errors. A commit that only lost its metadata counts as successful."""
     wanted = {name: {case.place: case.commit for case in group if case.decision.write} for name, group in cases.items()}
     results = destination.commit({name: places for name, places in wanted.items() if places})

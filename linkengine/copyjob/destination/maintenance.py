@@ -18,8 +18,9 @@ import structlog
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
+from linkengine.kafka.offsets import delete_records, log_ends
 from linkengine.kafka.protocol import KafkaCode
 
 _log = structlog.get_logger(__name__)

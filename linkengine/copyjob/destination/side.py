@@ -28,9 +28,8 @@ from linkengine.copyjob.resume.log_end import StillWaitingError, read_log_ends
 from linkengine.copyjob.values import Chunk, LogEnd, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.plans import PartitionPhase, TopicPartition
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import TopicPartition
 from linkengine.kafka.protocol import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
 
 WAIT_RETRY_S = 0.5  # while an unacknowledged marker may still be written

@@ -39,11 +39,11 @@ from linkengine.copyjob.producer_state import is_fence
 from linkengine.copyjob.resume.tail_check import read_log_tail
 from linkengine.copyjob.values import LogEnd, LogEndQuery, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.plans import PartitionAssignment, TopicPartition
 from linkengine.domain.producers import ProducerState
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
+from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, list_offsets, log_ends, log_starts
 from linkengine.kafka.producers import describe_producers
 from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.single_reads import read_batches

@@ -9,11 +9,12 @@ from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import TopicPartition
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.domain.workers import CoordinationUnavailableError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 
 # --- losses --------------------------------------------------------------------------------------------------------------

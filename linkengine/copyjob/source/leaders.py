@@ -19,9 +19,9 @@ from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
-from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.plans import PartitionAssignment, TopicPartition
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition, epoch_ends, list_offsets, log_ends, log_starts
+from linkengine.kafka.offsets import EARLIEST_LOCAL, epoch_ends, list_offsets, log_ends, log_starts
 from linkengine.kafka.protocol import BrokerError, KafkaCode
 from linkengine.kafka.topicviews import Leader, Survey, TopicMetadata, locate
 

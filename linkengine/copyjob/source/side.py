@@ -54,11 +54,10 @@ from linkengine.copyjob.source.leaders import (
 from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import NEEDS_OPERATOR, ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.plans import PartitionPhase, TopicPartition
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import TopicPartition
 from linkengine.kafka.protocol import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
 
 EMPTY_AGAIN_S = 2.0  # between the two observations that have to agree that the end of a log holds no records

@@ -50,10 +50,10 @@ from linkengine.copyjob.resume.log_end import batches_in, read_log_ends
 from linkengine.copyjob.values import LogEnd, LogEndQuery
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.plans import PartitionAssignment, TopicPartition
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
+from linkengine.kafka.offsets import LATEST, list_offsets
 from linkengine.kafka.protocol import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.requests import MARKERS_VERSION
 from linkengine.kafka.single_reads import FEW_BYTES, read_batches

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkengine.domain.groups import Place
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.view_groups import _assigned
 from tests.effort import tries
 
@@ -33,7 +33,7 @@ def encode(topics: Mapping[str, Sequence[int]] | Sequence[tuple[str, Sequence[in
     return data + struct.pack(">i", -1)  # no user data
 
 
-def decoded_soon(data: bytes) -> tuple[Place, ...]:
+def decoded_soon(data: bytes) -> tuple[TopicPartition, ...]:
     began = time.thread_time()  # whatever else the machine does
     found = _assigned(data)
     assert time.thread_time() - began < SOON_S

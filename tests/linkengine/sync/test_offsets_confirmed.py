@@ -16,16 +16,15 @@ from linkengine.domain.groups import (
     Memory,
     MirroredTopic,
     OffsetOutcome,
-    Place,
     Remembered,
 )
 from linkengine.domain.names import NameFilter
-from linkengine.domain.plans import TopicDescription
+from linkengine.domain.plans import TopicDescription, TopicPartition
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.groups import sync_groups
 from linkengine.sync.offset_clamping import clamp_groups
 
-PLACE: Place = ("t", 0)
+PLACE: TopicPartition = ("t", 0)
 GROUP = "app"
 TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=1, internal=False, configs={})
 SYNC = GroupSync(filters=(NameFilter(name="*"),), topics=(MirroredTopic(source_topic="t", mirror_topic="t", partitions=1),))
@@ -51,17 +50,19 @@ class Responses:
 
     def committed(
         self, groups: Iterable[str], *, stable_at: object = None, certain: bool = False
-    ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+    ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, LinkEngineError]]:
         if certain and self.silent:
             raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A broker is silent.")
         offset = self._value("offset", self.offset)
         return {name: {} if offset is None else {PLACE: Committed(offset=offset)} for name in groups}, {}
 
-    def many_offsets(self, places: Iterable[Place], kind: OffsetKind) -> dict[Place, int]:
+    def many_offsets(self, places: Iterable[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, int]:
         name, value = ("start", self.start) if kind is OffsetKind.START else ("end", self.end)
         return {place: cast(int, self._value(name, value)) for place in places}
 
-    def commit(self, offsets: Mapping[str, Mapping[Place, Committed]], **_: object) -> dict[str, dict[Place, None]]:
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, Committed]], **_: object
+    ) -> dict[str, dict[TopicPartition, None]]:
         for name, wanted in offsets.items():
             assert name == GROUP
             self.commits += [offset.offset for offset in wanted.values()]

@@ -11,7 +11,7 @@ from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.copyjob.worker import TICK_S
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.offsets import TopicPartition
+from linkengine.domain.plans import TopicPartition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import NOWHERE, owned, unexpected
 

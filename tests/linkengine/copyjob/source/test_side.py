@@ -24,11 +24,11 @@ from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source import fetcher, leaders, side
 from linkengine.copyjob.source.fetch_planner import FetchPlanner
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, TopicPartition
 from linkengine.domain.workers import Grant
 from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition, list_offsets
+from linkengine.kafka.offsets import EARLIEST_LOCAL, list_offsets
 from linkengine.kafka.protocol import KafkaCode
 from linkengine.kafka.requests import FetchedPartition, FetchResponse, decode_fetch
 from tests.linkengine.copyjob.copying import (
