@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from chaos.history import HEADER, Entry, Outcome
 from chaos.reading import Record
 
-Place = tuple[str, int]  # topic, partition
+TopicPartition = tuple[str, int]  # topic, partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def check_places(
 def copied_in_time(
     offsets: Mapping[Entry, int],
     sent_s: Mapping[Entry, float],
-    passed: Mapping[Place, Sequence[tuple[int, float]]],
+    passed: Mapping[TopicPartition, Sequence[tuple[int, float]]],
     kept_s: float,
 ) -> set[Entry]:
     """Return the records that the mirror's end had passed before the source could compact them, which it does after ``kept_s``.
@@ -153,7 +153,7 @@ def check_unchanged(committed: Sequence[Record], uncommitted: Sequence[Record], 
         )
 
 
-def check_ends(expected: Mapping[Place, int], found: Mapping[Place, int]) -> Iterator[Finding]:
+def check_ends(expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> Iterator[Finding]:
     """Check that topics end at the expected offsets."""
     for (topic, partition), end in sorted(expected.items()):
         there = found.get((topic, partition))

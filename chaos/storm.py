@@ -311,7 +311,11 @@ class Storm:
             yield from self._judge_ends(topic, partitions, source, mirror)
 
     def _judge_ends(
-        self, topic: str, partitions: int, source: Mapping[judge.Place, int], mirror: Mapping[judge.Place, int]
+        self,
+        topic: str,
+        partitions: int,
+        source: Mapping[judge.TopicPartition, int],
+        mirror: Mapping[judge.TopicPartition, int],
     ) -> Iterator[Finding]:
         """Check that a stopped mirror ends with its fence, and that a promoted mirror equals its source."""
         ends = {(topic, number): end for number, end in self._engine.stopped(topic).items()}
@@ -325,7 +329,7 @@ class Storm:
     def _read(self, side: Side, topic: str, *, committed: bool) -> list[Record]:
         return read_topic(side.cluster.client(), topic, partitions=self._topics[topic], committed=committed)
 
-    def _ends(self, side: Side) -> dict[judge.Place, int]:
+    def _ends(self, side: Side) -> dict[judge.TopicPartition, int]:
         ends = Ends(side.cluster.client(), self._topics)
         deadline = time.monotonic() + ENDS_TIMEOUT_S
         while (found := ends.all()) is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 
 from chaos.environment import ChaosEnvironment
-from chaos.judge import Finding, Place
+from chaos.judge import Finding, TopicPartition
 from chaos.reading import Ends
 
 EVERY_S = 0.5
@@ -23,7 +23,7 @@ class EndSampler:
         """Prepare the clients; ``start`` begins to sample."""
         self.findings: list[Finding] = []
         self.samples, self.error = 0, ""
-        self.passed: dict[Place, list[tuple[int, float]]] = {}  # ends of the mirrors, and when each was first observed
+        self.passed: dict[TopicPartition, list[tuple[int, float]]] = {}  # ends of the mirrors, and when each was first observed
         self._mirror = Ends(environment.destination.cluster.client(), topics)
         self._source = Ends(environment.source.cluster.client(), topics, stable=True)
         self._forgotten: set[str] = set()
@@ -63,13 +63,13 @@ class EndSampler:
                 continue
             self._compare(mirror, source)
 
-    def _note(self, mirror: Mapping[Place, int], now: float) -> None:
+    def _note(self, mirror: Mapping[TopicPartition, int], now: float) -> None:
         for place, end in mirror.items():
             seen = self.passed.setdefault(place, [])
             if not seen or end > seen[-1][0]:
                 seen.append((end, now))
 
-    def _compare(self, mirror: Mapping[Place, int], source: Mapping[Place, int]) -> None:
+    def _compare(self, mirror: Mapping[TopicPartition, int], source: Mapping[TopicPartition, int]) -> None:
         for (topic, partition), end in mirror.items():
             stable = source.get((topic, partition))
             self.samples += stable is not None

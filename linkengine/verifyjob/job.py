@@ -40,8 +40,8 @@ from linkengine.verifyjob.reading import (
     LATEST,
     TOO_FAR,
     Block,
+    BlockKey,
     Pieces,
-    Place,
     TopicPart,
     TopicReader,
     TopicWeigher,
@@ -95,7 +95,7 @@ class _Result:
 
     block_offsets: int
     blocks: tuple[Block, ...]
-    recounted: dict[Place, tuple[int, int]]
+    recounted: dict[BlockKey, tuple[int, int]]
     differences: tuple[RecordDifference, ...] = ()
 
 
@@ -198,7 +198,7 @@ def _compare(access: _SparkAccess, plan: VerifyPlan, pieces: Pieces) -> _Result:
     found = {(row["partition"], row["block"]): row["differences"] for row in totals}
     return _Result(
         block_offsets=size,
-        blocks=tuple(replace(block, differences=0 if block.equal else found.get(block.place, 0)) for block in blocks),
+        blocks=tuple(replace(block, differences=0 if block.equal else found.get(block.key, 0)) for block in blocks),
         recounted={(row["partition"], row["block"]): (row["records"], row["bytes"]) for row in totals},
         differences=_differences(access, plan, pieces, ranges) if any(found.values()) else (),
     )
@@ -272,8 +272,7 @@ def _of_source(plan: VerifyPlan, part: TopicPart) -> TopicPart:
 
 def _report(plan: VerifyPlan, pieces: Pieces, result: _Result, *, duration_ms: int) -> VerifyReport:
     counted = [
-        result.recounted.get(block.place, (0, 0)) if not block.equal else (block.records, block.bytes)
-        for block in result.blocks
+        result.recounted.get(block.key, (0, 0)) if not block.equal else (block.records, block.bytes) for block in result.blocks
     ]
     return VerifyReport(
         records_compared=sum(records for records, _ in counted),

@@ -119,7 +119,7 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 LEAST_OFFSETS = 4096  # a block that differs is read again, record by record
 MOST_BLOCKS = 4096  # approximate limit of the rows that the first comparison returns
 
-Place = tuple[int, int]  # partition and number of a block
+BlockKey = tuple[int, int]  # partition and number of a block
 Pieces = Mapping[int, OffsetRange]
 
 
@@ -136,7 +136,7 @@ class Block:
     differences: int = 0
 
     @property
-    def place(self) -> Place:
+    def key(self) -> BlockKey:
         return self.partition, self.number
 
 
@@ -206,14 +206,14 @@ def span(number: int, piece: OffsetRange, *, size: int) -> OffsetRange:
 def _cut(piece: OffsetRange, blocks: Iterable[Block], partition: int, size: int) -> Iterator[CheckedRange]:
     reached, records, digest = piece.start, 0, combine("0", "0")
     for block in sorted(blocks, key=lambda block: block.number):
-        place = span(block.number, piece, size=size)
+        covered = span(block.number, piece, size=size)
         if block.differences:
-            yield CheckedRange(partition=partition, start=reached, end=place.start, records=records, hash=digest)
+            yield CheckedRange(partition=partition, start=reached, end=covered.start, records=records, hash=digest)
             yield CheckedRange(
-                partition=partition, start=place.start, end=place.end,
+                partition=partition, start=covered.start, end=covered.end,
                 records=block.records, hash=block.hash, differences=block.differences,
             )  # fmt: skip
-            reached, records, digest = place.end, 0, combine("0", "0")
+            reached, records, digest = covered.end, 0, combine("0", "0")
         else:
             records, digest = records + block.records, combine(digest, block.hash)
     yield CheckedRange(partition=partition, start=reached, end=piece.end, records=records, hash=digest)

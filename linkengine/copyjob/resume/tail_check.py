@@ -46,7 +46,7 @@ from linkengine.kafka.single_reads import FEW_BYTES, read_committed, read_with_a
 # (``gap_filler``).
 RECORDS_BACK = (1, 32, 1_100)
 MOST_OFFSETS = 50_000  # of a tail: a batch may hold millions of records, and each compared record takes memory
-Place = tuple[str, bytes, int]  # topic name, topic id, partition
+TopicIdPartition = tuple[str, bytes, int]  # name and id of the topic, number of the partition
 
 
 class DifferenceKind(StrEnum):
@@ -68,7 +68,7 @@ class Difference:
 def read_log_tail(
     connection: Connection,
     *,
-    topic: Place,
+    topic: TopicIdPartition,
     leader_epoch: int,
     bounds: tuple[int, int],
     producer_id: int,
@@ -92,7 +92,12 @@ def read_log_tail(
 
 
 def _mirror_batches(
-    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], local_start: Callable[[], int]
+    connection: Connection,
+    *,
+    topic: TopicIdPartition,
+    leader_epoch: int,
+    bounds: tuple[int, int],
+    local_start: Callable[[], int],
 ) -> Iterator[tuple[BatchView, memoryview, bool]]:
     """Yield (view, batch, aborted). A topic that a reversal made a mirror can hold aborted data of applications."""
     position, end = bounds
@@ -156,7 +161,7 @@ def _tail_of(
 def first_difference(
     connection: Connection,
     *,
-    topic: Place,
+    topic: TopicIdPartition,
     leader_epoch: int,
     bounds: tuple[int, int],
     tail: LogTail,
