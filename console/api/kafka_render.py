@@ -12,8 +12,8 @@ from console.api.kafka_schemas import CATEGORY, mirror_status, short_id, unix_ms
 from console.api.views import absolute
 from console.links.checks import LinkValidation
 from console.models import Cluster, ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.links import LinkMode
 from linkengine.domain.plans import BrokerDistance
+from linkengine.domain.states import LinkMode
 
 Json = dict[str, Any]
 UNKNOWN_LAG = -1  # not 0, which would mean that the mirror was measured to hold every record

@@ -15,7 +15,6 @@ from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, NotFoundError, from_engine
 from console.models import Cluster, ClusterLink, Environment, Namespace
 from console.models.fields import seal
-from console.models.links import LinkMode
 from console.models.row_changes import lock_clusters
 from console.queue import dispatch
 from linkengine.domain.client_properties import address_from_properties
@@ -23,6 +22,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkrules import redirected_by
 from linkengine.domain.messages import gettext_lazy, listed_names
 from linkengine.domain.names import check_topic_name, contains, overlap
+from linkengine.domain.states import LinkMode
 
 # --- clusters ---------------------------------------------------------------------------------------------------------
 

@@ -25,12 +25,12 @@ from console.links.form_presenters import checklist
 from console.links.pages import LINKS
 from console.links.presenters import LinkRow, link_row, worst_first
 from console.models import Cluster, ClusterLink, Environment, Namespace
-from console.models.links import LinkMode
 from console.web import numbers
 from console.web.forms import ConnectionForm
 from console.web.health_presenters import HealthView
 from console.web.polling import is_unchanged, seen_token
 from console.web.request_handling import Crumb, Tab, actor_of, done, fragment_of, page, problem_of, reply, status_of
+from linkengine.domain.states import LinkMode
 
 # --- environments, and the registration of clusters -------------------------------------------------------------------
 

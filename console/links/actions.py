@@ -22,7 +22,6 @@ from console.links.rules import SYNC_OFFSETS, state_of_task, why_not_run
 from console.mirrors import operation_actions
 from console.models import Cluster, ClusterLink, LinkConfig, LinkTask, RoleBinding
 from console.models.fields import readable
-from console.models.links import LinkMode
 from console.models.row_changes import lock_clusters, lock_link
 from console.queue import dispatch
 from console.verification.drill_actions import check_no_drill
@@ -34,7 +33,7 @@ from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.messages import gettext_lazy, listed_names
 from linkengine.domain.names import check_link_name
-from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
+from linkengine.domain.states import LinkMode, LinkState, MirrorEvent, MirrorState
 
 # --- configs of a link ------------------------------------------------------------------------------------------------
 #

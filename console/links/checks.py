@@ -16,7 +16,7 @@ from console.errors import BadRequestError, DeniedError, InvalidInputError, Unav
 from console.links import pairs
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic
 from console.models.fields import seal
-from console.models.links import ConnectionMode, LinkMode
+from console.models.links import ConnectionMode
 from console.queue import dispatch
 from console.redis import rate_limit
 from linkengine.domain.client_properties import address_from_properties
@@ -38,7 +38,7 @@ from linkengine.domain.linkrules import (
 )
 from linkengine.domain.messages import gettext_lazy, join_messages
 from linkengine.domain.plans import BrokerDistance, GapFiller
-from linkengine.domain.states import LinkState
+from linkengine.domain.states import LinkMode, LinkState
 
 # --- credentials ------------------------------------------------------------------------------------------------------
 #

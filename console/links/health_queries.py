@@ -29,7 +29,6 @@ from console.models import (
     MirrorPartition,
     MirrorTopic,
 )
-from console.models.links import LinkMode
 from console.models.mirrors import KEPT, MirrorTopicQuerySet
 from linkengine.domain.errors import WAITING, ErrorCode
 from linkengine.domain.health import (
@@ -50,7 +49,7 @@ from linkengine.domain.health import (
 from linkengine.domain.linkconfigs import RPO_OBJECTIVE
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import PartitionPhase
-from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
 # --- observed values --------------------------------------------------------------------------------------------------
 #

@@ -40,7 +40,6 @@ from console.mirrors.operation_presenters import bulk_verbs
 from console.mirrors.presenters import mirror_row
 from console.mirrors.queries import MirrorPage
 from console.models import ClusterLink
-from console.models.links import LinkMode
 from console.web import numbers
 from console.web.badges import LINK_BADGES, MIRROR_BADGES, Badge, link_badge
 from console.web.errors import ErrorNote, error_note
@@ -52,7 +51,7 @@ from console.web.request_handling import Crumb, Tab, View, actor_of, fragment_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.plans import GapFiller
-from linkengine.domain.states import LinkState
+from linkengine.domain.states import LinkMode, LinkState
 
 # --- common parts of all pages of a link ------------------------------------------------------------------------------
 

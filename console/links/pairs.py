@@ -16,13 +16,13 @@ from django.db.models import Case, Exists, FilteredRelation, OuterRef, Q, QueryS
 from django.db.models.functions import Coalesce
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, SourceTopic, StateTransitionError
-from console.models.links import ConnectionMode, LinkMode
+from console.models.links import ConnectionMode
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkrules import inbound_properties, own_properties, registered_properties
 from linkengine.domain.mirrorjobs import CommonPart
 from linkengine.domain.plans import GapFiller
-from linkengine.domain.states import BECOMING, CLOSED_FIRST, GapReason, MirrorEvent, MirrorState
+from linkengine.domain.states import BECOMING, CLOSED_FIRST, GapReason, LinkMode, MirrorEvent, MirrorState
 
 _OTHER_MODE = {
     LinkMode.BIDIRECTIONAL: LinkMode.BIDIRECTIONAL,

@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
                 ('pair_uuid', models.UUIDField(editable=False, null=True)),
                 ('name', models.CharField(max_length=249)),
                 ('source_cluster_id', models.CharField(max_length=64)),
-                ('mode', models.CharField(choices=[('DESTINATION', 'Destination'), ('SOURCE', 'Source'), ('BIDIRECTIONAL', 'Bidirectional')], default='DESTINATION', max_length=20)),
+                ('mode', models.CharField(choices=[('DESTINATION', 'DESTINATION'), ('SOURCE', 'SOURCE'), ('BIDIRECTIONAL', 'BIDIRECTIONAL')], default='DESTINATION', max_length=20)),
                 ('connection_mode', models.CharField(choices=[('OUTBOUND', 'Outbound'), ('INBOUND', 'Inbound')], default='OUTBOUND', max_length=20)),
                 ('properties', console.models.fields.EncryptedJSONField()),
                 ('uses_cluster_credentials', models.BooleanField(default=False)),

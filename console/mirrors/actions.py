@@ -21,7 +21,7 @@ from console.links.rules import auto_creates
 from console.mirrors import transitions
 from console.mirrors.rules import why_not, why_not_deletable, why_not_retry
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding, StateTransitionError
-from console.models.links import LinkMode, show_change
+from console.models.links import show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.models.row_changes import lock_clusters
 from console.queue import dispatch
@@ -32,7 +32,7 @@ from linkengine.domain.linkrules import EARLIEST, start_problem
 from linkengine.domain.messages import gettext_lazy, gettext_noop
 from linkengine.domain.mirrorability import TopicOfCluster, find_ring, ring_words
 from linkengine.domain.mirrorjobs import RefusedStep
-from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
+from linkengine.domain.states import LinkMode, LinkState, MirrorEvent, MirrorState
 
 # --- create and delete ------------------------------------------------------------------------------------------------
 #

@@ -50,7 +50,6 @@ from console.mirrors.queries import followed_configs, list_reverts
 from console.mirrors.reparenting import possible_links
 from console.mirrors.rules import allowed_now
 from console.models import MirrorTopic
-from console.models.links import LinkMode
 from console.verification import queries as verification_queries
 from console.verification.presenters import coverage_view, gate_view, run_view
 from console.verification.report_presenters import report_row
@@ -62,7 +61,7 @@ from console.web.lists import Column, Listing, page_from
 from console.web.numbers import Moment, moment, revert_row, synced_config_rows
 from console.web.polling import is_in_time, is_unchanged, seen_token
 from console.web.request_handling import Tab, actor_of, page, problem_of, reply, status_of
-from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, LinkMode, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
     from console.web.request_handling import View

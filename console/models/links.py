@@ -17,17 +17,11 @@ from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import GapFiller
-from linkengine.domain.states import LinkState
+from linkengine.domain.states import LinkMode, LinkState
 
 # --- links ------------------------------------------------------------------------------------------------------------
 #
 # A row lives at the destination cluster, as in Confluent's REST.
-
-
-class LinkMode(models.TextChoices):
-    DESTINATION = "DESTINATION"
-    SOURCE = "SOURCE"
-    BIDIRECTIONAL = "BIDIRECTIONAL"
 
 
 class ConnectionMode(models.TextChoices):
@@ -55,7 +49,7 @@ class ClusterLink(models.Model):
     destination = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="links_in")
     source = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="links_out", null=True, blank=True)
     source_cluster_id = models.CharField(max_length=64)
-    mode = models.CharField(max_length=20, choices=LinkMode, default=LinkMode.DESTINATION)
+    mode = models.CharField(max_length=20, choices=[(m.value, m.value) for m in LinkMode], default=LinkMode.DESTINATION)
     connection_mode = models.CharField(max_length=20, choices=ConnectionMode, default=ConnectionMode.OUTBOUND)
     properties = EncryptedJSONField()
     uses_cluster_credentials = models.BooleanField(default=False)

@@ -32,7 +32,6 @@ from console.mirrors.operation_presenters import reversibility
 from console.mirrors.operation_queries import groups_at_risk
 from console.mirrors.queries import MirrorSummary, mirror_page
 from console.models import ClusterLink
-from console.models.links import LinkMode
 from console.verification.drill_actions import cancel_drill, start_drill
 from console.verification.failover_presenters import (
     GROUPS_SHOWN,
@@ -51,7 +50,7 @@ from console.web.health_presenters import link_health_view
 from console.web.lists import EVERY, PAGE_SIZE, Column, Listed, Listing, page_from, page_request, pager, start_of
 from console.web.request_handling import actor_of, done, page, problem_of, reply, status_of
 from linkengine.domain.linkrules import EARLIEST, LATEST
-from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.states import LinkMode, MirrorEvent, MirrorState
 
 # --- Fail over --------------------------------------------------------------------------------------------------------
 #

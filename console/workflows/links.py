@@ -20,7 +20,7 @@ from console.history import actions as history_actions
 from console.links import pairs
 from console.links.actions import remove_link
 from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
-from console.models.links import LinkMode, show_change
+from console.models.links import show_change
 from console.queue import dispatch
 from console.reconciling import due_tasks, phases, plans
 from console.reconciling.phases import WorstReport
@@ -33,7 +33,7 @@ from console.workflows.observing import Rows
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
-from linkengine.domain.states import WRITABLE
+from linkengine.domain.states import WRITABLE, LinkMode
 from linkengine.domain.workers import CoordinationUnavailableError
 
 CLAIM_MS = 2_000  # how often a due task is sent, at most
