@@ -68,7 +68,7 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
     mirror = plans.load(mirror_id)
     if mirror is None or not stopping.is_stopping(mirror):
         return
-    if mirror.fencing_at and locks.is_locked(stopping.batch_name(mirror.link_id)):
+    if mirror.fencing_at and locks.is_locked(stopping.stop_many_lock(mirror.link_id)):
         return
     with locks.lock(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
         if acquired:
@@ -78,7 +78,7 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
 @shared_task(name="stop_many")
 def stop_many(*, link_id: int, **_: Any) -> None:
     """Fence all mirrors of the link that are failing over, and make their topics writable."""
-    with locks.lock(stopping.batch_name(link_id)) as acquired:
+    with locks.lock(stopping.stop_many_lock(link_id)) as acquired:
         if not acquired:
             return
         stopping.stop_many(link_id)

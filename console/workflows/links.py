@@ -120,7 +120,7 @@ def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: 
     for mirror in due_tasks.caught_up(mirrors=known, rows=rows, now=timezone.now()):
         if locks.claim(f"wake:{mirror.pk}", ttl_ms=due_tasks.WAKE_MS):
             mirror.retry_at = None
-    if any(mirror.fencing_at is not None for mirror in known) and locks.is_locked(stopping.batch_name(link.pk)):
+    if any(mirror.fencing_at is not None for mirror in known) and locks.is_locked(stopping.stop_many_lock(link.pk)):
         together |= {mirror.pk for mirror in known if mirror.fencing_at is not None}  # most of them are being stopped together
     for task, mirror_id in due_tasks.due_mirror_tasks(mirrors=known, now=timezone.now()):
         if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):

@@ -89,7 +89,7 @@ def promote_or_fail_over(mirror: MirrorTopic) -> None:
         _promote(mirror)
 
 
-def batch_name(link_id: int) -> str:
+def stop_many_lock(link_id: int) -> str:
     """Return the name of the lock for stopping many mirrors of a link together."""
     return f"stop-many:{link_id}"
 

@@ -272,7 +272,7 @@ def test_marked_mirrors_get_no_tasks_of_their_own_while_they_are_stopped_togethe
     mirrors = _unfenced(make_mirror)
     MirrorTopic.objects.filter(link=link).update(fencing_at=NOW)
 
-    with locks.lock(stopping.batch_name(link.pk)) as acquired:
+    with locks.lock(stopping.stop_many_lock(link.pk)) as acquired:
         assert acquired
         _send_due_tasks(link, list(link.mirrors.all()), rows={}, failures=Failures(link=link.name))
         assert sent == []
