@@ -281,7 +281,7 @@ FEW = 500  # source topics; for more, as in a file, all mirrors are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedPage:
+class SourceTopicPage:
     """Some source topics with their checks, and the numbers of all that match."""
 
     rows: Sequence[CheckedTopic]
@@ -292,7 +292,7 @@ class JudgedPage:
 
 def checked_page(
     *, link: ClusterLink, by: Actor, select: Callable[[QuerySet[Any]], QuerySet[Any]], start: int, size: int
-) -> JudgedPage:
+) -> SourceTopicPage:
     """Return a page of source topics. ``select`` filters and sorts the topics of ``with_standing``.
 
     Four queries, and a further one for each cluster through which the records of a shown topic have come. A start beyond the
@@ -319,7 +319,7 @@ def checked_page(
         sources=sources,
         failures={row[0]: TaskError(code=row[4], message=row[5]) for row in rows if row[4] is not None},
     )
-    return JudgedPage(
+    return SourceTopicPage(
         rows=list(check_topics(topics, link_facts)),
         start=start,
         total=rows[0][6] if rows else 0,
