@@ -194,7 +194,7 @@ def checks_of(draft: LinkDraft) -> dict[str, StoredChecks]:
 
 
 def listing_of(draft: LinkDraft) -> SourceListing | None:
-    """Return what the source had when it was listed, None if it was not. One query, unless the listing is loaded."""
+    """Return the stored listing of the source, None if it was not listed. One query, unless the listing is loaded."""
     stored = readable(draft.listing)
     return listing_from_json(stored) if stored else None
 

@@ -130,7 +130,7 @@ def have_common_part(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
 
 
 def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[CommonPart]:
-    """Yield what either row contains of the part that both topics have in common; ``here`` is the topic of ``mirror``.
+    """Yield the ranges that both topics have in common, as each of the two rows has them; ``here`` is the topic of ``mirror``.
 
     If a verification run found different records, whatever the direction of copying, nothing counts as common.
     """
@@ -172,7 +172,7 @@ def first_offsets(mirror: MirrorTopic) -> dict[int, int]:
 
 
 def _ends(mirror: MirrorTopic) -> dict[int, int]:
-    """Return the mirrored ends by partition, nothing if they do not show what the mirror has of its source."""
+    """Return the mirrored ends by partition; empty if the mirror is no valid copy, so that its ends mean nothing."""
     if not was_valid_copy(mirror):
         return {}
     return mirrored_ends(mirror)

@@ -106,7 +106,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
 
 
 def _options(values: QueryDict, verb: BulkVerb, retried: BulkOperation | None) -> dict[str, object]:
-    """Return what the failover reports have of the request; a retry has it from the first operation."""
+    """Return the values of the request that failover reports show; a retry takes them from the first operation."""
     if verb.event is not MirrorEvent.FAILOVER:
         return {}
     reason = values.get("reason", "").strip()[:LONGEST_REASON]

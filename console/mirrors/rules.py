@@ -77,7 +77,7 @@ def why_not(mirror: MirrorTopic, operation: MirrorEvent, *, related: RelatedRows
 
 
 def refused_steps(mirror: MirrorTopic) -> list[RefusedStep]:
-    """Return what the destination refused at the newest stop and no retry has resolved; nothing while the topic is a mirror."""
+    """Return the steps that the destination refused at the newest stop and no retry has resolved; [] while it is a mirror."""
     if mirror.state != MirrorState.STOPPED:
         return []
     report = StopReport.objects.filter(mirror=mirror).first()

@@ -64,7 +64,7 @@ def still_following(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict
 
 
 def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False, now: datetime) -> GroupSync:
-    """Return what a run over these mirrors is to do: sync a batch of groups, or (``strict``, for a promotion) all groups."""
+    """Return the plan of a sync over these mirrors: of a batch of groups, or (``strict``, for a promotion) of all groups."""
     text = link.config("consumer.offset.group.filters")
     prefixed = link.config("consumer.group.prefix.enable") == "true"
     common = {

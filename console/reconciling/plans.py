@@ -187,7 +187,7 @@ def retry_timeout(link: ClusterLink) -> timedelta:
 
 
 def _seen(row: MirrorPartition) -> tuple[int, int] | None:
-    """Return a leader epoch of the source and the offset below which all was read by then, or None if unknown."""
+    """Return the leader epoch of the source and the offset below which all was read in this epoch, None if unknown."""
     known = row.source_epoch is not None and row.source_epoch_end is not None
     return (row.source_epoch or 0, row.source_epoch_end or 0) if known else None
 
@@ -252,9 +252,10 @@ def stops_of(
     generations: Mapping[int, int],
     partitions: Mapping[int, int | None] = MappingProxyType({}),
 ) -> list[MirrorStop]:
-    """Return the engine's plans for stopping mirrors of a link; ``generations`` is by primary key.
+    """Return the engine's plans for stopping mirrors of a link.
 
-    ``partitions``, too: the numbers of partitions of topics whose rows do not have them.
+    ``generations`` are those of the stops' leases. ``partitions`` are the partition counts of topics whose set-up was
+    interrupted before it stored them (``workflows.stopping``). Both are by primary key.
     """
     if not mirrors:
         return []

@@ -72,7 +72,7 @@ class Lease(Protocol):
         """Release a lease with nothing in flight; ``clean`` and, if so, ``seen`` are passed to the next owner (``Grant``)."""
 
     def raise_generation(self, key: str, at_least: int) -> int:
-        """Raise the generation counter to what the destination has already; return the generation to use."""
+        """Raise the generation counter to the generation that the destination's log shows; return the generation to use."""
 
     def deadline(self, grant: Grant) -> float:
         """Return until when the owner may write (monotonic seconds); in the past if the lease is lost. Never blocks."""

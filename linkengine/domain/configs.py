@@ -310,8 +310,9 @@ def tombstones_kept_ms(source_configs: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Former cleaning of a source, by other configs than now: it lasted, or may have lasted, ``until`` then, and the shortest
-    time for which it kept tombstones was ``kept_ms``.
+    """The log cleaning of a source under former configs.
+
+    It may have lasted ``until`` then; ``kept_ms`` is the shortest time for which it kept tombstones.
     """
 
     until: datetime
@@ -326,7 +327,7 @@ def cleaned_before(
     needed: Callable[[Cleaned], bool],
     now: datetime,
 ) -> Cleaned | None:
-    """Return what to remember after the configs of a source were read again; ``known`` is what was remembered before.
+    """Return the next value of ``known``, after the configs of a source were read again.
 
     Between two readings the shorter time of both counts. ``needed`` returns whether ``known`` still matters to a mirror; it is
     called only if that decides.

@@ -383,10 +383,10 @@ def restore_source_configs(stop: MirrorStop, *, check_owner: Callable[[], None] 
 
 
 def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
-    """Undo what a task that makes a topic a mirror has changed after the mirror was stopped.
+    """Undo the late changes of a set-up or takeover that was suspended while the mirror was stopped.
 
-    Such a set-up or takeover was suspended during the stop. Returns the topic's id ("" if there is no topic) and what the
-    destination refused. Nothing is fenced or trimmed: applications may have written since.
+    It changed configs and ACLs of a topic that is an ordinary topic by now. Nothing is fenced or trimmed: applications may have
+    written since. Returns the topic's id ("" if there is no topic) and what the destination refused.
     """
     destination = ClusterAdmin(stop.destination)
     found = _find_topic(destination, stop)
