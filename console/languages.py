@@ -1,7 +1,7 @@
 """Texts of the engine and stored texts, which are English, on pages in another language.
 
-A ``Message`` of the engine is translated. Any other English sentence is shown as it is, and marked as English, so that a screen
-reader pronounces it correctly (WCAG 3.1.2). ``mark_english`` is available in all templates.
+A ``TranslatableText`` of the engine is translated. Any other English sentence is shown as it is, marked as English, so that a
+screen reader pronounces it correctly (WCAG 3.1.2). ``mark_english`` is available in all templates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeData
 from django.utils.translation import get_language, gettext, ngettext
 
-from linkengine.domain.messages import Message
+from linkengine.domain.messages import TranslatableText
 
 register = Library()
 _WORDS = re.compile(r"[!-~]+(?: [!-~]+)+")  # of ASCII characters, with a space between each two
@@ -22,7 +22,7 @@ _LOWER = re.compile(r"[a-z]{2}[!-~]*")
 
 def translated(text: str) -> str:
     """Return a message of the engine in the language of the page; any other text as it is."""
-    if not isinstance(text, Message):
+    if not isinstance(text, TranslatableText):
         return text
     values = {name: translated(value) for name, value in text.values.items()}
     return (ngettext(text.text, text.plural, text.number) if text.plural else gettext(text.text)) % values

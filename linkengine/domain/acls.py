@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.messages import Message, gettext_lazy, gettext_noop
+from linkengine.domain.messages import TranslatableText, gettext_lazy, gettext_noop
 from linkengine.domain.names import read_document
 
 # --- values and filters --------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def plan_acls(facts: AclFacts) -> AclPlan:
     )
 
 
-def inequalities(facts: AclFacts) -> list[Message]:
+def inequalities(facts: AclFacts) -> list[TranslatableText]:
     """Return sentences about included ACLs that differ between the two sides, except those left alone on purpose."""
     plan = plan_acls(facts)
     unknown = [row.acl for row in plan.rows if row.status is AclStatus.UNSUPPORTED]

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from linkengine.domain.groups import Committed, KnownOffset, OffsetFacts, without_nul
 from linkengine.domain.health import Health
-from linkengine.domain.messages import Message, gettext_lazy, gettext_noop, join_messages, ngettext_lazy
+from linkengine.domain.messages import TranslatableText, gettext_lazy, gettext_noop, join_messages, ngettext_lazy
 from linkengine.domain.names import MAX_TOPIC_LENGTH, SCRATCH_MARK
 from linkengine.domain.states import StopReason
 
@@ -77,7 +77,7 @@ class FactFound:
 
     fact: ReadyFact
     state: ReadyState
-    text: Message
+    text: TranslatableText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ class Readiness:
     """The readiness of a link in one sentence, and the facts behind it."""
 
     state: ReadyState
-    sentence: Message
+    sentence: TranslatableText
     facts: tuple[FactFound, ...] = ()
 
 
 _READY, _UNKNOWN, _NOT = ReadyState.READY, ReadyState.UNKNOWN, ReadyState.NOT_READY
-_Found = tuple[ReadyState, Message]
+_Found = tuple[ReadyState, TranslatableText]
 
 
 def readiness(stored: StoredFacts) -> Readiness:
@@ -103,7 +103,7 @@ def readiness(stored: StoredFacts) -> Readiness:
     return Readiness(state=state, sentence=_sentence(state, stored.mirrors, facts), facts=facts)
 
 
-def _sentence(state: ReadyState, mirrors: int, facts: Sequence[FactFound]) -> Message:
+def _sentence(state: ReadyState, mirrors: int, facts: Sequence[FactFound]) -> TranslatableText:
     found = join_messages("; ", (fact.text for fact in facts))
     if state is _READY:
         return ngettext_lazy(
@@ -266,13 +266,13 @@ def _is_recent(age_ms: int | None, most_ms: int) -> bool:
     return age_ms is not None and 0 <= age_ms <= most_ms
 
 
-def _age(age_ms: int | None) -> Message:
+def _age(age_ms: int | None) -> TranslatableText:
     if age_ms is None or age_ms < 0:
         return gettext_lazy("at an unknown time")
     return gettext_lazy("%(span)s ago", span=_span(age_ms))
 
 
-def _span(span_ms: int) -> Message:
+def _span(span_ms: int) -> TranslatableText:
     for length_ms, text in _SPANS:
         if span_ms >= length_ms:
             return gettext_lazy(text, number=span_ms // length_ms)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
-from linkengine.domain.messages import Message, gettext_lazy, join_messages
+from linkengine.domain.messages import TranslatableText, gettext_lazy, join_messages
 
 
 class GateCheckName(StrEnum):
@@ -193,7 +193,7 @@ def check_canary(reads: Sequence[CanaryRead]) -> GateCheck:
     return _passed(GateCheckName.CANARY_READ, text)
 
 
-def _of_partition(read: CanaryRead, what: str) -> Message:
+def _of_partition(read: CanaryRead, what: str) -> TranslatableText:
     return gettext_lazy("partition %(number)s: %(what)s", number=read.partition, what=what)
 
 

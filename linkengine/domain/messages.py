@@ -1,6 +1,6 @@
 """English texts that a page can show in another language.
 
-The engine writes English and translates nothing. A ``Message`` is its English text, so REST, logs and the database can use it
+The engine writes English and translates nothing. A ``TranslatableText`` is its English text: REST, logs and the database use it
 as it is; it also keeps the format and the values it was made from, which are enough to translate it. ``make messages`` enters
 the formats in the catalog of the console, because it looks for calls of functions with these names.
 """
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 
-class Message(str):
+class TranslatableText(str):
     """An English text with its format, ``text``, and its values, which can be messages too.
 
     A format that depends on a number has the form for other numbers than 1 in ``plural``.
@@ -26,7 +26,7 @@ class Message(str):
     values: dict[str, str]
 
     @classmethod
-    def create(cls, text: str, plural: str = "", number: int = 1, values: Mapping[str, str] | None = None) -> Message:
+    def create(cls, text: str, plural: str = "", number: int = 1, values: Mapping[str, str] | None = None) -> TranslatableText:
         """Return the message with these parts."""
         known = dict(values or {})
         message = cls((plural if plural and number != 1 else text) % known)
@@ -39,20 +39,20 @@ def gettext_noop(text: str) -> str:
     return text
 
 
-def gettext_lazy(text: str, /, **values: object) -> Message:
+def gettext_lazy(text: str, /, **values: object) -> TranslatableText:
     """Return a message with a format and its values."""
-    return Message.create(text, values=_as_texts(values)) if values else _constant(text)
+    return TranslatableText.create(text, values=_as_texts(values)) if values else _constant(text)
 
 
-def ngettext_lazy(singular: str, plural: str, number: int, /, **values: object) -> Message:
+def ngettext_lazy(singular: str, plural: str, number: int, /, **values: object) -> TranslatableText:
     """Return a message with a format that depends on a number, which is also the value ``count``."""
-    return Message.create(singular, plural, number, {"count": f"{number:,}", **_as_texts(values)})
+    return TranslatableText.create(singular, plural, number, {"count": f"{number:,}", **_as_texts(values)})
 
 
-def join_messages(separator: str, messages: Iterable[str]) -> Message:
+def join_messages(separator: str, messages: Iterable[str]) -> TranslatableText:
     """Return texts, each of which can be a message, as one message."""
     values = {f"part{position}": message for position, message in enumerate(messages)}
-    return Message.create(separator.join(f"%({name})s" for name in values), values=values)
+    return TranslatableText.create(separator.join(f"%({name})s" for name in values), values=values)
 
 
 def listed_names(names: Sequence[str], *, most: int) -> str:
@@ -64,7 +64,7 @@ def listed_names(names: Sequence[str], *, most: int) -> str:
 
 def dumped(text: str) -> Any:
     """Return a text as a value for JSON, from which ``loaded`` makes the same message again."""
-    if not isinstance(text, Message):
+    if not isinstance(text, TranslatableText):
         return str(text)
     values = {name: dumped(value) for name, value in text.values.items()}
     return {"text": text.text, "plural": text.plural, "number": text.number, "values": values}
@@ -75,13 +75,13 @@ def loaded(stored: Any) -> str:
     if not isinstance(stored, dict):
         return str(stored)
     values = {name: loaded(value) for name, value in stored["values"].items()}
-    return Message.create(stored["text"], stored["plural"], stored["number"], values)
+    return TranslatableText.create(stored["text"], stored["plural"], stored["number"], values)
 
 
 @cache
-def _constant(text: str) -> Message:
+def _constant(text: str) -> TranslatableText:
     """Return the message without values; a page has the same findings for thousands of topics."""
-    return Message.create(text)
+    return TranslatableText.create(text)
 
 
 def _as_texts(values: Mapping[str, object]) -> dict[str, str]:

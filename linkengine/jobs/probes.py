@@ -15,7 +15,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.messages import Message, gettext_lazy, join_messages
+from linkengine.domain.messages import TranslatableText, gettext_lazy, join_messages
 from linkengine.domain.plans import PRODUCER_ID_BASE, ClusterProbe, GapFiller, TopicDescription, TopicPartition
 from linkengine.kafka import producers
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -190,7 +190,7 @@ def _lags(source: TopicEnds, mirrored: Mapping[int, int]) -> Iterator[Blocker]:
         yield ErrorCode.WAITING_FOR_LAG, _open_transaction_message(pending[0])
 
 
-def _lag_message(behind: dict[int, int]) -> Message:
+def _lag_message(behind: dict[int, int]) -> TranslatableText:
     worst = sorted(behind, key=lambda partition: -behind[partition])[:_NAMED_AT_MOST]
     named = (gettext_lazy("partition %(number)s: %(what)s", number=partition, what=behind[partition]) for partition in worst)
     return gettext_lazy(
@@ -200,7 +200,7 @@ def _lag_message(behind: dict[int, int]) -> Message:
     )
 
 
-def _ahead_message(partition: int) -> Message:
+def _ahead_message(partition: int) -> TranslatableText:
     return gettext_lazy(
         "The mirror is ahead of its source in partition %(partition)s: the source has lost acknowledged records (an unclean "
         "leader election?), or another producer wrote to the mirror. Fail over to keep the mirror as it is.",
@@ -208,7 +208,7 @@ def _ahead_message(partition: int) -> Message:
     )
 
 
-def _open_transaction_message(partition: int) -> Message:
+def _open_transaction_message(partition: int) -> TranslatableText:
     return gettext_lazy(
         "A transaction is still open on the source in partition %(partition)s; its records are copied when it ends. Wait for "
         "its producer or for the transaction timeout.",

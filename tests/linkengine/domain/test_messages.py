@@ -8,7 +8,15 @@ import pickle
 
 import pytest
 
-from linkengine.domain.messages import Message, dumped, gettext_lazy, join_messages, listed_names, loaded, ngettext_lazy
+from linkengine.domain.messages import (
+    TranslatableText,
+    dumped,
+    gettext_lazy,
+    join_messages,
+    listed_names,
+    loaded,
+    ngettext_lazy,
+)
 
 AGE = gettext_lazy("%(span)s ago", span=gettext_lazy("%(number)s d", number=3))
 COUNTED = ngettext_lazy("%(count)s topic compared %(age)s", "%(count)s topics compared %(age)s", 1_200, age=AGE)
@@ -16,7 +24,7 @@ COUNTED = ngettext_lazy("%(count)s topic compared %(age)s", "%(count)s topics co
 
 def parts(message: str) -> object:
     """Return all that a translation needs."""
-    if not isinstance(message, Message):
+    if not isinstance(message, TranslatableText):
         return message
     return message.text, message.plural, message.number, {name: parts(value) for name, value in message.values.items()}
 
