@@ -193,10 +193,11 @@ def end_sessions(user: User, *, but: str | None = None) -> None:
 
 
 def _create_user(name: str, *, kind: str, organization: Organization, description: str = "", by: Actor, now: datetime) -> User:
+    name = User.normalize_username(name)  # first: other characters than those of a reserved name may become it (NFKC)
     if name.strip().lower() in RESERVED_NAMES:
         message = gettext("The name '%(name)s' is reserved. Choose another name.") % {"name": name}
         raise InvalidInputError(message, field="name")
-    user = User(username=User.normalize_username(name), is_active=kind == Account.Kind.SERVICE)
+    user = User(username=name, is_active=kind == Account.Kind.SERVICE)
     user.set_unusable_password()
     try:
         user.full_clean()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,7 @@ from linkengine.domain.states import LinkMode
 
 
 LINKS_SHOWN = 5  # in a message that lists links
+_CLUSTER_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}")  # Kafka's own ids have 22 of these characters
 PROBE_TIMEOUT_S = 15.0  # one cluster, for which the engine's own timeout is 8 s
 
 
@@ -38,6 +40,7 @@ def register_cluster(
     check_permission(by, Permission.MANAGE_CLUSTER, environment=environment)
     _check_name(name)
     probe = probe_properties(properties)
+    _check_id(probe["cluster_id"])
     cluster = Cluster(
         environment=environment,
         name=name.strip(),
@@ -181,6 +184,22 @@ def _redirected(link: ClusterLink, cluster: Cluster, properties: Mapping[str, st
 def _check_name(name: str) -> None:
     if not name.strip():
         raise InvalidInputError(gettext_lazy("A cluster needs a name."), field="name")
+
+
+def _check_id(cluster_id: str) -> None:
+    """Raise InvalidInputError for an id that is no segment of a path.
+
+    Whoever runs the server chooses its id. A slash would place the cluster below another one in the audit log, whose readers
+    are found by the begin of the path, and no URL of a page could contain it.
+    """
+    if not _CLUSTER_ID.fullmatch(cluster_id):
+        raise InvalidInputError(
+            gettext_lazy(
+                "The brokers return the cluster id %(id)s. A cluster id must have 1 to 64 letters, digits, '.', '_' or '-'.",
+                id=repr(cluster_id[:64]),
+            ),
+            field="bootstrap.servers",
+        )
 
 
 def _apply_probe(cluster: Cluster, probe: Mapping[str, Any], *, now: datetime) -> None:

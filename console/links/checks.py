@@ -253,6 +253,7 @@ def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool) -> LinkValidati
     found = query_source(link, with_distances=with_distances)
     if not link.source_cluster_id:
         link.source_cluster_id = found["cluster_id"]
+        _check_length(link.source_cluster_id)
     if link.source_cluster_id == link.destination.cluster_id:
         raise BadRequestError(
             gettext_lazy(

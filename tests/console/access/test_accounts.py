@@ -97,7 +97,7 @@ class TestInvitations:
         with pytest.raises(ConflictError, match="deactivated"):
             account_actions.renew_invitation(user=user, by=admin, now=NOW)
 
-    @pytest.mark.parametrize("name", ["admin", "engine", "System", "with space", "", "x" * 151])
+    @pytest.mark.parametrize("name", ["admin", "engine", "System", "\uff45ngine", "with space", "", "x" * 151])
     def test_taken_reserved_and_malformed_names_are_refused(self, name: str, admin: Actor, organization: Organization) -> None:
         with pytest.raises(InvalidInputError) as caught:
             account_actions.invite_user(name=name, organization=organization, by=admin, now=NOW)

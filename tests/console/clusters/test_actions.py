@@ -42,6 +42,20 @@ def test_a_cluster_is_registered_once(environment: Environment, owner: Actor, en
         register(environment, owner, name="Other")
 
 
+@pytest.mark.parametrize("cluster_id", ["", "..", "destination-id/link", "a?b", "x" * 65])
+def test_a_cluster_id_that_is_no_segment_of_a_path_is_refused(
+    cluster_id: str, environment: Environment, owner: Actor, engine: Engine
+) -> None:
+    """With a slash, readers of its audit log would read that of a link of another cluster."""
+    engine.responses["probe_address"] |= {"cluster_id": cluster_id}
+
+    with pytest.raises(InvalidInputError) as caught:
+        register(environment, owner)
+
+    assert caught.value.field == "bootstrap.servers"
+    assert not Cluster.objects.exists()
+
+
 @pytest.mark.parametrize(
     "changes", [{"name": " "}, {"properties": {}}, {"properties": {"bootstrap.servers": "a:1", "security.protocol": "X"}}]
 )
