@@ -42,6 +42,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(text: str, directory: Path, port: int) -> str:
     """Replace the places of an installation by those of this checkout."""
     text = text.replace("/opt/clusterlink/.venv/bin", str(Path(sys.executable).parent)).replace("/opt/clusterlink", str(ROOT))
+    text = text.replace("/var/lib/clusterlink-spark", str(directory))
     return text.replace("/var/lib/clusterlink", str(directory)).replace("--port 8000", f"--port {port}")
 
 
@@ -104,7 +105,10 @@ def test_services_started_by_the_units_become_ready(product: httpx.Client) -> No
 def test_a_unit_is_limited_like_its_container_and_runs_as_a_user_of_its_own(unit: Path) -> None:
     unit_settings, service = values(unit), SERVICES[unit.stem.removeprefix("clusterlink-")]
 
-    assert unit_settings["User"] == "clusterlink"
+    # A Spark session runs any code: as the product's user it could read the variables of its processes and exported records.
+    user = "clusterlink-spark" if "spark" in unit.stem else "clusterlink"
+    assert (unit_settings["User"], unit_settings["ReadWritePaths"]) == (user, f"/var/lib/{user}")
+    assert f"useradd --system --home-dir /var/lib/{user} " in (ROOT / "docs/operations/install.md").read_text()
     if unit.stem != "clusterlink-spark-connect":  # its own JVM and Python workers run the tasks here
         assert int(unit_settings["MemoryMax"][:-1]) * (1024 if unit_settings["MemoryMax"][-1] == "G" else 1) == megabytes(
             service["mem_limit"]

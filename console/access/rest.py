@@ -143,7 +143,7 @@ class RequestApprovalData(serializers.Serializer[Any]):
     mirror_topic_names = serializers.ListField(
         child=TextField(), required=False, help_text="Default: all mirror topics that the link has now."
     )
-    reason = TextField(help_text="The approver and the audit log see it.")
+    reason = TextField(max_length=500, help_text="The approver and the audit log see it.")
 
 
 class ApprovalRequestData(serializers.ModelSerializer[ApprovalRequest]):

@@ -124,7 +124,14 @@ class TestApprovalRequests:
         assert key_of("owner", role="Operator").post(REQUESTS, REQUESTED).status_code == 201
 
     @pytest.mark.parametrize(
-        "wrong", [{"mirror_topic_names": ["ordesr"]}, {"reason": " "}, {"operation": "pause"}, {"operation": "promote"}]
+        "wrong",
+        [
+            {"mirror_topic_names": ["ordesr"]},
+            {"reason": " "},
+            {"reason": "x" * 501},
+            {"operation": "pause"},
+            {"operation": "promote"},
+        ],
     )
     def test_wrong_requests_are_refused(self, owner: Rest, orders: MirrorTopic, wrong: dict[str, Any]) -> None:
         assert owner.post(REQUESTS, {**REQUESTED, **wrong}).status_code in {400, 422}
