@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
-from console.models import Cluster, ClusterLink, MirrorTopic
+from console.models import Cluster, ClusterLink, MirrorTopic, RoleBinding
 from linkengine.domain.states import MirrorState
-from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest, make_cluster
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest, make_cluster, make_key
 
 pytestmark = pytest.mark.django_db
 PATH = f"/api/v1/clusters/{DESTINATION}/links/from-source/mirrors/orders/reparent"
@@ -53,3 +54,16 @@ def test_a_refused_reparenting_names_the_offsets(owner: Rest, onward: ClusterLin
 
 def test_a_reader_may_not_reparent_mirrors(reader: Rest, onward: ClusterLink) -> None:
     assert reader.post(PATH, {"link_name": onward.name}).status_code == 403
+
+
+def test_the_right_on_the_new_link_does_not_suffice_to_move_a_visible_mirror(onward: ClusterLink) -> None:
+    user = User.objects.create_user("neighbour")
+    for role, kind, name in (("DeveloperManage", "ClusterLink", "onward"), ("DeveloperRead", "Topic", "orders")):
+        place = {"cluster": onward.destination, "resource_type": kind, "resource_name": name}
+        RoleBinding.objects.create(user=user, role=role, granted_at=NOW, granted_by="test", **place)
+    key, secret = make_key(user)
+
+    response = Rest(key.key, secret).post(PATH, {"link_name": onward.name})
+
+    assert response.status_code == 403
+    assert "operate mirror topics" in response.json()["message"]
