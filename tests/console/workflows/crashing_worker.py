@@ -35,7 +35,12 @@ from console.reconciling import plans  # noqa: E402
 plans.TUNING = replace(plans.TUNING, lease_ttl_ms=1_500)  # before other modules import it
 
 # imports that take a second, once instead of once per worker
-import celery.bin.celery  # noqa: E402, F401
+import celery.apps.worker  # noqa: E402
+import celery.bin.celery  # noqa: E402
+import celery.concurrency.thread  # noqa: E402
+import celery.worker.autoscale  # noqa: E402
+import celery.worker.consumer  # noqa: E402, F401
+import psutil  # noqa: E402, F401
 import pyspark.sql.connect.session  # noqa: E402, F401
 
 import console.urls  # noqa: E402, F401
@@ -67,7 +72,8 @@ READING = frozenset(
         "failed_tail_checks",
     }
 )
-WORKER = ["worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+# Django's checks would take much of a worker's start, with the same result each time.
+WORKER = ["--skip-checks", "worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 
 
 class Deaths:
