@@ -149,7 +149,7 @@ OIDC_GROUPS_CLAIM = _env.text("CLUSTERLINK_OIDC_GROUPS_CLAIM", "groups")
 OIDC_REQUIRED_GROUP = _env.text("CLUSTERLINK_OIDC_REQUIRED_GROUP", "")  # only its members may sign in; empty: all users
 if SECOND_FACTOR or OIDC_ISSUER:
     INSTALLED_APPS += ["allauth", "allauth.account"]
-    MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
+    MIDDLEWARE.insert(-1, "allauth.account.middleware.AccountMiddleware")  # the last has to be sync only, and says why
     ACCOUNT_ADAPTER = "console.access.identity_provider.AccountAdapter"
     ACCOUNT_EMAIL_VERIFICATION = "none"
     ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # no e-mail addresses
