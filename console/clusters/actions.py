@@ -189,8 +189,8 @@ def _check_name(name: str) -> None:
 def _check_id(cluster_id: str) -> None:
     """Raise InvalidInputError for an id that is no segment of a path.
 
-    Whoever runs the server chooses its id. A slash would place the cluster below another one in the audit log, whose readers
-    are found by the begin of the path, and no URL of a page could contain it.
+    The server chooses its id. A slash would place the cluster below another one in the audit log, whose readers
+    are found by the beginning of the path, and no URL of a page could contain it.
     """
     if not _CLUSTER_ID.fullmatch(cluster_id):
         raise InvalidInputError(
