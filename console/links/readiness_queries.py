@@ -49,6 +49,8 @@ class _Mirror:
     """What is stored about a mirror that a failover would stop."""
 
     pk: int
+    name: str
+    created_at: datetime
     error_code: str
     compared_at: datetime | None  # the last comparison of any of its records
     retention_ms: int | None  # of the source topic; -1: unlimited
@@ -66,6 +68,7 @@ class _OfLink:
     most_verified: str | None  # config: records that a run of continuous verification compares
     drill_status: str | None  # of the last drill that has ended
     drill_finished_at: datetime | None
+    drill_requested_at: datetime | None
     drill_topics: Sequence[str] | None
     groups_synced_at: datetime | None  # the last run without an error
     groups_to_sync: int | None
@@ -86,7 +89,12 @@ def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Re
         return readiness(StoredFacts(mirrors=0))
     health = status_of_link(link, stoppable, failing_tasks=len(seen.failing))
     mirrors, of_link = _read_mirrors(link, now=now), _read_of_link(link)
-    drilled = set(of_link.drill_topics or ())
+    drilled, drilled_at = set(of_link.drill_topics or ()), of_link.drill_requested_at
+
+    def is_drilled(mirror: _Mirror) -> bool:
+        """Return whether the last drill included the mirror, and not an earlier mirror of its name."""
+        return mirror.name in drilled and drilled_at is not None and mirror.created_at <= drilled_at
+
     most = int(of_link.most_verified or LINK_CONFIGS[_MOST_VERIFIED].default or 0)
     refused = sum(error.get("code") == _RIGHTS for task in seen.failing for error in task.errors)
     compared = [mirror.compared_at for mirror in mirrors if mirror.compared_at is not None]
@@ -96,7 +104,7 @@ def link_readiness(link: ClusterLink, seen: Observation, *, now: datetime) -> Re
         health=health.health,
         drill_passed=of_link.drill_status == Drill.Status.PASSED if of_link.drill_status else None,
         drill_age_ms=_age_ms(of_link.drill_finished_at, now),
-        not_drilled=sum(mirror.name not in drilled for mirror in stoppable),
+        not_drilled=sum(not is_drilled(mirror) for mirror in mirrors),
         differing=sum(mirror.differs for mirror in mirrors),
         never_compared=len(mirrors) - len(compared),
         partly_verified=_count_partly_verified(mirrors, seen, _read_ledger(link), most=most),
@@ -128,6 +136,8 @@ def _read_mirrors(link: ClusterLink, *, now: datetime) -> list[_Mirror]:
     rows = link.mirrors.listed().stoppable().order_by()
     annotated = rows.values_list(
         "pk",
+        "name",
+        "created_at",
         "error_code",
         Subquery(ranges.values("verified_at")[:1]),
         Subquery(topic.values("retention_ms")[:1]),
@@ -152,6 +162,7 @@ def _read_of_link(link: ClusterLink) -> _OfLink:
         Subquery(configs.filter(name=_MOST_VERIFIED)),
         Subquery(drill.values("status")[:1]),
         Subquery(drill.values("finished_at")[:1]),
+        Subquery(drill.values("requested_at")[:1]),
         Subquery(drill.values("topics")[:1]),
         Subquery(task.values("succeeded_at")[:1]),
         Subquery(to_sync.values("number")),

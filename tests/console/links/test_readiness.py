@@ -43,6 +43,7 @@ def page_data(db: None) -> PageData:
     link.tasks.all().delete()
     link.groups.all().delete()
     mirror = page_data.mirrors["flights"] = make_mirror(link, "flights", MirrorState.ACTIVE, lag=0, rate=1.0, now=now)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(created_at=now - timedelta(days=30))
     MirrorPartition.objects.filter(mirror=mirror).update(last_source_seen_at=now)
     SourceTopic.objects.filter(link=link, name="flights").update(retention_ms=604_800_000)
     LinkConfig.objects.filter(link=link, name="consumer.offset.sync.enable").update(value="true")
@@ -91,6 +92,16 @@ def test_newest_finished_drill_counts(page_data: PageData) -> None:
 
     drill(page_data, Drill.Status.PASSED, ["another"], age=timedelta(minutes=1))
     assert states(page_data)[ReadyFact.DRILL] is ReadyState.UNKNOWN
+
+
+def test_mirror_created_again_after_the_drill_is_not_drilled(page_data: PageData) -> None:
+    mirrors = MirrorTopic.objects.filter(link=page_data.link, name="flights")
+
+    mirrors.update(created_at=page_data.now - timedelta(days=2))
+    assert states(page_data)[ReadyFact.DRILL] is ReadyState.UNKNOWN
+
+    mirrors.update(created_at=page_data.now - timedelta(days=3))
+    assert states(page_data)[ReadyFact.DRILL] is ReadyState.READY
 
 
 def test_link_without_a_drill_keeps_its_other_facts(page_data: PageData) -> None:
