@@ -2,7 +2,8 @@
 
 Steps for each mirror, in this order:
 
-1. The fence, so that no stale copy worker appends after it. The ends are recorded.
+1. The fence, so that no stale copy worker appends after it. The ends are recorded. Ends that an earlier attempt has recorded
+   count only if the mirror has not been copied since (``takeover.rewritten_from``).
 2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
    A refusal or a timeout is returned and does not stop the other steps.
 3. DENY WRITE is removed: producers may write.
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from linkengine.copyjob.stop.fence import Fence, FenceOrError, fence_partitions
-from linkengine.copyjob.stop.takeover import foreign_starts, foreign_write_starts, reads_log
+from linkengine.copyjob.stop.takeover import foreign_starts, foreign_write_starts, reads_log, rewritten_from
 from linkengine.domain.configs import ConfigChange, has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import ClampedOffset
@@ -151,7 +152,8 @@ class _Stopping:
 
     def open_fenced(self) -> None:
         """Carry out steps 1 to 3 for the mirrors as far as possible."""
-        mirrors = self._owned(self._run_step(self._find(), self._note_restores_configs))
+        confirmed = self._run_step(self._find(), self._drop_outdated_fences)
+        mirrors = self._owned(self._run_step(confirmed, self._note_restores_configs))
         by_key = {partition.key: (mirror, partition.partition) for mirror in mirrors for partition in mirror.unfenced}
         self._open_all([mirror for mirror in mirrors if not mirror.unfenced])
         failures: dict[str, LinkEngineError] = {}
@@ -222,6 +224,23 @@ class _Stopping:
             elif self._alone and self._still_owned([_topic_of(stop)]):
                 self._fail(_topic_of(stop), _missing(stop))
         return mirrors
+
+    def _drop_outdated_fences(self, mirror: _Mirror) -> None:
+        """Remove recorded fences behind which the mirror was copied again; these partitions are fenced anew.
+
+        An ordinary topic is not copied, so its stop does not wait until it can be read.
+        """
+        stop = mirror.stop
+        try:
+            rewritten = rewritten_from(self._address, stop.assignments, fences=dict(stop.fenced_ends))
+        except LinkEngineError:
+            if has_mirror_configs(mirror.found.configs):
+                raise
+            return
+        if rewritten:
+            kept = tuple((number, fence) for number, fence in stop.fenced_ends if number not in rewritten)
+            copied = tuple(sorted((dict(stop.copied) | rewritten).items()))
+            mirror.stop = replace(stop, fenced_ends=kept, copied=copied, restoring_configs=False)
 
     def _note_restores_configs(self, mirror: _Mirror) -> None:
         mirror.restores_configs = mirror.stop.restoring_configs or _is_mirror(self._destination, mirror.stop, mirror.found)

@@ -19,6 +19,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.offsets import log_starts
+from linkengine.kafka.producers import describe_producers
+from linkengine.kafka.protocol import BrokerError
 from linkengine.kafka.topicviews import TopicMetadata, locate
 from linkengine.kafka.transactions import EmptyTransactions
 
@@ -126,6 +129,11 @@ def _is_taken_over(cluster: Cluster, assignment: PartitionAssignment, log_end: L
 #   is where it was stopped before, and applications may have written behind it.
 #
 # Both are searched between the offset below which everything is known to come from the source, and the fence.
+#
+# A recorded fence may be out of date: the database was restored from a backup, and the topic has become a mirror again since
+# (``rewritten_from``). Brokers refuse all owners before a fence, so only further fences of the mirror's producer follow it.
+# Any other batch of this producer is of a later copy, which began with a takeover marker: below it both sides have the same
+# records.
 
 
 TRIES = 4
@@ -185,14 +193,18 @@ def _first_foreign(
     cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicMetadata], *, offsets: tuple[int, int]
 ) -> int | None:
     leader, topic_id = locate(views, assignment.mirror_topic, assignment.partition)
-    producer_ids = {assignment.producer_id}
-    if assignment.transactional_id:
-        transactions = EmptyTransactions(cluster, assignment.transactional_id).idle_producer()
-        producer_ids |= {transactions.producer_id} if transactions else set()
     place = (assignment.mirror_topic, topic_id, assignment.partition)
     with closing(batches_in(cluster, leader, topic=place, offsets=offsets)) as batches:
-        end = _mirrored_end(batches, start=offsets[0], producer_ids=producer_ids)
+        end = _mirrored_end(batches, start=offsets[0], producer_ids=_producer_ids(cluster, assignment))
     return end if end < offsets[1] else None
+
+
+def _producer_ids(cluster: Cluster, assignment: PartitionAssignment) -> set[int]:
+    """Return the ids under which a mirror partition is written: its own and, if transactions fill gaps, that of these."""
+    found = None
+    if assignment.transactional_id:
+        found = EmptyTransactions(cluster, assignment.transactional_id).idle_producer()
+    return {assignment.producer_id} | ({found.producer_id} if found else set())
 
 
 def _mirrored_end(batches: Iterable[tuple[BatchView, memoryview]], *, start: int, producer_ids: Container[int]) -> int:
@@ -209,6 +221,50 @@ def _mirrored_end(batches: Iterable[tuple[BatchView, memoryview]], *, start: int
             break
         end = view.next_offset
     return end
+
+
+def rewritten_from(
+    address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, fences: Mapping[int, int]
+) -> dict[int, int]:
+    """Return, by partition, the offset above its recorded fence from which the mirror was copied again; usually none.
+
+    Raises if a partition cannot be read. The log is read only if the leader does not show that the fence is the last batch of
+    the mirror's producer.
+    """
+    recorded = [assignment for assignment in assignments if assignment.partition in fences]
+    if not recorded:
+        return {}
+    found: dict[int, int] = {}
+    with closing(Cluster(address)) as cluster:
+        views = cluster.newest_topics({assignment.mirror_topic for assignment in recorded})
+        for assignment in recorded:
+            offset = _copied_again(cluster, assignment, views, fence=fences[assignment.partition])
+            if offset is not None:
+                found[assignment.partition] = offset
+    if found:
+        log.warning("stop.fences_outdated", topic=recorded[0].mirror_topic, partitions=found)
+    return found
+
+
+def _copied_again(
+    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicMetadata], *, fence: int
+) -> int | None:
+    leader, topic_id = locate(views, assignment.mirror_topic, assignment.partition)
+    place = (assignment.mirror_topic, assignment.partition)
+    error, log_start = log_starts(cluster, leader.broker, [place])[place]
+    if error:
+        raise BrokerError(error, f"The fence of {place[0]}-{place[1]} cannot be read")
+    producer_ids, topic = _producer_ids(cluster, assignment), (place[0], topic_id, place[1])
+    with closing(batches_in(cluster, leader, topic=topic, offsets=(max(fence, log_start), None))) as batches:
+        for view, batch in batches:
+            check_crc(view, batch)
+            if is_commit(view, batch) and view.base_offset == fence:
+                error, last = describe_producers(cluster, leader.broker, {place: view.producer_id})[place]
+                if not error and last.epoch == view.producer_epoch:
+                    return None
+            elif view.base_offset > fence and view.producer_id in producer_ids and not is_commit(view, batch):
+                return view.base_offset
+    return None
 
 
 def reads_log(stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int]) -> bool:

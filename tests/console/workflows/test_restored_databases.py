@@ -29,12 +29,12 @@ from console.workflows import syncs
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
-from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.workers import Heartbeat
-from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.console.conftest import NOW
 from tests.console.workflows.grouping import commit, offsets_of
-from tests.console.workflows.reversal import Drive, fresh, set_up, state_of, write
+from tests.console.workflows.reversal import Drive, fresh, records, request_operation, set_up, state_of, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 S = MirrorState
@@ -106,3 +106,33 @@ def _restore_database(mirror: MirrorTopic, group: str) -> None:
     row = SyncedGroup.objects.create(link=mirror.link, name=group, destination_name=group, status="SYNCED", listed_at=NOW)
     seen = {"source_offset": 2, "target": 0, "outcome": "EQUAL"}
     GroupOffset.objects.create(group=row, mirror=mirror, partition=0, **seen)
+
+
+@pytest.mark.usefixtures("copier")
+def test_fences_recorded_before_the_topic_became_a_mirror_again_are_written_anew(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, here: ClusterAdmin, drive: Drive
+) -> None:
+    """The backup was made in the middle of a stop. Since then the topic was written to, and is a mirror again."""
+    topic, restored = twin.name, {"stopped_end": 100, "fenced_end": 100, "fence_epoch": 0}
+    request_operation(twin, MirrorEvent.REVERSE_AND_START)
+    other = MirrorTopic.objects.exclude(pk=twin.pk).get()
+    drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
+    assert list(twin.partitions.values_list("stopped_end", "fenced_end")) == [(100, 100), (100, 100)]
+    assert write(destination_cluster, topic, "at the destination") == [None]
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+    request_operation(other, MirrorEvent.REVERSE_AND_START)
+    drive(lambda: states(twin, other) == [S.ACTIVE, S.STOPPED])
+    assert write(source_cluster, topic, "copied", "later") == [None, None]
+    drive(lambda: len(records(destination_cluster, topic)) == 203)
+    before = here.offsets(topic, OffsetKind.END)
+    MirrorPartition.objects.filter(mirror=twin).update(**restored)
+    stop = {"state": S.PENDING_STOPPED, "prior_state": S.ACTIVE, "stop_reason": StopReason.FAILOVER, "fencing_at": NOW}
+    MirrorTopic.objects.filter(pk=twin.pk).update(**stop, restoring_configs=True)
+
+    advance_stop(mirror_id=twin.pk)
+
+    assert state_of(twin) == S.STOPPED, fresh(twin).error_message
+    assert here.offsets(topic, OffsetKind.END) == {number: end + 1 for number, end in before.items()}
+    assert list(twin.partitions.order_by("partition").values_list("stopped_end", "fenced_end")) == [
+        (end, end) for _, end in sorted(before.items())
+    ]
