@@ -35,6 +35,7 @@ from linkengine.domain.failover import RETENTION_SHARE, VERIFIED_VALID_MS, Readi
 from linkengine.domain.groups import NOT_TO_SYNC, GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import TaskName
+from linkengine.domain.ranges import comparable_start, count_within
 
 _OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
 _RIGHTS = ErrorCode.AUTHORIZATION_ERROR
@@ -225,12 +226,13 @@ def _count_unverified(
     """Return how many offsets of a mirror, or of those below ``ends``, are not verified; None if its bounds are unknown."""
     total = 0
     for row in rows:
-        if row.mirror_start is None or row.mirror_end is None:
+        if row.mirror_end is None:
             return None
         end = row.mirror_end if ends is None else min(row.mirror_end, ends.get(row.partition, 0))
-        start = min(max(row.mirror_start, row.source_start or 0), end)
-        known = ledger.get((pk, row.partition), ())
-        total += end - start - sum(max(0, min(high, end) - max(low, start)) for low, high in known)
+        start = comparable_start(source=row.source_start, mirror=row.mirror_start, end=end)
+        if start is None:
+            return None
+        total += end - start - count_within(ledger.get((pk, row.partition), ()), start=start, end=end)
     return total
 
 

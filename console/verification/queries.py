@@ -31,7 +31,7 @@ from console.verification.rules import GATED
 from linkengine.domain import ranges
 from linkengine.domain.configs import follows_start
 from linkengine.domain.messages import gettext_lazy
-from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.ranges import OffsetRange, comparable_start, count_within
 from linkengine.domain.states import MirrorState
 
 if TYPE_CHECKING:
@@ -147,26 +147,23 @@ def list_ranges(*, mirror: MirrorTopic, limit: int) -> list[VerifiedRange]:
     return list(mirror.verified_ranges.all()[:limit])
 
 
-def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> PartitionCoverage:
+def _coverage(row: MirrorPartition, checked_ranges: Sequence[VerifiedRange]) -> PartitionCoverage:
     end = row.stopped_end if row.stopped_end is not None else row.mirror_end
-    starts = [offset for offset in (row.source_start, row.mirror_start) if offset is not None]
-    start = None if row.mirror_start is None or end is None else min(max(starts), end)
-    verified_to, verified = start, None if start is None else 0
-    for checked in ranges:
-        if start is None or end is None or verified is None or verified_to is None or checked.differences:
-            continue
-        verified += max(0, min(checked.end, end) - max(checked.start, start))
-        if checked.start <= verified_to < checked.end:
-            verified_to = min(checked.end, end)
+    start = None if end is None else comparable_start(source=row.source_start, mirror=row.mirror_start, end=end)
+    equal = [(checked.start, checked.end) for checked in checked_ranges if not checked.differences]
+    verified_to, verified = start, None if start is None or end is None else count_within(equal, start=start, end=end)
+    for low, high in equal:
+        if end is not None and verified_to is not None and low <= verified_to < high:
+            verified_to = min(high, end)
     return PartitionCoverage(
         partition=row.partition,
         start=start,
         end=end,
         verified_to=verified_to,
         verified=verified,
-        differences=sum(checked.differences for checked in ranges),
-        verified_at=max((checked.verified_at for checked in ranges), default=None),
-        first_difference=next((checked.first_difference for checked in ranges if checked.first_difference), None),
+        differences=sum(checked.differences for checked in checked_ranges),
+        verified_at=max((checked.verified_at for checked in checked_ranges), default=None),
+        first_difference=next((checked.first_difference for checked in checked_ranges if checked.first_difference), None),
     )
 
 

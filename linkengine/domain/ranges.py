@@ -34,6 +34,19 @@ class OffsetRange:
         return self.start <= other.end and other.start <= self.end
 
 
+def comparable_start(*, source: int | None, mirror: int | None, end: int) -> int | None:
+    """Return from which offset on, up to ``end``, source and mirror can be compared, by their log starts; None if unknown.
+
+    A source whose start is unknown does not limit it.
+    """
+    return None if mirror is None else min(max(mirror, source or 0), end)
+
+
+def count_within(ranges: Iterable[tuple[int, int]], *, start: int, end: int) -> int:
+    """Return how many offsets between ``start`` and ``end`` are in ranges ``(start, end)`` that do not overlap."""
+    return sum(max(0, min(high, end) - max(low, start)) for low, high in ranges)
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Filled offsets and the reason. If ``filled`` is less than the range's length, there are records between them.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange, fewer_gaps, merge
+from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange, comparable_start, count_within, fewer_gaps, merge
 from linkengine.domain.states import GapReason
 
 offset_ranges = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: OffsetRange(pair[0], pair[0] + pair[1]))
@@ -103,3 +103,14 @@ def test_the_newest_gaps_stay_as_they_are() -> None:
 def test_a_gap_has_no_more_filled_offsets_than_offsets() -> None:
     with pytest.raises(ValueError, match="do not fit"):
         Gap(OffsetRange(0, 5), GapReason.ABORTED, 6)
+
+
+@pytest.mark.parametrize(
+    ("source", "mirror", "start"), [(None, None, None), (5, None, None), (None, 3, 3), (5, 3, 5), (2, 3, 3), (50, 3, 10)]
+)
+def test_sides_are_compared_from_the_later_log_start(source: int | None, mirror: int | None, start: int | None) -> None:
+    assert comparable_start(source=source, mirror=mirror, end=10) == start
+
+
+def test_only_the_parts_of_ranges_within_the_bounds_count() -> None:
+    assert count_within([(0, 4), (4, 6), (8, 20), (30, 40)], start=3, end=10) == 1 + 2 + 2
