@@ -1,7 +1,7 @@
 """How much the tests with random input try: less in each run of the suite, more on request.
 
 ``EFFORT=10 make test ARGS='...'`` multiplies the numbers of random walks, of runs with damaged
-responses, and of the generated examples that take longest.
+responses, and of the generated examples that take longest. From 2 on, axe checks all combinations of language, width and theme.
 """
 
 import os

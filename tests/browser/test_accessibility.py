@@ -1,7 +1,7 @@
 """All pages in both languages, both themes and several widths: no axe violations, no horizontal overflow, no external requests.
 
 Each page is opened in English and in Japanese, and its width is measured in both. Axe, which takes most of the time, runs in
-English in a wide window, and in Japanese on a narrow screen. The dark theme is checked in Japanese, at both widths.
+the combinations of language, width and theme in ``CHECKED``; with ``EFFORT=2`` or more in all of them, and on all pages.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.browser.addresses import OPEN, PAGES, REFUSALS, SAME_APPEARANCE
 from tests.browser.conftest import Authenticator, Visitor, Visits
 from tests.browser.page_data import PASSWORD, PageData
 from tests.browser.page_fixtures import DRAFT, OPERATION
+from tests.effort import EFFORT
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
@@ -30,7 +31,19 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 EVERYTHING = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations"]}
 # The theme changes only colours, so the dark theme is checked for colours only.
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}, "resultTypes": ["violations"]}
-ADDRESSES = tuple(page for page in (*PAGES, *(address for address, _ in REFUSALS)) if page not in SAME_APPEARANCE)
+# Each language with the width, theme and rules of its runs of axe, in this order on one page.
+CHECKED: dict[str, tuple[tuple[int, str, dict[str, Any]], ...]] = {
+    "en": ((1280, "light", EVERYTHING),),
+    "ja": ((390, "light", EVERYTHING), (390, "dark", COLOURS), (1280, "dark", COLOURS)),
+}
+OMITTED: frozenset[str] = SAME_APPEARANCE
+if EFFORT > 1:
+    CHECKED = dict.fromkeys(
+        CHECKED,
+        ((390, "light", EVERYTHING), (1280, "light", EVERYTHING), (1280, "dark", COLOURS), (390, "dark", COLOURS)),
+    )
+    OMITTED = frozenset()
+ADDRESSES = tuple(page for page in (*PAGES, *(address for address, _ in REFUSALS)) if page not in OMITTED)
 WIDTHS = (1280, 768, 390, 320)
 BADGES = """badges => badges.map((badge) => ({
   text: badge.textContent.trim(),
@@ -121,7 +134,10 @@ def test_the_administration_has_legible_colours(page_data: PageData, visits: Vis
     assert visitor.errors == []
 
 
-@pytest.mark.parametrize(("width", "language"), [(1280, "en"), (390, "ja")])
+@pytest.mark.parametrize(
+    ("width", "language"),
+    [(width, language) for language in CHECKED for width, _, rules in CHECKED[language] if rules is EVERYTHING],
+)
 def test_dialog_menu_and_combobox_pass_axe(page_data: PageData, visits: Visits, width: int, language: str) -> None:
     visitor = visits.start(page_data.admin, width=width, language=language)
     page = visitor.open(page_data.mirror_url("flights"))
@@ -176,24 +192,20 @@ def _is_expected(message: str) -> bool:
 
 def _findings(english: Visitor, japanese: Visitor, address: str, do: Callable[[Page], None] | None = None) -> list[str]:
     """Return what is wrong with the page at an address, or with the page that ``do`` leads to from there."""
-    page = english.open(address)
-    if do:
-        do(page)
-    findings = _run(page, EVERYTHING, f"light {address} at 1280 px")
-    findings += _sizes(page, address)
-
-    page = japanese.open(address)
-    if do:
-        do(page)
-    if page.get_attribute("html", "lang") != "ja":
-        findings.append(f"{address}: not in Japanese")
-    findings += _sizes(page, f"{address} in Japanese")
-    page.set_viewport_size({"width": 390, "height": 900})
-    findings += _run(page, EVERYTHING, f"light {address} in Japanese at 390 px")
-    page.evaluate("document.documentElement.dataset.bsTheme = 'dark'")
-    findings += _run(page, COLOURS, f"dark {address} in Japanese at 390 px")
-    page.set_viewport_size({"width": 1280, "height": 900})
-    return findings + _run(page, COLOURS, f"dark {address} in Japanese at 1280 px")
+    findings = []
+    for visitor, language in ((english, "en"), (japanese, "ja")):
+        page = visitor.open(address)
+        if do:
+            do(page)
+        if page.get_attribute("html", "lang") != language:
+            findings.append(f"{address}: not in the language {language}")
+        findings += _sizes(page, f"{address} in {language}")
+        for width, theme, rules in CHECKED[language]:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate(f"document.documentElement.dataset.bsTheme = '{theme}'")
+            findings += _run(page, rules, f"{theme} {address} in {language} at {width} px")
+        page.set_viewport_size({"width": 1280, "height": 900})
+    return findings
 
 
 def _sizes(page: Page, where: str) -> list[str]:
