@@ -215,7 +215,7 @@ def reversibility(event: MirrorEvent, *, bidirectional: bool) -> str:
     if event not in {_E.PROMOTE, _E.FAILOVER}:
         return ""
     if bidirectional:
-        return gettext("The link is bidirectional: the source topic can become a mirror of this topic afterwards.")
+        return gettext("The link is bidirectional: a source topic can become a mirror of the stopped topic afterwards.")
     return gettext("This cannot be undone: a stopped topic cannot become a mirror again on this link.")
 
 

@@ -295,7 +295,8 @@ def _brokers(distances: Sequence[BrokerDistance] | None) -> ConnectionCheck:
         fix = "Correct advertised.listeners of the brokers, or make these addresses reachable for the worker."
         return ConnectionCheck(code=code, status=CheckStatus.FAILED, finding=finding, fix=fix)
     times = [distance.round_trip_ms for distance in distances if distance.round_trip_ms is not None]
-    trip = f", round trip {min(times):,.1f} to {max(times):,.1f} ms" if times else ""
+    shortest_and_longest = dict.fromkeys((f"{min(times):,.1f}", f"{max(times):,.1f}")) if times else ()  # once if equal
+    trip = f", round trip {' to '.join(shortest_and_longest)} ms" if times else ""
     noun = "broker" if len(distances) == 1 else "brokers"
     return ConnectionCheck(code=code, status=CheckStatus.PASSED, finding=f"{len(distances)} {noun} reachable{trip}.")
 

@@ -151,8 +151,9 @@ def test_advertised_address_that_cannot_be_reached_fails_the_brokers_check() -> 
     far = BrokerDistance(broker=2, address="b:1", round_trip_ms=80.5)
     gone = BrokerDistance(broker=3, address="c:1", error="Broker c:1 accepts no connection.")
 
-    fine, failed, unknown = (cluster_checks(FACTS, rows)[2] for rows in ((near, far), (near, gone), None))
+    fine, single, failed, unknown = (cluster_checks(FACTS, rows)[2] for rows in ((near, far), (near,), (near, gone), None))
 
+    assert single.finding == "1 broker reachable, round trip 0.4 ms."
     assert (fine.status, fine.finding) == (Status.PASSED, "2 brokers reachable, round trip 0.4 to 80.5 ms.")
     assert failed.status is Status.FAILED
     assert "1 of 2 brokers" in failed.finding
