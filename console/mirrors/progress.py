@@ -128,13 +128,14 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
     chosen = MirrorTopic.objects.filter(pk__in=mirrors.order_by().values("pk")).order_by("pk", "partitions__partition")
     known: dict[int, CurrentMirror] = {}
     chosen = chosen.annotate(expected=Case(When(EXPECTED, then=True), default=False, output_field=BooleanField()))
+    database = chosen.db  # each reading of the attribute asks the database routers
     for values in chosen.values_list(*_MIRROR, *(f"partitions__{name}" for name in _ROW)):
         mirror = known.get(values[0])
         if mirror is None:
             mirror = known[values[0]] = CurrentMirror(*values[: len(_MIRROR)])
         row = values[len(_MIRROR) :]
         if row[0] is not None:  # the primary key; None: the mirror has no partitions yet
-            mirror.partitions.append(_partition(chosen.db, row))
+            mirror.partitions.append(_partition(database, row))
     by_link: dict[int, list[CurrentMirror]] = defaultdict(list)
     for mirror in known.values():
         by_link[mirror.link_id].append(mirror)
