@@ -28,6 +28,9 @@ from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange
 from linkengine.domain.states import GapReason
 
 HALF_LIFE_MS = 700  # of a measured rate: rates are smooth and follow a change within two seconds
+# A longer interval is smooth by itself. The rate of a partition that gets a batch every ten seconds, and is reported every two,
+# would otherwise decay for as long, and each of its reports would be new.
+SMOOTHED_MS = 2 * HALF_LIFE_MS
 LEAST_MEASURED_MS = 100  # a shorter interval between reports measures noise
 RECENT_MS = 10_000  # a run is reported for so long after its last fill: in some twenty reports, of which some may be lost
 MOST_SAMPLES = 256  # samples kept; beyond that the newest is replaced, which only makes the measured time older
@@ -149,7 +152,7 @@ class PartitionCounters:
         if elapsed_ms < LEAST_MEASURED_MS:
             return
         self._measured = current
-        weight = 1 - 0.5 ** (elapsed_ms / HALF_LIFE_MS)
+        weight = 1 - 0.5 ** (elapsed_ms / HALF_LIFE_MS) if elapsed_ms < SMOOTHED_MS else 1.0
         self.bytes_per_s = _smooth(self.bytes_per_s, (current[1] - last[1]) * 1000 / elapsed_ms, weight)
         self.records_per_s = _smooth(self.records_per_s, (current[2] - last[2]) * 1000 / elapsed_ms, weight)
 
@@ -232,6 +235,8 @@ class FillRuns:
 
     def since(self, since_ms: int) -> tuple[Gap, ...]:
         """Return, by offset, the runs that have grown since ``since_ms``, and all losses."""
+        if not self._runs:
+            return ()
         found = [
             run
             for reason, runs in self._runs.items()

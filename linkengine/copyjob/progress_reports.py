@@ -14,7 +14,8 @@ from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.values import Stage, Trouble
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
-TOGETHER = 64  # partitions per report at most, about
+TOGETHER = 64  # partitions per run at most, about
+MOST_RUNS = 4  # together, if the loop does not turn once per run
 EACH_S, MOST_S = 0.004, 2.0  # interval of a partition's reports: so much per partition, at most so much
 
 
@@ -109,12 +110,17 @@ class ReportSchedule:
         return found
 
     def due(self, now: float) -> list[PartitionState]:
-        """Return the partitions to report now; empty until the next report is due."""
+        """Return the partitions to report now; empty until the next run is due. Runs that are late are made up for.
+
+        Otherwise a worker of ten thousand partitions would report each so rarely that no report could be renewed.
+        """
         if now < self._due_at or not self._queue:
             return []
         runs = ceil(len(self._queue) / TOGETHER)
         interval_s = max(self._every_s, min(MOST_S, EACH_S * len(self._queue))) / runs
-        self._due_at, self._stagger = now + interval_s * (1.0 - self._stagger), 0.0
-        partitions = [self._queue.popleft() for _ in range(ceil(len(self._queue) / runs))]
+        late = int((now - self._due_at) / interval_s) if self._due_at else 0
+        due = min(1 + late, runs, MOST_RUNS)
+        self._due_at = max(self._due_at + due * interval_s, now) if self._due_at else now + interval_s * (1.0 - self._stagger)
+        partitions = [self._queue.popleft() for _ in range(min(len(self._queue), ceil(len(self._queue) / runs) * due))]
         self._queue.extend(partitions)
         return partitions

@@ -54,3 +54,14 @@ def test_rates_are_measured_between_reports_and_smoothed() -> None:
     assert again.bytes_per_s == 1_000
     assert [progress.bytes_per_s for progress in idle[:2]] == [500, 250]
     assert (idle[-1].bytes_per_s, idle[-1].records_per_s) == (0, 0)
+
+
+def test_rate_of_an_idle_partition_that_is_reported_rarely_is_zero_at_once() -> None:
+    measured = partition()
+    progress_of(measured, now_ms=0)
+    measured.counters.bytes_copied, measured.counters.records_copied = 10_000, 10
+
+    copied, idle = progress_of(measured, now_ms=2_000), progress_of(measured, now_ms=4_000)
+
+    assert (copied.bytes_per_s, copied.records_per_s) == (5_000, 5)
+    assert (idle.bytes_per_s, idle.records_per_s) == (0, 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from linkengine.copyjob.partition_state import PartitionState
-from linkengine.copyjob.progress_reports import MOST_S, TOGETHER, ReportSchedule
+from linkengine.copyjob.progress_reports import MOST_RUNS, MOST_S, TOGETHER, ReportSchedule
 from linkengine.copyjob.values import Stage, Trouble
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
@@ -42,6 +42,25 @@ def test_many_partitions_are_reported_round_robin_within_the_longest_interval(co
 
     assert max(map(len, runs)) <= TOGETHER
     assert {mirror.key for run in runs for mirror in run} == {mirror.key for mirror in many}
+
+
+@pytest.mark.parametrize("turn_ms", [20, 45])
+def test_ten_thousand_partitions_are_reported_within_the_longest_interval_by_a_loop_that_turns_rarely(turn_ms: int) -> None:
+    many = partitions(10_000)
+    turns = turns_of(many)
+
+    runs = [turns.due(1.0 + number * turn_ms / 1000) for number in range(int(MOST_S * 1000) // turn_ms + 2)]
+
+    assert max(map(len, runs)) <= MOST_RUNS * TOGETHER
+    assert {mirror.key for run in runs for mirror in run} == {mirror.key for mirror in many}
+
+
+def test_a_loop_that_stood_still_does_not_report_everything_at_once() -> None:
+    turns = turns_of(partitions(10_000))
+    turns.due(1.0)
+
+    assert len(turns.due(100.0)) <= MOST_RUNS * TOGETHER
+    assert 0 < len(turns.due(100.02)) <= 2 * TOGETHER
 
 
 def test_nothing_is_reported_without_partitions() -> None:
