@@ -77,7 +77,7 @@ def _raise(error: Exception) -> None:
 
 # --- bounds of partitions that are not fetched ---------------------------------------------------------------------------
 # While the destination is down or slow, a partition is not fetched, but its source keeps growing. The same holds for partitions
-# that full Fetch responses leave out. Without a reading their lag would be shown too small. ListOffsets requests to each source
+# that wait for a slow Fetch response. Without a reading their lag would be shown too small. ListOffsets requests to each source
 # broker every few seconds, in the background, show where they end.
 
 

@@ -89,7 +89,8 @@ class ReadSession:
         self.entries.pop(place, None)  # to the end of the order: full requests are served from the front
         self.entries[place] = reading
         self._changes[place] = None
-        self._forgotten.pop(place, None)
+        if self._forgotten.pop(place, None) is not None:
+            self._epoch = 0  # a response since may have named its high watermark, which was ignored; a session names it once
         if not by_id and place not in self._named:
             self._named.add(place)
             self._epoch = 0  # names and ids do not mix in one session

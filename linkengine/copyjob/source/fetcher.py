@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.pacing import FULL, Pace
+from linkengine.copyjob.pacing import Pace
 from linkengine.copyjob.partition_state import PartitionState
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.fetch_session import (
@@ -71,7 +71,7 @@ class BrokerFetcher:
         self._planner = FetchPlanner(services, events)
         self._ahead = ReadAhead(services, cluster, broker, planner=self._planner, left=self.note_change)
         self._polls = StaggeredPolls(services, cluster, broker, planner=self._planner, moved=self.note_change)
-        self._complete_at_ms = 0  # when the broker last returned everything that is new
+        self._complete_at_ms = 0  # when the broker last named every partition with a new high watermark
         self._session = ReadSession()
         self._pace = Pace(services.tuning, services.bandwidth)
         # partitions whose session entry may have to change before the next request
@@ -306,18 +306,14 @@ class BrokerFetcher:
             )
             # the broker read the log before it began to send; the transfer may have taken long
             responded_ms = self._services.clock.now_ms() - int((now - self._response_began_at) * 1000)
-            self._take_partitions(
-                in_flight, response, buffer, responded_ms=responded_ms, roomy=len(body) < FULL * in_flight.max_bytes
-            )
+            self._take_partitions(in_flight, response, buffer, responded_ms=responded_ms)
         finally:
             buffer.release()
 
     def _malformed(self) -> LinkEngineError:
         return MalformedResponseError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _take_partitions(
-        self, in_flight: FetchInFlight, response: FetchResponse, buffer: Buffer, *, responded_ms: int, roomy: bool
-    ) -> None:
+    def _take_partitions(self, in_flight: FetchInFlight, response: FetchResponse, buffer: Buffer, *, responded_ms: int) -> None:
         if response.error in UNKNOWN_SESSION:
             self._session.restart()
             return
@@ -333,8 +329,7 @@ class BrokerFetcher:
                 self._changed[reading.partition] = None
                 self._take_partition(reading, fetched, buffer, responded_ms=responded_ms, alone=in_flight.probe is not None)
         if not response.throttle_ms and in_flight.probe is None:
-            if roomy or not news:  # no partition was left out because the response was full
-                self._complete_at_ms = responded_ms
+            self._complete_at_ms = responded_ms  # a full response, too, names each partition whose high watermark has moved
             if not news:
                 self._single_fetches.note(self._session)
 

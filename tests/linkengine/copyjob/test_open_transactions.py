@@ -117,7 +117,7 @@ def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -
     part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     mirror.interrupt(retry_at=0.0)
-    broker._take_partitions(requested, FetchResponse(0, 0, 7, [part]), Buffer(), responded_ms=0, roomy=True)
+    broker._take_partitions(requested, FetchResponse(0, 0, 7, [part]), Buffer(), responded_ms=0)
     mirror.counters.observed_mirror(start=0, end=10)
 
     assert (mirror.counters.source_end, mirror.counters.source_high_watermark) == (10, 50_000)

@@ -96,8 +96,36 @@ def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(serv
 
     records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
     response = FetchResponse(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
-    source._take_partitions(requested, response, Buffer(), responded_ms=1, roomy=True)
+    source._take_partitions(requested, response, Buffer(), responded_ms=1)
 
     assert (planned, mirror_partition.position, list(source._changed)) == (
         ([], 10, []) if moved else ([mirror_partition], 11, [mirror_partition])
     )
+
+
+def test_partition_that_a_full_response_does_not_name_was_unchanged(services: Services) -> None:
+    """A broker names each partition whose high watermark has moved (``test_fetch_session_left_out``)."""
+    planned: list[object] = []
+    events = FetchEvents(planned=planned.append, refused=unexpected, emptied=unexpected, lost=unexpected)
+    source, topic, (busy, idle) = (
+        BrokerFetcher(services, NOWHERE, 0, events=events),
+        bytes(range(16)),
+        (partition(), partition(1)),
+    )
+    for number in (busy, idle):
+        number.stage, number.position, number.origin = Stage.COPYING, 10, SourceOrigin(Leader(broker=0, epoch=5), topic)
+        number.counters.observed_mirror(start=0, end=10)
+        number.counters.observed_source(start=0, end=10, high_watermark=10, now_ms=1_000)
+        source.adopt(number)
+    source._update_session(services.clock.monotonic())
+    source._session.request()
+    records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
+    full = FetchResponse(0, 0, 7, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
+
+    source._take_partitions(FetchInFlight(1, FETCH_BY_ID, 0.0, 0.0, 1, None), full, Buffer(), responded_ms=9_000)
+    source.note_unchanged(idle)
+    source.note_unchanged(busy)
+
+    assert planned == [busy]
+    assert (idle.counters.source_seen_ms, idle.counters.caught_up_at_ms) == (9_000, 9_000)
+    assert busy.counters.caught_up_at_ms == 1_000
