@@ -213,7 +213,7 @@ def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[
 
 
 def _dropped(link: ClusterLink, mirrors: Sequence[MirrorTopic], related: RelatedRows) -> str:
-    """Return how many diverged records a restore of the topics would delete, or a lower bound if some are unknown."""
+    """Return how many diverged offsets a restore of the topics would delete, or a lower bound if some are unknown."""
     counted = reversals.count_divergence(link, mirrors[:NAMES_SHOWN], related=related)
     unknown = len(mirrors) - len(counted)
     if not counted:

@@ -118,7 +118,7 @@ def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: 
 
 
 def effects_of(mirror: MirrorTopic, verb: Verb, effects: Preview | None) -> dict[str, object]:
-    """Return the effects of an operation for the page: changed configs, clamped consumer groups, diverged records."""
+    """Return the effects of an operation for the page: changed configs, clamped consumer groups, diverged offsets."""
     offsets = effects.groups_clamped if effects else ()
     points = None
     if verb.event is MirrorEvent.RESTORE:

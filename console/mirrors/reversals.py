@@ -233,7 +233,7 @@ def candidate(link: ClusterLink, name: str, by: Actor) -> MirrorTopic | None:
 def count_divergence(
     link: ClusterLink, mirrors: Iterable[MirrorTopic], *, related: pairs.RelatedRows | None = None
 ) -> dict[str, tuple[RestorePoint, ...]]:
-    """Count on the cluster, by topic and partition, the records that a restore would drop now.
+    """Count on the cluster, by topic and partition, the offsets that a restore would drop now.
 
     The result lacks topics for which the count is unknown: their common part is unknown, or the cluster cannot be reached. A
     worker reads what is known of the common parts. Two queries, none if ``related`` has read its rows.
