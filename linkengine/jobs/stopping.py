@@ -319,7 +319,7 @@ class _Stopping:
             raise _deferred_error(mirror)
         if mirror.restores_configs:
             began = time.monotonic()
-            clamped = clamp_stopped(self._destination, mirror.topic, mirror.stop, mirror.stopped)
+            clamped = clamp_stopped(self._destination, mirror.found, mirror.stop, mirror.stopped)
             mirror.stopped = replace(mirror.stopped, clamped=tuple(clamped))
             self._groups_are_slow |= time.monotonic() - began > SLOW_S
         mirror.heads = _filler_ends(self._destination, mirror.found, mirror.stopped) if mirror.may_hold_head else {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from linkengine.domain.configs import has_mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import (
     ClampedOffset,
@@ -25,7 +26,7 @@ from linkengine.domain.groups import (
     settle,
 )
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
-from linkengine.domain.plans import TopicPartition
+from linkengine.domain.plans import TopicDescription, TopicPartition
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import MetadataLeftOutError
 
@@ -185,20 +186,33 @@ def _unread_offset(offset: KnownOffset, error: LinkEngineError) -> ClampedOffset
     )
 
 
-def clamp_stopped(destination: ClusterAdmin, topic: str, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
+def clamp_stopped(
+    destination: ClusterAdmin, topic: TopicDescription, stop: MirrorStop, stopped: MirrorStopped
+) -> list[ClampedOffset]:
     """Move the offsets of groups to where they belong in the fenced mirror, unless an earlier attempt has allowed writes.
 
     Since then a group may have read new records, which it would read a second time.
     """
-    fenced = {number for number, _ in stop.fenced_ends}
-    # no attempt allows writes before all partitions are fenced
-    all_fenced = fenced and fenced >= {partition.partition for partition in stop.assignments}
-    can_check_fence = all_fenced and stop.guard and destination.has_authorizer()
     ends = dict(stopped.ends) | dict(stopped.foreign)
     try:
-        if can_check_fence and destination.lacks_deny_write(topic):
+        if _has_allowed_writes(destination, topic, stop):
+            log.info("mirror.groups_left", topic=topic.name)
             return []
-        return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
+        return clamp_groups(destination, topic.name, ends=ends, known=stop.group_offsets)
     except LinkEngineError as error:  # a failing coordinator must not delay producers
-        log.warning("mirror.groups_not_moved", topic=topic, code=error.code)
+        log.warning("mirror.groups_not_moved", topic=topic.name, code=error.code)
         return unread_groups(stop.group_offsets, ends=ends, error=error)
+
+
+def _has_allowed_writes(destination: ClusterAdmin, topic: TopicDescription, stop: MirrorStop) -> bool:
+    """Return whether an earlier attempt, which recorded fences, has also allowed writes.
+
+    Its DENY WRITE is gone then. Not all of its fences need to be recorded: the console's database may have been restored from a
+    backup in which some were missing. A topic that cannot be guarded has lost a mirror's configs instead, which are the last
+    thing that a stop changes. ACLs and configs that the principal may not read do not count as gone.
+    """
+    if not stop.fenced_ends:
+        return False
+    if stop.guard and destination.has_authorizer():
+        return destination.lacks_deny_write(topic.name)
+    return not has_mirror_configs(topic.configs) and topic.name in destination.effective_configs_of([topic.name])

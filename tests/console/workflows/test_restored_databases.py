@@ -97,6 +97,42 @@ def test_mirror_that_was_stopped_after_the_backup_fails_and_stays_as_it_is(
     assert not here.denies_writes(mirror.name)
 
 
+@pytest.mark.usefixtures("copier")
+@pytest.mark.parametrize(
+    ("gap_filler", "recorded"),
+    [("markers", 2), ("markers", 1), ("transactions", 2)],
+    ids=["guarded", "partly fenced", "unguarded"],
+)
+def test_groups_stay_where_applications_moved_them_after_a_stop_that_the_backup_shows_in_progress(
+    mirror: MirrorTopic, destination_cluster: KafkaCluster, gap_filler: str, recorded: int
+) -> None:
+    """The backup has fences, all or some of them, but not that the stop was completed."""
+    ClusterLink.objects.update(gap_filler=gap_filler)
+    here, group = ClusterAdmin(mirror.link.destination.address), f"{mirror.name}-app"
+    operate(mirror=fresh(mirror), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+    advance_stop(mirror_id=mirror.pk)
+    assert state_of(mirror) == S.STOPPED
+    if gap_filler == "transactions":  # set up as a guarded mirror
+        here.allow_writes(mirror.name)
+    ends = dict(mirror.partitions.values_list("partition", "fenced_end"))
+    assert len(ends) == 2
+    write(destination_cluster, mirror.name, "a", "b", "c")
+    read = here.offsets(mirror.name, OffsetKind.END)[0]
+    commit(here, group, mirror.name, {0: read})
+    _restore_database(mirror, group)
+    for number in sorted(ends)[:recorded]:
+        MirrorPartition.objects.filter(mirror=mirror, partition=number).update(
+            stopped_end=ends[number], fenced_end=ends[number]
+        )
+    stop = {"state": S.PENDING_STOPPED, "prior_state": S.ACTIVE, "stop_reason": StopReason.FAILOVER, "fencing_at": NOW}
+    MirrorTopic.objects.update(**stop, restoring_configs=True)
+
+    advance_stop(mirror_id=mirror.pk)
+
+    assert state_of(mirror) == S.STOPPED, fresh(mirror).error_message
+    assert offsets_of(here, group, mirror.name) == {0: read}
+
+
 def _restore_database(mirror: MirrorTopic, group: str) -> None:
     """Set the rows as in a backup from before the stop: an active mirror, and a synced offset of the group."""
     MirrorPartition.objects.update(stopped_end=None, fenced_end=None)
