@@ -280,7 +280,7 @@ class RestoreRunData(serializers.ModelSerializer[RestoreRun]):
 
     @extend_schema_field(OffsetField())
     def get_messages_truncated(self, run: RestoreRun) -> int:
-        """Return the number of diverged offsets of all partitions. Markers take up offsets too, so there can be fewer records."""
+        """Return the number of diverged offsets of all partitions. Markers take up offsets too: there can be fewer records."""
         return run.messages_truncated
 
 
