@@ -441,6 +441,7 @@ class ConfigurationForm(ConsoleForm):
         """Return the fields of the draft."""
         return {
             **self.cleaned_data,
+            "configured": True,
             "topic_filters": filters_to_json(_name_filters(self.topics)),
             "group_filters": filters_to_json(_name_filters(self.groups), key="groupFilters"),
             "acl_filters": json.dumps({"aclFilters": _acl_filters(self.acls)}),

@@ -166,7 +166,7 @@ def step_views(draft_id: int, values: DraftValues, *, current: str) -> list[Step
                 label=labels.get(key) or (direction.own if side == OWN_SIDE else direction.other),
                 url=step_url(draft_id, key),
                 current=key == current,
-                done=done.get(side, False),
+                done=done.get(side, False) or (key == CONFIGURATION and values.configured),
             )
         )
     return views
@@ -188,9 +188,10 @@ def draft_row(draft: LinkDraft, names: Mapping[str, str], *, now: datetime) -> D
     """Return the row of a draft. ``names`` are those of the clusters that the user may see, by id."""
     values = values_of(draft)
     places = [places_of(values, names)] if values.own or values.has_other else []
+    title = values.name or "".join(places) or gettext("Unnamed link")
     return DraftRow(
-        title=values.name or gettext("Unnamed link"),
-        detail=", ".join([direction_of(values).title, *places]),
+        title=title,
+        detail=", ".join([direction_of(values).title, *(place for place in places if place != title)]),
         url=draft.get_absolute_url(),
         discard_url=reverse("pages:new-link-discard", args=(draft.pk,)),
         changed=moment(draft.updated_at, now=now),

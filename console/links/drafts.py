@@ -82,6 +82,7 @@ class DraftValues:
     group_filters: str = SWITCHES["sync_offsets"][2]
     sync_acls: bool = False
     acl_filters: str = SWITCHES["sync_acls"][2]
+    configured: bool = False  # the step with switches and filters was stored
     name: str = ""
 
     @property

@@ -88,6 +88,13 @@ def test_steps_show_what_is_current_and_what_is_chosen() -> None:
     assert views[1].url == "/links/new/7/destination/"
 
 
+def test_configuration_is_done_once_it_was_stored() -> None:
+    before, after = (drafts.step_views(7, DraftValues(configured=stored), current="review") for stored in (False, True))
+
+    assert [view.done for view in before] == [False, False, False, False]
+    assert [view.done for view in after] == [False, False, True, False]
+
+
 def test_neighbours_end_at_the_first_and_the_last_step() -> None:
     source_side = DraftValues(link_mode="SOURCE")
 

@@ -490,6 +490,28 @@ def test_draft_belongs_to_its_user(page_data: PageData, admin: Client, reader: C
     assert draft in admin.get("/links/new/").content.decode()
 
 
+def test_drafts_without_a_name_are_called_by_their_clusters(admin: Client) -> None:
+    begin(admin)
+    chosen = begin(admin)
+    choose_clusters(admin, chosen)
+
+    titles = re.findall(
+        r'<th scope="row" class="name"><a href="([^"]*)">([^<]*)</a>', admin.get("/links/new/").content.decode()
+    )
+
+    assert sorted(title for _, title in titles) == ["Unnamed link", "far-to-east", "us-west to us-east"]
+
+
+def test_configuration_has_its_tick_once_it_was_stored(admin: Client) -> None:
+    draft = begin(admin, preset="recovery")
+    choose_clusters(admin, draft)
+    assert admin.get(f"{draft}review/").content.decode().count("(chosen)") == 2
+
+    assert configure(admin, draft, {}).status_code == 302
+
+    assert admin.get(f"{draft}review/").content.decode().count("(chosen)") == 3
+
+
 def test_discarded_and_expired_drafts_are_gone(admin: Client) -> None:
     discarded, expired = begin(admin), begin(admin)
 
