@@ -272,7 +272,7 @@ def minute_address(url: str, at: datetime) -> str:
 
 
 def _span(where: Window) -> dict[str, Any]:
-    times = [where.time_of(step) for step in range(where.steps)]
+    starts = [where.time_of(step) for step in range(where.steps)]
     return {
         "start": int(where.start.timestamp()),
         "end": int(where.end.timestamp()),
@@ -280,8 +280,8 @@ def _span(where: Window) -> dict[str, Any]:
         "end_text": numbers.exact(where.end),
         "step": where.step_s,
         "resolution": numbers.duration(where.step_s * 1000),
-        "at": [int(at.timestamp()) for at in times],
-        "times": [numbers.exact(at) for at in times],
+        "at": [int(at.timestamp()) for at in starts],
+        "times": [numbers.interval(at, where.end_of(step)) for step, at in enumerate(starts)],
     }
 
 

@@ -125,6 +125,14 @@ def exact(at: datetime) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname() or 'UTC'}"
 
 
+def interval(start: datetime, end: datetime) -> str:
+    """Return begin and end of a short time span as ``exact`` does; the date of the end only if it is another."""
+    first, last = timezone.localtime(start), timezone.localtime(end)
+    until = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    words = {"start": f"{first:%Y-%m-%d %H:%M:%S}", "end": f"{until} {last.tzname() or 'UTC'}"}
+    return gettext("%(start)s to %(end)s") % words
+
+
 def record_time(number_ms: int) -> str:
     """Return the timestamp of a record as ``exact`` does, or as its number if it is outside of the calendar."""
     try:

@@ -41,8 +41,8 @@ def test_values_have_texts_and_unknown_is_null() -> None:
 @pytest.mark.parametrize(
     ("zone", "start", "second"),
     [
-        ("UTC", "2026-05-04 09:00:00 UTC", "2026-05-04 09:01:00 UTC"),
-        ("Asia/Tokyo", "2026-05-04 18:00:00 JST", "2026-05-04 18:01:00 JST"),
+        ("UTC", "2026-05-04 09:00:00 UTC", "2026-05-04 09:01:00 to 09:02:00 UTC"),
+        ("Asia/Tokyo", "2026-05-04 18:00:00 JST", "2026-05-04 18:01:00 to 18:02:00 JST"),
     ],
 )
 def test_times_are_in_the_time_zone_of_the_page(zone: str, start: str, second: str) -> None:

@@ -403,7 +403,8 @@ def test_charts_and_their_data_are_in_the_time_zone_of_the_user(page_data: PageD
         assert {time.partition(" ")[0] for time in shown["times"]} <= {
             f"{now - timedelta(days=day):%Y-%m-%d}" for day in (0, 1)
         }
-        assert all(time.endswith(":00 JST") for time in shown["times"])
+        assert all(re.fullmatch(r".* \d\d:\d\d:00 to .*:00 JST", time) for time in shown["times"][:-1])
+        assert re.fullmatch(r".* \d\d:\d\d:00 to .* JST", shown["times"][-1])
         assert shown["times"][-1][:13] in {f"{now - timedelta(minutes=minutes):%Y-%m-%d %H}" for minutes in (0, 2)}
         assert shown["end_text"].endswith(" JST")
 

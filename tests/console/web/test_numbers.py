@@ -84,6 +84,17 @@ def test_moment_has_exact_and_iso_times() -> None:
     assert moment.iso == "2026-03-01T12:00:00.000+00:00"
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "shown"),
+    [
+        (NOW, NOW + timedelta(minutes=2), "2026-03-01 12:00:00 to 12:02:00 UTC"),
+        (NOW, NOW + timedelta(hours=12), "2026-03-01 12:00:00 to 2026-03-02 00:00:00 UTC"),
+    ],
+)
+def test_interval_has_the_date_of_its_end_if_it_is_another(start: datetime, end: datetime, shown: str) -> None:
+    assert numbers.interval(start, end) == shown
+
+
 def test_moment_of_none_is_none() -> None:
     assert numbers.moment(None, now=NOW) is None
 
