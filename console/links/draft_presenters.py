@@ -187,11 +187,11 @@ def neighbour(values: DraftValues, step: str, *, back: bool = False) -> str:
 def draft_row(draft: LinkDraft, names: Mapping[str, str], *, now: datetime) -> DraftRow:
     """Return the row of a draft. ``names`` are those of the clusters that the user may see, by id."""
     values = values_of(draft)
-    places = [places_of(values, names)] if values.own or values.has_other else []
-    title = values.name or "".join(places) or gettext("Unnamed link")
+    direction = direction_of(values).title
+    clusters = places_of(values, names) if values.own or values.has_other else ""
     return DraftRow(
-        title=title,
-        detail=", ".join([direction_of(values).title, *(place for place in places if place != title)]),
+        title=values.name or clusters or gettext("Unnamed link"),
+        detail=f"{direction}, {clusters}" if values.name and clusters else direction,
         url=draft.get_absolute_url(),
         discard_url=reverse("pages:new-link-discard", args=(draft.pk,)),
         changed=moment(draft.updated_at, now=now),

@@ -128,9 +128,8 @@ def exact(at: datetime) -> str:
 def interval(start: datetime, end: datetime) -> str:
     """Return begin and end of a short time span as ``exact`` does; the date of the end only if it is another."""
     first, last = timezone.localtime(start), timezone.localtime(end)
-    until = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
-    words = {"start": f"{first:%Y-%m-%d %H:%M:%S}", "end": f"{until} {last.tzname() or 'UTC'}"}
-    return gettext("%(start)s to %(end)s") % words
+    until = f"{last:%H:%M:%S} {last.tzname() or 'UTC'}" if first.date() == last.date() else exact(end)
+    return gettext("%(start)s to %(end)s") % {"start": f"{first:%Y-%m-%d %H:%M:%S}", "end": until}
 
 
 def record_time(number_ms: int) -> str:
